@@ -12,7 +12,7 @@ _EITHER = re.compile("\x0e([^\x0e\x0f\x1f]*)\x1f([^\x0e\x0f\x1f]*)\x0f")
 def argument(name: str, option: str | None = None) -> str:
     """A name inside the line of an ``InputError``: ``columns`` to Python, ``--column`` on the command line.
 
-    option: as the command line has it; default ``--name``. Only ``InputError`` reads what this returns.
+    option: as the command line has it; default ``--name``. Only ``InputError`` and ``either`` read the returned text.
     """
     return example(name, option or f"--{name.replace('_', '-')}")
 
@@ -20,6 +20,12 @@ def argument(name: str, option: str | None = None) -> str:
 def example(code: str, option: str) -> str:
     """What to give, inside the line of an ``InputError``: ``code`` to Python, ``option`` on the command line."""
     return f"\x0e{code}\x1f{option}\x0f"
+
+
+def either(text: str) -> str:
+    """``text`` with each name and example in it as the command line has it, and as Python has it: for a statement of a
+    result, which both read."""
+    return _EITHER.sub(r"\2 (in Python \1)", text)
 
 
 class InputError(ValueError):

@@ -11,6 +11,16 @@ LARGEST_SIZE = 10_000_000  # of a width, a vocabulary or a context
 MLP_RATIOS = (0.01, 1000.0)  # inner width of an MLP over d_x, beyond what anybody builds
 
 
+def attention_weights(width: float, heads: float, head_size: float, kv_heads: float) -> float:
+    """Weights of one attention block: d·H·d_p each for Q and O, d·H_kv·d_p each for K and V (4·d² if standard)."""
+    return 2 * width * heads * head_size + 2 * width * kv_heads * head_size
+
+
+def mlp_weights(width: float, hidden: float, gated: bool) -> float:
+    """Weights of one MLP: 2·d·hidden, or 3·d·hidden if gated (8·d² if standard)."""
+    return (3 if gated else 2) * width * hidden
+
+
 @dataclass(frozen=True)
 class Shape:
     """The architecture of one decoder-only model.
@@ -46,13 +56,13 @@ class Shape:
 
     @property
     def attention_params(self) -> int:
-        """Weights of one attention block: d·H·d_p each for Q and O, d·H_kv·d_p each for K and V (4·d² if standard)."""
-        return 2 * self.width * self.heads * self.head_size + 2 * self.width * self.kv_heads * self.head_size
+        """Weights of one attention block, see ``attention_weights``."""
+        return int(attention_weights(self.width, self.heads, self.head_size, self.kv_heads))
 
     @property
     def mlp_params(self) -> int:
-        """Weights of one MLP: 2·d·hidden, or 3·d·hidden if gated (8·d² if standard)."""
-        return (3 if self.mlp == "gated" else 2) * self.width * self.mlp_hidden
+        """Weights of one MLP, see ``mlp_weights``."""
+        return int(mlp_weights(self.width, self.mlp_hidden, self.mlp == "gated"))
 
     @property
     def n_params(self) -> int:

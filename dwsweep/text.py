@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 
+from dwsweep import numerals
 from dwsweep.errors import InputError
-
-POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
 def format_count(value: float) -> str:
@@ -84,22 +82,18 @@ def format_clock(seconds: float) -> str:
 
 
 def parse_count(text: str) -> float:
-    """``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` → the number; small or capital letters.
+    """``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T``, ``1,234,567`` → the number.
 
     Raises:
-        InputError: not a positive, finite number of that form.
+        InputError: not a positive, finite numeral.
     """
-    found = re.fullmatch(r"\s*([0-9_.]+(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)\s*", text, re.ASCII | re.IGNORECASE)
-    try:
-        value = float(found[1]) * POWERS[found[2].upper()] if found else math.nan
-    except ValueError:  # two points, or an underscore at an end
-        value = math.nan
-    if not 0 < value < math.inf:
+    value = numerals.number(text)
+    if value is None or not 0 < value < math.inf:
         raise InputError(f"{text[:40]!r}; must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T")
-    return value
+    return float(value)
 
 
-def listed(texts: Iterable[str], most: int, separator: str = ", ") -> str:
+def listed(texts: Iterable[str], most: int = 6, separator: str = ", ") -> str:
     """The first ``most`` of ``texts``, and how many more there are."""
     every = list(texts)
     return separator.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

@@ -37,6 +37,7 @@ from dwsweep.cli.options import (
     whole_option,
 )
 from dwsweep.errors import InputError
+from dwsweep.text import printable
 
 if TYPE_CHECKING:
     from dwsweep.records.fit import Fit
@@ -48,12 +49,17 @@ _command = functools.partial(commands.command, cls=Command)
 
 @_command(
     epilog="Examples: dwsweep fit runs/smoke · dwsweep fit runs/gpt2 runs/llama --compare · "
-    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400'"
+    "dwsweep fit runs/heads --along heads · dwsweep fit my.csv --column loss=val_loss --where 'warmup == 400' · "
+    "dwsweep fit mlfoundations --where 'warmup == 400 and heads == 4 and global_batch == 64'"
 )
 def fit(
     tables: Annotated[
         list[PathValue],
-        typer.Argument(metavar="DIR|TABLE...", parser=path_value, help="Sweep, CSV, TSV, JSON(L) or Parquet."),
+        typer.Argument(
+            metavar="DIR|TABLE...",
+            parser=path_value,
+            help="Sweep; CSV, TSV, JSON(L), Parquet or Excel, also packed; - or a public one.",
+        ),
     ],
     out: Annotated[
         PathValue | None,
@@ -84,8 +90,18 @@ def fit(
         typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
     ] = None,
     noise: Noise = None,
-    column: Annotated[list[str] | None, typer.Option(metavar="OURS=THEIRS", help="Rename a column.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400'.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OURS=THEIRS", help="Take a column for ours, or what a pattern finds in it."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
+    ] = None,
+    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
+    ] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
         float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.")
@@ -133,6 +149,8 @@ def fit(
             shape_noise=shape_noise,
             columns=column or (),
             where=where or (),
+            drop=drop or (),
+            arm=arm,
             draws=draws,
             confidence=confidence,
             params=params or (),
@@ -147,17 +165,22 @@ def fit(
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
     # as long as the fit took: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
-    print("\n".join(written), file=sys.stderr if json else sys.stdout)
+    print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
 
 
 def _fit_folder(table: PathValue) -> PathValue:
     """Default folder of a fit: in a sweep directory, or beside a table."""
-    return _own_folder(table, "fit") if table.is_dir() else table.with_name(f"{table.stem}-fit")
+    if table.is_dir():
+        return _own_folder(table, "fit")
+    if str(table) == "-":
+        return paths.as_path("stdin-fit")
+    stem = table.with_name(table.stem).stem if table.suffix in (".gz", ".xz", ".bz2", ".zip") else table.stem
+    return table.with_name(f"{stem}-fit")
 
 
 def _own_folder(directory: PathValue, name: str) -> PathValue:
@@ -350,13 +373,13 @@ def report(
     if card:
         from dwsweep.report import card as cards
 
-        print("\n".join(cards.write(directory, out or _own_folder(directory, "card"), license_)))
+        print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
         return
     if license_ is not None:
         raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
-    print(page.write(directory, out))
+    print(printable(str(page.write(directory, out))))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dwsweep import paths
+from dwsweep import numerals, paths
 from dwsweep.errors import InputError
 from dwsweep.text import parse_count
 
@@ -57,9 +57,9 @@ def count_value(text: str) -> float:
 
 def whole_value(text: str | int) -> int:
     text = str(text)  # a default comes as it is
-    if re.fullmatch(r"[0-9.]{1,30}(e[+]?[0-9]{1,2}|[kmbgtKMBGT])", text):  # 1e5, 50k
-        count = _parsed(parse_count, text)
-        text = str(int(count)) if count.is_integer() else text
+    count = numerals.number(text) if len(text) <= 30 else None  # 1e5, 50k, 1,234
+    if count is not None and abs(count) < 1e30 and float(count).is_integer():
+        text = str(int(count))
     # more digits than any count has; int() also reads digits of other scripts, and Python refuses beyond 4,300 of them
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
         raise typer.BadParameter(f"{text[:40]!r}; must be a whole number")
@@ -84,11 +84,12 @@ def whole_numbers(
     return [int(part) for part in parts]
 
 
-def number_value(text: str) -> float:
+def number_value(text: str | float) -> float:
+    found = numerals.number(str(text))  # a default comes as it is
     try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text[:40]!r}; must be a number") from None
+        return float(text) if found is None else float(found)  # inf and nan are refused where they are used
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:

@@ -31,9 +31,9 @@ from dwsweep.fit.along_cells import (
 from dwsweep.fit.analysis import fit_table, noise_summary, provenance
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
+from dwsweep.fit.data.settings import RECIPE, TUNING
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
-from dwsweep.fit.rows import RECIPE, TUNING
 from dwsweep.fit.table import Table
 from dwsweep.interval import Interval
 from dwsweep.records.fit import AlongFit, Fit, FitOptions
@@ -81,6 +81,8 @@ def fit_along(
             f"{argument('margin')}: {margin!r}; must be a positive number of nats, or of the unit of the losses"
         )
     tables = tables_of(table, list(others), chosen)
+    if column not in tables[0].columns:
+        column = tables[0].theirs.get(column, column)
     check_column(tables, column)
     tables = [at_equal_length(data, chosen) for data in tables]
     names = labels(tables) if len(tables) > 1 else [""]
@@ -92,7 +94,7 @@ def fit_along(
 def fit_beside_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> Fit:
     """``fit_along``, and of one arm along its depth or a size ``fit_table`` too, which can hold both."""
     found = fit_along(table, column, others, **options)
-    if found.along.arms != ("",) or column not in ("depth", *SIZES):
+    if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
     plain = {name: value for name, value in options.items() if name not in ("baseline", "margin")}
     return replace(fit_table(table, **plain), along=found.along)

@@ -35,18 +35,20 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, n_params_of, number, select_runs, too_many
+from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, number, select_runs, too_many
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
+from dwsweep.fit.data.condition import compile_expression
+from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
 from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing
-from dwsweep.fit.rows import Row, compile_expression
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.fit.warnings import moved
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
-from dwsweep.text import BITS, NATS, SHORT
+from dwsweep.text import BITS, NATS, SHORT, listed
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
 OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
@@ -237,9 +239,9 @@ def unit_of(tables: Sequence[Table]) -> str:
         return NATS
     if all(row.get("bits_per_byte") and row["loss"] for row in rows if math.isfinite(row["loss"])):
         return BITS
-    listed = ", ".join(f"{size:g}" for size in sorted(vocabularies))
+    sizes = listed(f"{size:g}" for size in sorted(vocabularies))
     raise InputError(
-        f"vocab_size: {listed}; losses per token of different vocabularies cannot be compared, allowed: one of them "
+        f"vocab_size: {sizes}; losses per token of different vocabularies cannot be compared, allowed: one of them "
         f"(choose with {argument('where')}), or bits_per_byte in every row"
     )
 
@@ -251,8 +253,8 @@ def check_column(tables: Sequence[Table], column: str) -> None:
         raise InputError(f"{name}: {column!r}; is known once a run has ended, or names it; allowed: what was chosen")
     for data in tables:
         if column not in data.columns:
-            near = difflib.get_close_matches(column, data.columns, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(data.columns)}"
+            near = difflib.get_close_matches(column, data.columns[:1000], 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {listed(data.columns, 30)}"
             raise InputError(f"{name}: {column!r}; not a column of {data.source}, {hint}")
         for place, row in enumerate(data.rows, start=1):
             value = row.get(column)
@@ -293,8 +295,8 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             warnings += held_out.warnings
         rng = np.random.default_rng(options.seed)
         of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
-        rows = {(run.depth, float(run.width)): run.row for run in runs}
-        rows_of = [rows[int(of_arm.depth[k]), float(of_arm.width[k])] for k in range(len(of_arm.x))]
+        rows = {run.shape: run.row for run in runs}
+        rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]
         arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
         cells = _groups(rows_of, column, sizes, data.source)
         groups = [Group.of(arm, key, cells[key], rows_of, len(found), k) for k, key in enumerate(cells)]
@@ -317,7 +319,7 @@ def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run],
     where: dict[str, list[Any]] = defaultdict(list)
     for value in sorted(of_value, key=lambda v: v or 0.0):
         try:
-            selection = select_runs(of_value[value], options.axis, data.named, data.unit)
+            selection = select_runs(of_value[value], options.axis, data.named, data.unit, data.settings)
         except InputError as error:
             said = "" if value is None else f"at {column} {value:g}: "
             raise InputError(*(f"{said}{line}" for line in error.templates)) from None

@@ -21,6 +21,7 @@ from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.data.account import account
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -41,13 +42,15 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
+from dwsweep.fit.one_size import at_one_size, width_follows
 from dwsweep.fit.rows import Row, check_one_arm
-from dwsweep.fit.table import Table, read_other, read_table
+from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     LARGEST_SIZE,
+    Account,
     FitOptions,
     FitResult,
     HeldOut,
@@ -57,8 +60,9 @@ from dwsweep.records.fit import (
     TrainedNets,
     TransitionCovariance,
 )
-from dwsweep.records.studies import FLOPS, EqualBudgets
+from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
+from dwsweep.text import format_count, listed
 
 MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
@@ -86,6 +90,7 @@ def fit_table(
     beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
     (``others``); nothing of them enters the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
+    drop: columns that are read as if the table had none of that name. arm: the column that tells arms apart.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -130,6 +135,7 @@ def fit_options(**given: Any) -> FitOptions:
         options,
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=(where,) if isinstance(where, str) else tuple(where),
+        drop=(options.drop,) if isinstance(options.drop, str) else tuple(options.drop or ()) or None,
     )
 
 
@@ -177,7 +183,7 @@ def _fitted(
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
 
-    data = read_table(table, options.columns, options.where, options.unit)
+    data = read_asked(table, options)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
@@ -188,9 +194,7 @@ def _fitted(
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    asked = Asked.of(
-        read_other(table, options.columns, options.where, argument("beside", "--with"), options.unit), options
-    )
+    asked = Asked.of(read_other(table, options, argument("beside", "--with")), options)
     rows, data = asked.rows(), asked.data
     group = asked.group(rows[largest(rows)])
     return OtherFit(
@@ -206,10 +210,11 @@ def _of_table(asked: Asked) -> FitResult:
     """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
     axis, else transitions; and the budgets at which its runs meet by the way."""
     at_budgets = _at_budgets(asked)
-    if at_budgets and at_budgets.trained.only:
+    if at_budgets and at_budgets.trained.only and not at_budgets.one_variable:
         return _budgets_found(asked, at_budgets, at_budgets.why_no_law)
     found = _transitions_found(asked)
-    return replace(found, equal_budgets=at_budgets.record) if at_budgets else found
+    told = at_budgets is not None and not at_budgets.one_variable
+    return replace(found, equal_budgets=at_budgets.record) if at_budgets and told else found
 
 
 def _of_transitions(asked: Asked) -> FitResult:
@@ -228,6 +233,8 @@ def _of_budgets(asked: Asked, any_axis: bool = False) -> FitResult:
     if asked.trained and any_axis:
         asked = replace(asked, options=replace(asked.options, axis=asked.trained.axis))
     at_budgets = _at_budgets(asked)
+    if at_budgets is not None and at_budgets.one_variable:
+        raise InputError(f"table: {asked.data.source}; {at_budgets.one_variable}")
     if at_budgets is None or at_budgets.record is None:
         raise InputError(
             f"table: {asked.data.source}; has no three shapes of different size with a usable loss that were trained "
@@ -269,7 +276,7 @@ def _transitions_found(asked: Asked) -> FitResult:
     main = largest(rows)
     # each model of all depths takes a second or two
     joint = rows if len(rows) <= MOST_JOINT_COUNTS else (main,)
-    by_count = {key: asked.group(of_key, joint=key in joint) for key, of_key in rows.items()}
+    by_count = {key: replace(asked.group(of_key, joint=key in joint), tokens=key) for key, of_key in rows.items()}
     group = by_count[main]
     curves, drawn = group.curves, group.surface
     warnings = [*group.warnings, *token_warnings(rows, main)]
@@ -283,7 +290,8 @@ def _transitions_found(asked: Asked) -> FitResult:
     report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, drawn, group.pairs, confidence)
-    if curves and not drawn and any(pair.verdict.cause in STRUCTURAL for pair in group.pairs):
+    structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
+    if curves and not drawn and not group.one_variable and not group.alone and structural:
         warnings.append(
             f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
             "sizes are needed; no two depths are compared at equal size"
@@ -292,8 +300,10 @@ def _transitions_found(asked: Asked) -> FitResult:
         report = report.beside(drawn.record)
         warnings += disagreements(group.pairs)
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
+    if group.one_variable:
+        asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
-    return replace(found, by_tokens=_by_tokens(by_count, confidence))
+    return replace(found, at_one_size=group.alone, by_tokens=_by_tokens(by_count, confidence))
 
 
 def _result(
@@ -339,8 +349,28 @@ def _result(
         equal_budgets=None,
         nets=_nets(runs),
         unit=asked.data.unit,
-        provenance=provenance(asked.data, asked.options, len(runs)),
+        provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
     )
+
+
+def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
+    """What became of the rows of the table."""
+    data, trained = asked.data, asked.trained
+    others = len(data.rows) - sum(part.n_rows for part in parts)
+    tokens = parts[0].tokens
+    why = (
+        f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",
+        "--at-tokens",
+    )
+    if trained is not None and trained.only:
+        why = ("belong to no budget of compute", "")
+        if trained.axis != asked.options.axis:
+            why = (f"are of other budgets of {trained.axis}", f"--axis {trained.axis}")
+    bad = [found for part in parts for found in part.bad]
+    shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
+    left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
+    used = sum(len(part.selection.runs) for part in parts)
+    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
@@ -392,6 +422,10 @@ class TokenGroup:
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
+    n_rows: int = 0
+    tokens: float | None = None  # that the runs were trained on, where the table holds several counts
+    one_variable: str = ""  # why nothing can be said of shape, where width follows from depth
+    alone: AtOneSize | None = None  # the best depth, where all nets are of one size
 
     @classmethod
     def of(
@@ -405,11 +439,13 @@ class TokenGroup:
     ) -> TokenGroup:
         """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
         joint: by the model of all depths too."""
-        selection = select_runs(rows, options.axis, data.named, data.unit)
+        selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         selection, bad, every = without_bad_runs(selection)
-        runs, warnings = selection.runs, [*selection.warnings, *check_runs(selection.runs, data, shorter)]
+        runs = selection.runs
+        warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
-            return cls(selection, None, [], [*warnings, "no finished run with a usable loss: nothing to fit"])
+            warnings = [*warnings, "no finished run with a usable loss: nothing to fit"]
+            return cls(selection, None, [], warnings, n_rows=len(rows))
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         curves = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
@@ -417,7 +453,10 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        surface = joint_model(curves, options) if pairs and joint else None
+        one_variable = width_follows(runs)
+        alone = at_one_size(curves, options.confidence) if pairs and options.axis == "n_params" else None
+        joint = pairs and joint and not one_variable and alone is None
+        surface = joint_model(curves, options) if joint else None
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
@@ -425,11 +464,23 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            model = joint_model(beside, options) if pairs and joint else None
+            model = joint_model(beside, options) if joint else None
             others = analyse_pairs(beside, options.confidence, model) if pairs else []
             with_bad = verdicts(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(selection, curves, compared, warnings, surface, bad, with_bad, held_out)
+        return cls(
+            selection,
+            curves,
+            compared,
+            warnings,
+            surface,
+            bad,
+            with_bad,
+            held_out,
+            len(rows),
+            one_variable=one_variable,
+            alone=alone,
+        )
 
     def transitions(self, confidence: float) -> list[Transition]:
         return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
@@ -451,7 +502,7 @@ class TokenGroup:
         ]
 
     def cells(self) -> list[Cell]:
-        c, notes = self.curves, self.selection.notes
+        c, notes, sizes = self.curves, self.selection.notes, self.selection.sizes
         rows = [
             Cell(
                 depth=int(c.depth[k]),
@@ -462,17 +513,18 @@ class TokenGroup:
                 n=int(c.n[k]),
                 learning_rate=c.learning_rate[k],
                 excluded=False,
-                reason=notes.get((int(c.depth[k]), c.width[k]), ""),
+                reason=notes.get(c.shape(k), ""),
                 axis_value=float(math.exp(c.x[k])),
+                block=c.shape(k).block,
             )
             for k in range(len(c.mean) if c else 0)
             if c
         ]
         rows += [
             Cell(
-                depth=depth,
-                width=_whole(width),
-                n_params=_whole(12.0 * depth * width**2),
+                depth=shape.depth,
+                width=_whole(shape.width),
+                n_params=_whole(sizes.get(shape, 12.0 * shape.depth * shape.width**2)),
                 mean=None,
                 se=None,
                 n=0,
@@ -480,8 +532,9 @@ class TokenGroup:
                 excluded=True,
                 reason=reason,
                 axis_value=None,
+                block=shape.block,
             )
-            for (depth, width), reason in self.selection.excluded.items()
+            for shape, reason in self.selection.excluded.items()
         ]
         return sorted(rows, key=lambda row: (row.depth, row.width))
 
@@ -546,6 +599,11 @@ class AtBudgets:
         return cls(trained, parts, record, found.held_out)
 
     @property
+    def one_variable(self) -> str:
+        """Why no shape is better than another; empty where depth and width vary by themselves."""
+        return width_follows([run for part in self.parts.values() for run in part.selection.runs])
+
+    @property
     def why_no_law(self) -> str:
         axis = self.trained.axis
         return (
@@ -596,7 +654,9 @@ class AtBudgets:
 
 def _axis_value(trained: TrainedBudgets, value: float, part: TokenGroup, cell: Cell) -> float:
     """The mean over the runs of a cell; the budget itself where they have none."""
-    own: list[Any] = [run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width)]
+    own: list[Any] = [
+        run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width, cell.block)
+    ]
     known = [float(v) for v in own if v]
     return math.fsum(known) / len(known) if known else value
 

@@ -19,7 +19,7 @@ Its crossings and best depths, which are places and not losses, are the same in 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -32,7 +32,7 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
 from dwsweep.fit.ask import LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.ask import pair as pair_lead
-from dwsweep.fit.cells import Run, Selection
+from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
     Difference,
@@ -43,12 +43,12 @@ from dwsweep.fit.curves import (
     spline,
 )
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.model import Cells, joined
+from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.table import Table, read_other, read_table
+from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
@@ -69,12 +69,14 @@ from dwsweep.records.studies import (
     Parting,
 )
 from dwsweep.records.transitions import numbers
-from dwsweep.text import BITS, NATS, format_count
+from dwsweep.text import BITS, NATS, format_count, listed
 
 MOST_ARMS = 50  # each is a fit of its own
 SIZES = 9  # at which best depths are compared
 POINTS = 81  # of a loss difference over the sizes of a depth
 SEED = 11  # of the draws of loss differences
+DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
+UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
 SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
 
@@ -112,9 +114,8 @@ def chosen_options(options: Mapping[str, Any]) -> FitOptions:
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
     """One table per arm, the first of ``table``; without ``others`` the arms are those that it holds."""
-    how = options.columns, options.where
-    tables = [read_table(table, *how, options.unit)]
-    tables += [read_other(other, *how, argument("others", "TABLE"), options.unit) for other in others]
+    tables = [read_asked(table, options)]
+    tables += [read_other(other, options, argument("others", "TABLE")) for other in others]
     for one in tables:
         check_status(one.rows)
         if others:
@@ -239,6 +240,10 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
     transitions = list(_transitions(base, other, together, options.confidence))
     depths = list(_best_depths(base, other, together, options.confidence))
     losses = losses_apart(base, other, pairing, options)
+    unequal = unequal_data(base, other, losses.unit)
+    said = losses.sentence
+    if unequal:
+        said = said.replace("losses: ", "losses (of different data, which no recipe explains): ", 1)
     torn = (arm for arm in (base, other) if arm.diverged)
     ended = [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in torn]
     return Comparison(
@@ -247,7 +252,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
         paired=not pairing.why_not,
         pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
         matched_shapes=len(pairing.cells),
-        answer=(*ended, _answer(depths, base.label), _moved(transitions), losses.sentence),
+        answer=(*unequal, *ended, _answer(depths, base.label), _moved(transitions), said),
         rows=(*transitions, *depths, *losses.rows),
         depths=losses.depths,
         notes=(
@@ -255,6 +260,45 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
             *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
         ),
     )
+
+
+def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
+    """A sentence that two arms are no comparison of recipes, where their text, tokenizer or count of tokens differ.
+
+    unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
+    found = []
+    for name in DATA:
+        if unit == BITS and name in ("data_hash", "tokenizer", "vocab_size"):
+            continue
+        values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
+        if all(values) and not values[0] & values[1]:
+            shown = [listed(sorted(one[:12] for one in of), 2) for of in values]
+            found.append(f"{name} {shown[0]} and {shown[1]}")
+    one, two = (_tokens_of(arm) for arm in (base, other))
+    shared = sorted(one.keys() & two.keys())
+    ends = [np.median([of[key] for key in (shared or of)]) for of in (one, two) if of]
+    if len(ends) == 2 and abs(math.log(ends[1] / ends[0])) > UNEQUAL_TOKENS:
+        more, less = (other, base) if ends[1] > ends[0] else (base, other)
+        times = max(ends) / min(ends)
+        shown = [format_count(float(end)) for end in ends]
+        found.append(
+            f"tokens {shown[0]} and {shown[1]}, {times:.3g} times as many for {more.label} as for {less.label}"
+        )
+    if not found:
+        return ()
+    return (
+        f"NOT AT EQUAL DATA: {base.label} and {other.label} differ in {'; '.join(found)}: no comparison of recipes",
+    )
+
+
+def _tokens_of(arm: Arm) -> dict[Shape, float]:
+    """Tokens that each shape was trained on."""
+    found: dict[Shape, list[float]] = defaultdict(list)
+    for run in arm.runs:
+        tokens = run.row.get("tokens")
+        if isinstance(tokens, int | float) and 0 < tokens < math.inf:
+            found[run.shape].append(float(tokens))
+    return {shape: float(np.median(counts)) for shape, counts in found.items()}
 
 
 def _is_said(warning: str, arm: Arm) -> bool:

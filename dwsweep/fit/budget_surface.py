@@ -35,7 +35,7 @@ from dwsweep.fit.ask import (
     hull,
     quantiles,
 )
-from dwsweep.fit.cells import Run, Shape, number
+from dwsweep.fit.cells import Candidate, Run, Shape, number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, budget_column
@@ -102,7 +102,7 @@ class Cells:
         of_shape: dict[Shape, list[Run]] = defaultdict(list)
         for run in runs:
             of_shape[run.shape].append(run)
-        shapes = [of_shape[shape] for shape in zip(curves.depth.tolist(), curves.width.tolist(), strict=True)]
+        shapes = [of_shape[curves.shape(k)] for k in range(len(curves.x))]
         off, tokens = np.zeros(len(shapes)), np.full(len(shapes), np.nan)
         for k, found in enumerate(shapes):
             if axis == FLOPS:
@@ -138,7 +138,7 @@ class Cells:
 def _seeds(runs: Sequence[Run]) -> tuple[float, float]:
     """(sd of a mean over the seeds of what a seed shares over all shapes, its degrees of freedom)."""
     seeds = sorted({run.seed for run in runs}, key=str)
-    cells: dict[tuple[int, float, float | None], dict[object, float]] = defaultdict(dict)
+    cells: dict[Candidate, dict[object, float]] = defaultdict(dict)
     for run in runs:
         cells[run.candidate][run.seed] = run.loss
     whole = np.array([[losses[s] for s in seeds] for losses in cells.values() if len(losses) == len(seeds)])

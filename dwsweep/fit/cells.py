@@ -1,33 +1,59 @@
 """Runs that count as losses, one shape at a time, and why every other run was left out.
 
-Runs whose loss is impossible are named, left out and reported. Two tests find them, both against robust scales, so that
-a bad run cannot hide behind the spread that it makes. A run is held against the other seeds of its cell, after the part
-that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its neighbours in ln N
-predict it, and what they miss must vanish when it is left out, which it would not if the curve itself bends there. In
-1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃ tails every fifth
-sweep has one.
+Runs whose loss is impossible are named, left out and reported. Three tests find them, all against robust scales, so
+that a bad run cannot hide behind the spread that it makes. A run is held against all others, which no law carries to
+twice their middle and 20 of their standard deviations above it. A run is held against the other seeds of its cell,
+after the part that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its
+neighbours in ln N predict it, and what they miss must vanish when it is left out, which it would not if the curve
+itself bends there. In 1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃
+tails every fifth sweep has one.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.rows import Row, one_recipe, why_no_loss
+from dwsweep.fit.data.account import LeftOut
+from dwsweep.fit.data.settings import one_recipe
+from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.rows import Row, no_loss, why_no_loss
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
 
 CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
-Shape = tuple[int, float]
+
+
+class Shape(NamedTuple):
+    """A shape of a table. block: what tells it from other nets of its depth and width; empty where there are none."""
+
+    depth: int
+    width: float
+    block: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.depth}×{self.width:g}{f' ({self.block})' if self.block else ''}"
+
+
+class Candidate(NamedTuple):
+    """A shape at one learning rate."""
+
+    shape: Shape
+    learning_rate: float | None
+
+    @property
+    def order(self) -> tuple[Shape, float]:
+        """Place among the candidates of a table."""
+        return self.shape, -1.0 if self.learning_rate is None else self.learning_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +72,30 @@ class Run:
     x: float
     n_params: float
     row: Row
+    block: str = ""
 
     @property
     def shape(self) -> Shape:
-        return self.depth, self.width
+        return Shape(self.depth, self.width, self.block)
 
     @property
-    def candidate(self) -> tuple[int, float, float | None]:
-        return self.depth, self.width, self.learning_rate
+    def candidate(self) -> Candidate:
+        return Candidate(self.shape, self.learning_rate)
 
 
 @dataclass(frozen=True)
 class Selection:
     """runs: those that count. excluded: shape → reason, for shapes of which nothing is left. notes: shape → what was
-    left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none."""
+    left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
+    account: rows that are out, by reason. sizes: N of each shape."""
 
     runs: list[Run]
     excluded: dict[Shape, str]
     notes: dict[Shape, str]
     warnings: list[str]
     diverged_rule: str | None
+    account: Mapping[LeftOut, int] = field(default_factory=dict)
+    sizes: Mapping[Shape, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,6 +105,8 @@ class _Parts:
     missing: dict[Shape, list[str]] = field(default_factory=lambda: defaultdict(list))
     excluded: dict[Shape, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    account: Counter[LeftOut] = field(default_factory=Counter)
+    sizes: dict[Shape, float] = field(default_factory=dict)
 
 
 def number(value: float) -> Any:
@@ -82,15 +114,15 @@ def number(value: float) -> Any:
     return int(value) if float(value).is_integer() else float(value)
 
 
-def n_params_of(row: Row) -> float:
-    """The matched count of a row: its n_params, or 12·L·d_x² (Levine et al. 2020) where the table has none."""
-    value = row.get("n_params")
-    return float(value) if value is not None else 12.0 * row["depth"] * row["width"] ** 2
-
-
-def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = (), unit: str = NATS) -> Selection:
+def select_runs(
+    rows: list[Row],
+    axis: str = "n_params",
+    named: Iterable[str] = (),
+    unit: str = NATS,
+    settings: Iterable[str] = (),
+) -> Selection:
     """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe; unit:
-    of the losses.
+    of the losses; settings: columns found to tell recipes apart.
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
     diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
@@ -103,7 +135,7 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
     if axis != "n_params" and not any(row.get(axis) is not None for row in rows):
         raise InputError(f"{argument('axis')}: {axis!r}; the table has no column of that name with values in it")
     parts = _sort(rows, axis)
-    _one_recipe(parts, named)
+    _one_recipe(parts, named, settings)
     _merge_duplicates(parts)
     rule = _treat_diverged(parts)
     _leave_out_untrained(parts, unit)
@@ -115,28 +147,32 @@ def select_runs(rows: list[Row], axis: str = "n_params", named: Iterable[str] = 
             notes[shape] = text
         else:
             excluded.setdefault(shape, text)
-    return Selection(parts.runs, excluded, notes, parts.warnings, rule)
+    return Selection(parts.runs, excluded, notes, parts.warnings, rule, dict(parts.account), parts.sizes)
 
 
 def _sort(rows: list[Row], axis: str) -> _Parts:
     parts = _Parts()
-    shapes: dict[tuple[Any, Any], Shape] = {}
+    shapes: dict[tuple[Any, Any, str], Shape] = {}
     for row in rows:
-        shape = row["depth"], row["width"]
-        if shape not in shapes:
-            shapes[shape] = number(shape[0]), number(shape[1])
-        depth, width = shapes[shape]
+        key = row["depth"], row["width"], row.get(BLOCK, "")
+        if key not in shapes:
+            shapes[key] = Shape(number(key[0]), number(key[1]), key[2])
+            parts.sizes[shapes[key]] = n_params_of(row)
+        shape = shapes[key]
         value: Any = n_params_of(row) if axis == "n_params" else row.get(axis)
         loss: Any = row.get("loss")
         if reason := why_no_loss(row):
-            parts.missing[depth, width].append(reason)
+            parts.missing[shape].append(reason)
+            parts.account[no_loss(reason), ""] += 1
         elif value is None or not math.isfinite(value) or value <= 0:
-            parts.missing[depth, width].append(f"no {axis}")
+            parts.missing[shape].append(f"no {axis}")
+            parts.account[f"have no {axis}", ""] += 1
         else:
             diverged = str(row.get("status")).lower() == "diverged" or math.isinf(loss)
             run = Run(
-                depth=depth,
-                width=width,
+                depth=shape.depth,
+                width=shape.width,
+                block=shape.block,
                 learning_rate=row.get("learning_rate"),
                 seed=row.get("seed"),
                 loss=math.nan if diverged else float(loss),
@@ -148,15 +184,16 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
     return parts
 
 
-def _one_recipe(parts: _Parts, named: Iterable[str]) -> None:
+def _one_recipe(parts: _Parts, named: Iterable[str], settings: Iterable[str]) -> None:
     """Leave out what was trained by another recipe than the rest of its cell."""
     both = [*parts.runs, *parts.diverged]
     cells = [(run.shape, run.learning_rate) for run in both]
     count = len(parts.runs)
-    out, warnings = one_recipe([run.row for run in both], cells, count, named)
-    for k, reason in out.items():
+    out, warnings = one_recipe([run.row for run in both], cells, count, named, settings)
+    for k, (name, value, used) in out.items():
         if k < count:
-            parts.missing[both[k].shape].append(reason)
+            parts.missing[both[k].shape].append(f"{name} = {value}")
+        parts.account[f"have {name} = {value} and not {used}", f'--where "{name} == {value!r}"'] += 1
     kept = [(k < count, run) for k, run in enumerate(both) if k not in out]
     parts.runs, parts.diverged = ([run for finished, run in kept if finished == side] for side in (True, False))
     parts.warnings += warnings
@@ -168,7 +205,7 @@ def _merge_duplicates(parts: _Parts) -> None:
     merged: list[Run] = []
     several: dict[int, list[Run]] = {}
     for run in parts.runs:
-        place = len(merged) if run.seed is None else first.setdefault((*run.candidate, run.seed), len(merged))
+        place = len(merged) if run.seed is None else first.setdefault((run.candidate, run.seed), len(merged))
         if place == len(merged):
             merged.append(run)
         else:
@@ -182,8 +219,10 @@ def _merge_duplicates(parts: _Parts) -> None:
         merged[place] = replace(runs[0], loss=mean, x=x)
     parts.runs = merged
     if repeated:
+        parts.account["repeat the run of another row", ""] += repeated
         parts.warnings.append(f"{repeated} row(s) repeat another row exactly; each run counts once")
     if averaged:
+        parts.account["are averaged with another row of their shape, learning rate and seed", ""] += averaged
         parts.warnings.append(
             f"{averaged} row(s) have the shape, learning rate and seed of another row and a different loss; averaged "
             "(if they differ in a recipe, choose one with a `where` expression)"
@@ -195,16 +234,20 @@ def _treat_diverged(parts: _Parts) -> str | None:
         return None
     bad = {run.candidate for run in parts.diverged}
     stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # at another learning rate
-    dropped = [candidate for candidate in bad if candidate[:2] in stayed]
+    dropped = [candidate for candidate in bad if candidate.shape in stayed]
+    before = len(parts.runs)
     rules = []
     if dropped:
         rules.append(f"{len(dropped)} learning rates that diverged are no candidates at their shape")
-        for depth, width, rate in dropped:
-            parts.missing[depth, width].append("diverged" if rate is None else f"learning rate {rate:g} diverged")
+        for shape, rate in dropped:
+            parts.missing[shape].append("diverged" if rate is None else f"learning rate {rate:g} diverged")
         parts.runs = [run for run in parts.runs if run.candidate not in dropped]
     left = [run for run in parts.diverged if run.candidate not in dropped]
     if left:
         rules.append(_censor_or_drop(parts, left))
+    parts.account["are of runs that diverged", ""] += len(parts.diverged)
+    if before > len(parts.runs):
+        parts.account["are of a shape, a rate or a seed that diverged elsewhere", ""] += before - len(parts.runs)
     parts.warnings.append("diverged: " + "; ".join(rules))
     return "; ".join(rules)
 
@@ -234,9 +277,11 @@ def _leave_out_untrained(parts: _Parts, unit: str) -> None:
     n_shapes = len({run.shape for run in parts.runs})
     for shape in shapes:
         parts.excluded[shape] = f"not trained: loss {best[shape]:.3f}, ln(vocab_size) = {uniform[shape]:.3f}"
+    before = len(parts.runs)
     parts.runs = [run for run in parts.runs if run.shape not in parts.excluded]
-    (depth, width), percent = shapes[0], 100 * LEARNED_SHARE
-    example = f"{depth}×{width:g}: {best[depth, width]:.3f}, ln V = {uniform[depth, width]:.3f}"
+    parts.account["are of shapes that have learned nothing", ""] += before - len(parts.runs)
+    first, percent = shapes[0], 100 * LEARNED_SHARE
+    example = f"{first}: {best[first]:.3f}, ln V = {uniform[first]:.3f}"
     parts.warnings.append(
         f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), where "
         f"a net guesses, or above it (such as {example}); they are left out and nothing is claimed from them: train "
@@ -248,21 +293,19 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
     shapes = {run.shape for run in diverged}
     seeds = {run.seed for run in diverged}
     remaining_seeds = {run.seed for run in parts.runs} - seeds
-    sizes = Counter(depth for depth, _ in {run.shape for run in parts.runs} | shapes)
-    lost = Counter(depth for depth, _ in shapes)
+    sizes = Counter(shape.depth for shape in {run.shape for run in parts.runs} | shapes)
+    lost = Counter(shape.depth for shape in shapes)
     heavy = any(lost[depth] > CENSORED_SHARE * sizes[depth] for depth in lost)
     if None not in seeds and len(remaining_seeds) >= 2 and heavy:
         parts.runs = [run for run in parts.runs if run.seed not in seeds]
         for run in diverged:
             parts.missing[run.shape].append(f"seed {run.seed} diverged")
-        named = ", ".join(
-            str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str)
-        )
+        named = listed(str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str))
         return f"seed {named} diverged at {len(shapes)} shapes and is left out at every depth"
     parts.runs = [run for run in parts.runs if run.shape not in shapes]
     for shape, count in Counter(run.shape for run in diverged).items():
         parts.excluded[shape] = f"{count} replicas diverged: the cell is censored"
-    named = ", ".join(f"{depth}×{width}" for depth, width in sorted(shapes))
+    named = listed(map(str, sorted(shapes)))
     return f"{named}: replicas diverged, the whole cell is censored"
 
 
@@ -273,6 +316,7 @@ LARGEST_SHARE = 0.05  # of all runs; beyond that the noise model is wrong, not t
 FEWEST_SIZES = 6  # of a depth, to judge a cell by its curve
 MOST_GAPS = 10  # of a run to those after it in its cell, for the spread
 NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
+BEYOND, TIMES = 20.0, 2.0  # robust standard deviations, and times the median loss, where no law reaches
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 
 
@@ -336,11 +380,25 @@ def named(found: BadRun) -> str:
 
 def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:
     """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
-    among = _against_seeds(runs)
+    among = _against_all(runs)
+    bad = {id(found.run) for found in among}
+    among += _against_seeds([run for run in runs if id(run) not in bad])
     bad = {id(found.run) for found in among}
     return sorted(
         [*among, *_against_curve([run for run in runs if id(run) not in bad])], key=lambda found: -found.deviations
     )
+
+
+def _against_all(runs: Sequence[Run]) -> list[BadRun]:
+    """Runs that no scaling law reaches, whatever the table: above the middle of all losses, by far of their spread."""
+    if len(runs) < FEWEST_SIZES:
+        return []
+    losses = np.array([run.loss for run in runs])
+    middle = float(np.median(losses))
+    away = losses - middle
+    scale = NORMAL * float(np.median(np.abs(away)))
+    far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (losses > TIMES * middle) & (middle > 0.0))
+    return [BadRun(runs[int(k)], middle, float(away[k]) / max(scale, 1e-12)) for k in far]
 
 
 def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
@@ -398,12 +456,12 @@ def _medians_of_others(values: np.ndarray) -> np.ndarray:
 
 def _cell_medians(runs: Sequence[Run]) -> dict[int, tuple[np.ndarray, np.ndarray, list[Shape]]]:
     """depth → (x, loss, shapes) of its shapes by x, each at its best learning rate."""
-    by_candidate: dict[tuple, list[Run]] = defaultdict(list)
+    by_candidate: dict[Candidate, list[Run]] = defaultdict(list)
     for run in runs:
         by_candidate[run.candidate].append(run)
     best: dict[Shape, tuple[float, float]] = {}
     for candidate, members in by_candidate.items():
-        shape = candidate[:2]
+        shape = candidate.shape
         loss, x = median([run.loss for run in members]), math.fsum(run.x for run in members) / len(members)
         if shape not in best or loss < best[shape][1]:
             best[shape] = (x, loss)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.lengths import LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import (
     FEW_DOCUMENTS,
@@ -37,7 +37,7 @@ FEW_SIZES = 5
 class Curves:
     """Fitted cell means, one per shape, sorted by depth and then by x.
 
-    depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate: (K,).
+    depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
     edge of those tried. paired: seeds cancel between shapes. means: their covariance, without what the seeds of a shape
     share.
@@ -57,6 +57,11 @@ class Curves:
     paired: bool
     means: MeanCovariance
     seed_slope: SeedSlope | None = None
+    block: list[str] = field(default_factory=list)
+
+    def shape(self, k: int) -> Shape:
+        """The shape of a cell."""
+        return Shape(int(self.depth[k]), float(self.width[k]), self.block[k] if self.block else "")
 
     @cached_property
     def covariance(self) -> np.ndarray:
@@ -188,7 +193,7 @@ def build_curves(
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
     own = [run.candidate for run in runs]
-    candidates = sorted(set(own), key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
+    candidates = sorted(set(own), key=lambda candidate: candidate.order)
     index = {candidate: k for k, candidate in enumerate(candidates)}
     cell = np.array([index[candidate] for candidate in own])
     if len(candidates) * n_draws > MOST_DRAWN:
@@ -197,15 +202,15 @@ def build_curves(
             f"{n_draws:,} {argument('draws')}: choose some with {argument('where')}"
         )
     means = cell_means(np.array([run.loss for run in runs]), cell, [run.seed for run in runs], len(candidates))
-    shapes = sorted({c[:2] for c in candidates})
+    shapes = sorted({candidate.shape for candidate in candidates})
     x_of = _shape_average(runs, shapes, "x")
-    shapes.sort(key=lambda s: (s[0], x_of[s]))
-    of_shape: dict[tuple[int, float], list[int]] = defaultdict(list)
+    shapes.sort(key=lambda shape: (shape.depth, x_of[shape]))
+    of_shape: dict[Shape, list[int]] = defaultdict(list)
     for k, candidate in enumerate(candidates):
-        of_shape[candidate[:2]].append(k)
+        of_shape[candidate.shape].append(k)
     groups = [of_shape[shape] for shape in shapes]
     chosen = np.array([min(group, key=lambda k: means.mean[k]) for group in groups])
-    depth = np.array([shape[0] for shape in shapes])
+    depth = np.array([shape.depth for shape in shapes])
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
@@ -214,7 +219,7 @@ def build_curves(
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
     if seed_slope:  # other seeds would tilt the losses another way
-        tilt = np.log([[candidate[0]] for candidate in candidates])
+        tilt = np.log([[candidate.shape.depth] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = covariance.plus(tilt)
     moved = np.array([run.loss * run.row.get(MOVED, 0.0) for run in runs])
@@ -233,13 +238,14 @@ def build_curves(
     n_params = _shape_average(runs, shapes, "n_params")
     return Curves(
         depth=depth,
-        width=np.array([shape[1] for shape in shapes], dtype=float),
+        width=np.array([shape.width for shape in shapes], dtype=float),
+        block=[shape.block for shape in shapes],
         x=x,
         n_params=np.array([n_params[shape] for shape in shapes]),
         mean=mean,
         se=draws.std(axis=0),
         n=runs_of[chosen],
-        learning_rate=[candidates[k][2] for k in chosen],
+        learning_rate=[candidates[k].learning_rate for k in chosen],
         draws=draws,
         noise=noise,
         rate_edge=_edges(candidates, groups, chosen),
@@ -249,19 +255,21 @@ def build_curves(
     )
 
 
-def _shape_average(runs: Sequence[Run], shapes: list[tuple[int, float]], name: str) -> dict[tuple[int, float], float]:
-    values: dict[tuple[int, float], list[float]] = {shape: [] for shape in shapes}
+def _shape_average(runs: Sequence[Run], shapes: list[Shape], name: str) -> dict[Shape, float]:
+    values: dict[Shape, list[float]] = {shape: [] for shape in shapes}
     for run in runs:
         values[run.shape].append(getattr(run, name))
     return {shape: float(np.mean(v)) for shape, v in values.items()}
 
 
-def _edges(candidates: list, groups: list[list[int]], chosen: np.ndarray) -> list[tuple[int, float, float]]:
+def _edges(candidates: list[Candidate], groups: list[list[int]], chosen: np.ndarray) -> list[tuple[int, float, float]]:
     edges = []
     for group, best in zip(groups, chosen, strict=True):
-        rates = [candidates[k][2] for k in group]
-        if len(rates) > 1 and None not in rates and candidates[best][2] in (min(rates), max(rates)):
-            edges.append(candidates[best])
+        rates = [candidates[k].learning_rate for k in group]
+        known = [rate for rate in rates if rate is not None]
+        rate = candidates[best].learning_rate
+        if len(rates) > 1 and len(known) == len(rates) and rate is not None and rate in (min(known), max(known)):
+            edges.append((candidates[best].shape.depth, candidates[best].shape.width, rate))
     return edges
 
 

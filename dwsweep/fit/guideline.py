@@ -93,10 +93,11 @@ def held_out_warning(surface: Surface) -> list[str]:
 
 
 def held_out_line(found: HeldOut) -> str:
+    far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # no noise, no standard deviation
     return (
         f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
         f"interval of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
-        f"{found.worst:+.1f} standard deviations"
+        f"{far}"
     )
 
 

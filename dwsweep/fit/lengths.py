@@ -23,15 +23,16 @@ from typing import Any
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import n_params_of
+from dwsweep.errors import InputError, argument, either
+from dwsweep.fit.data import steps
+from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table
 from dwsweep.records import record as reader
-from dwsweep.records.fit import FitOptions
+from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.records.studies import FLOPS, SECONDS
-from dwsweep.text import format_count
+from dwsweep.text import format_count, listed
 
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
 # 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
@@ -39,19 +40,23 @@ LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
 FARTHEST = math.log(2.0)  # in ln tokens, over which a loss is moved
 AS_IT_IS = 0.005  # in ln tokens, within which a loss is not moved
 MOVED = "moved_ln_tokens"  # the column that says over how much of ln tokens a row's loss was moved
-RUN = ("arm", "depth", "width", "learning_rate", "seed")
+RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 
 def at_equal_length(data: Table, options: FitOptions) -> Table:
-    """The table with one row per run, after the tokens or the tokens per parameter of ``options``; as it is without.
+    """The table with one row per run: the last of its curve, or the one after the tokens or the tokens per parameter of
+    ``options``.
 
     Raises:
         InputError: no run was measured near that many tokens.
     """
     tokens, ratio = options.at_tokens, options.tokens_per_param
     asked = ratio if tokens is None else tokens
+    curves = steps.curves(data.rows, data.columns, data.settings)
+    if curves is not None:
+        steps.mark(curves)
     if asked is None:
-        return data
+        return data if curves is None else _ends(data, curves)
 
     def unit(row: Row) -> float:  # tokens
         return 1.0 if ratio is None else n_params_of(row)
@@ -81,7 +86,21 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
         "without a count of tokens": unknown,
     }
     out = {**data.left_out, **{why: n for why, n in left.items() if n}}
-    return replace(data, rows=[*found, *others], left_out=out)
+    points = sum(map(len, runs.values())) - len(runs)
+    account = [
+        LeftOutRows(rows=points, why="are other points of a run's curve"),
+        LeftOutRows(rows=len(runs) - len(found), why="were trained on more than twice or less than half the tokens"),
+        LeftOutRows(rows=unknown, why="have no count of tokens"),
+    ]
+    account = [one for one in account if one.rows]
+    return replace(data, rows=[*found, *others], left_out=out, account=(*data.account, *account))
+
+
+def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
+    """The table with the last point of each run."""
+    read = steps.ends(data.rows, curves)
+    said = read.said + ("; --at-tokens asks for another point" if any(row.get("tokens") for row in data.rows) else "")
+    return replace(data, rows=read.rows, account=(*data.account, *read.left_out), notes=(*data.notes, said))
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
@@ -130,11 +149,11 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     """The warning that the fit uses the runs at one token count of several."""
     if len(groups) < 2:
         return []
-    others = ", ".join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
+    others = listed(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
     used = format_count(main) if main is not None else "an unknown number of"
     return [
         f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
-        f"{argument('at_tokens')} asks for another count"
+        + either(f"{argument('at_tokens')} asks for another count")
     ]
 
 
@@ -186,7 +205,7 @@ def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
 
 def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
     """Where curves over ``axis`` are not what was asked of the runs."""
-    equal = ", ".join(format_count(value) for value in sorted(trained.rows))
+    equal = listed(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
     what = f"axis {trained.axis} compares what was asked"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""

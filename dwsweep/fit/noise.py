@@ -31,7 +31,8 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Candidate, Run
+from dwsweep.text import listed
 
 MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
 MOST_DENSE = 5_000  # cell means whose covariance is formed in full
@@ -655,7 +656,7 @@ class Documents(NamedTuple):
     covariance: np.ndarray | None
     note: str
     number: int | None = None
-    influence: Mapping[tuple, np.ndarray] = MappingProxyType({})
+    influence: Mapping[Candidate, np.ndarray] = MappingProxyType({})
     tokens: np.ndarray | None = None
 
     @property
@@ -680,8 +681,8 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
-    candidates = sorted({run.candidate for run in runs}, key=lambda c: (c[0], c[1], -1.0 if c[2] is None else c[2]))
-    influence: dict[tuple, list[np.ndarray]] = {candidate: [] for candidate in candidates}
+    candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
+    influence: dict[Candidate, list[np.ndarray]] = {candidate: [] for candidate in candidates}
     size: int | None = None
     for run in runs:
         run_id = run.row.get("run_id")
@@ -709,7 +710,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
     return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
 
 
-def of_influences(influence: Mapping[tuple, np.ndarray], tokens: np.ndarray) -> Documents:
+def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray) -> Documents:
     """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
     U = np.stack(list(influence.values()))
     n = U.shape[1]
@@ -729,9 +730,9 @@ def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
             falls[f"{run.depth}×{run.width:g}"] = fall
     if not falls:
         return []
-    listed = ", ".join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
+    steep = listed(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
     return [
-        f"STILL FALLING: the last fifth of training lowered the training loss steeply ({listed}); which depth is ahead "
+        f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
         f"may change with longer training"
     ]
 

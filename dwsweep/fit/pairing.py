@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import Run
+from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.transitions import Pair
-from dwsweep.text import NATS
+from dwsweep.text import NATS, listed
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
@@ -135,7 +135,7 @@ def different_text(a: Arm, b: Arm) -> str:
     ):
         one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
         if one and other and one != other:
-            shown = [", ".join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
+            shown = [listed(sorted(str(value)[:12] for value in values)) for values in (one, other)]
             return f"different {what} ({shown[0]} and {shown[1]})"
     if a.eval_tokens and b.eval_tokens and a.eval_tokens != b.eval_tokens:
         return f"different held-out sets (train.eval_tokens {a.eval_tokens} and {b.eval_tokens})"
@@ -241,8 +241,8 @@ def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.nda
     return (np.sum([_over_documents(U) for U in influences], axis=0) if influences else None), False
 
 
-def _cell(curves: Curves, k: int) -> tuple[int, float, float | None]:
-    return int(curves.depth[k]), float(curves.width[k]), curves.learning_rate[k]
+def _cell(curves: Curves, k: int) -> Candidate:
+    return Candidate(curves.shape(k), curves.learning_rate[k])
 
 
 def _over_documents(U: np.ndarray) -> np.ndarray:

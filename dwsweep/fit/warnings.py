@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from dwsweep import theory
-from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import BadRun, Run, chance_loss, named
+from dwsweep.errors import InputError, argument, either
+from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.data.shape import weights
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
@@ -111,8 +112,8 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     yield from _near_chance(runs, data.unit)
     if rising:
         yield (
-            f"loss: it rises with N at depth {', '.join(map(str, rising))}; check the column, its sign, and that large "
-            f"nets were trained long enough ({rename('loss')})"
+            f"loss: it rises with N at depth {listed(map(str, rising))}; check the column, its sign, and that large "
+            f"nets were trained long enough ({either(rename('loss'))})"
         )
 
 
@@ -130,8 +131,8 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
 
 
 def _ratios(runs: Iterable[Run]) -> list[float]:
-    """n_params over 12·L·d² of the runs whose table has it."""
-    return [run.n_params / (12.0 * run.depth * run.width**2) for run in runs if run.row.get("n_params") is not None]
+    """n_params over the weights of the blocks, of the runs whose table has it."""
+    return [run.n_params / weights(run.row) for run in runs if run.row.get("n_params") is not None]
 
 
 def _counts(runs: Sequence[Run]) -> None:
@@ -143,8 +144,8 @@ def _counts(runs: Sequence[Run]) -> None:
         unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(ratio)), "another unit")
         run = runs[0]
         raise InputError(
-            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where 12·L·d² is "
-            f"{12 * run.depth * run.width**2:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
+            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where the blocks hold "
+            f"{weights(run.row):.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
         )
 
 
@@ -196,7 +197,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        where = f"sizes: {', '.join(f'{count} at L {d}' for d, count in few.items())}"
+        where = f"sizes: {listed(f'{count} at L {d}' for d, count in few.items())}"
         if joint:
             yield (
                 f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
@@ -216,7 +217,7 @@ def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them
     before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
-    effect = f"with {'it' if len(bad) == 1 else 'them'}: {', '.join(others)}" if others else "no status depends on it"
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {listed(others)}" if others else "no status depends on it"
     return (
         f"IMPOSSIBLE LOSS, left out: {listed(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         f"deviations off); {effect}"
@@ -238,7 +239,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     ]
     if tied:
         yield (
-            f"ties: {', '.join(tied)}: there the two depths do not differ by more than the noise, so the bound says "
+            f"ties: {listed(tied)}: there the two depths do not differ by more than the noise, so the bound says "
             f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
         )
 
@@ -262,7 +263,7 @@ def _negative(runs: Sequence[Run]) -> Iterator[str]:
         yield (
             f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
             f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
-            f"({rename('loss')})"
+            f"({either(rename('loss'))})"
         )
 
 
@@ -322,7 +323,7 @@ def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> I
         yield (
             f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(at))}) depth {more} "
             f"has {100 * math.expm1(abs(worst)):.0f} % more than depth {less}"
-            + (f" ({argument('tokens_per_param')} compares at equal counts)" if name == "tokens" else "")
+            + (f" ({either(argument('tokens_per_param'))} compares at equal counts)" if name == "tokens" else "")
         )
 
 
@@ -356,13 +357,13 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
 
 
 def _capacity(runs: Sequence[Run]) -> Iterator[str]:
-    wide: dict[str, set[tuple[int, float]]] = defaultdict(set)
+    wide: dict[str, set[Shape]] = defaultdict(set)
     for run in runs:
         if cap := theory.embedding_cap(run.width, run.row.get("vocab_size"), run.row.get("embedding_rank")):
             wide[f"{'vocab_size' if cap.is_vocabulary else 'embedding_rank'} {cap.value:,.0f}"].add(run.shape)
     for most, shapes in wide.items():
-        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {_shape(min(shapes))}); {theory.EMBEDDING_REASON}"
-    narrow = set()
+        yield f"embedding: d_x > {most} at {len(shapes)} shapes (from {min(shapes)}); {theory.EMBEDDING_REASON}"
+    narrow: set[Shape] = set()
     for run in runs:
         size, length = run.row.get("head_size"), run.row.get("seq_len")
         if size is None and run.row.get("heads"):
@@ -371,7 +372,7 @@ def _capacity(runs: Sequence[Run]) -> Iterator[str]:
             narrow.add(run.shape)
     if narrow:
         yield (
-            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {_shape(min(narrow))}); such heads "
+            f"head size: head_size < seq_len at {len(narrow)} shapes (such as {min(narrow)}); such heads "
             f"cannot represent every attention pattern (Bhojanapalli et al. 2020)"
         )
 
@@ -401,8 +402,4 @@ def _short(value: Any) -> str:
 
 
 def _depths(depths: set[int]) -> str:
-    return ", ".join(map(str, sorted(depths)))
-
-
-def _shape(shape: tuple[int, float]) -> str:
-    return f"{shape[0]}×{shape[1]:g}"
+    return listed(map(str, sorted(depths)), 12)

@@ -61,6 +61,10 @@ COLUMNS = (
     ),
     Column("optimizer", "recipe", "any", "", "how weights are updated"),
     Column("schedule", "recipe", "any", "", "of the learning rate over the steps"),
+    Column("d_ff", "size", "number"),  # inner width of the MLP
+    Column("mlp_ratio", "size", "number"),  # d_ff / d_x
+    Column("kv_heads", "size", "number"),
+    Column("gated", "recipe"),  # a third matrix in the MLP
     Column("precision", "recipe", "any", "", "of the matrix products; everything else is float32"),
     Column("batch_size", "recipe", "any", "sequences", "sequences per step"),
     Column("seq_len", "recipe", "number", "tokens", "positions of a sequence"),
@@ -140,15 +144,18 @@ ALIASES: dict[str, tuple[str, ...]] = {
         *("dim", "d"),
     ),
     "loss": (
-        *("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "final_loss"),
-        *("lm_loss", "nll"),
+        *("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "held_out_loss", "heldout_loss"),
+        *("dev_loss", "final_val_loss", "final_eval_loss", "final_loss", "lm_loss", "nll"),
     ),
     "learning_rate": ("lr", "max_lr", "peak_lr", "max_learning_rate"),
     "tokens": (
         *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen", "tokens_trained"),
         *("total_tokens", "total_training_tokens"),
     ),
-    "seed": ("random_seed", "rng_seed"),
+    "seed": (
+        *("random_seed", "rng_seed", "init_seed", "model_seed", "run_seed", "global_seed", "manual_seed", "seed_id"),
+        *("data_seed", "torch_seed", "replicate", "replica", "repetition", "rep", "repeat"),
+    ),
     "n_params": (
         *("non_embedding_params", "params_non_embedding", "n_params_non_embedding"),
         *("num_params_non_embedding", "non_embedding_parameters", "num_non_embedding_params"),
@@ -159,8 +166,34 @@ ALIASES: dict[str, tuple[str, ...]] = {
         *("num_params", "parameters", "n_parameters", "num_parameters", "parameter_count"),
         *("param_count",),
     ),
-    "flops": ("total_flops", "train_flops", "training_flops", "compute"),
-    "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads"),
+    "flops": ("total_flops", "training_flops", "compute"),  # spent; train_flops are those asked for
+    "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads", "attention_heads", "nhead", "n_attention_heads"),
+    "kv_heads": (
+        *("n_kv_head", "n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv", "num_kv_groups", "kv_head"),
+        *("num_query_groups", "n_query_groups", "n_local_heads"),
+    ),
+    "head_size": (
+        "head_dim",
+        "d_head",
+        "dim_head",
+        "head_width",
+        "d_k",
+        "kv_channels",
+        "dim_per_head",
+        "size_per_head",
+    ),
+    "d_ff": (
+        *("intermediate_size", "ffn_dim", "d_ffn", "ffn_hidden", "ffn_hidden_size", "ffn_size", "ff_dim", "dim_ff"),
+        *("dim_feedforward", "feedforward_dim", "d_mlp", "mlp_dim", "mlp_hidden", "mlp_hidden_dim", "mlp_width"),
+        *("mlp_hidden_size", "mlp_size", "intermediate_dim", "inner_dim", "n_inner", "d_inner", "inner", "ffn", "dff"),
+        *("ffn_hidden_dim", "d_hidden", "encoder_ffn_dim", "decoder_ffn_dim", "n_ff", "ff_size", "ffn_embed_dim"),
+    ),
+    "mlp_ratio": (
+        *("ffn_mult", "ff_mult", "mlp_mult", "expansion", "expansion_factor", "mlp_expansion", "ffn_expansion"),
+        *("ffn_ratio", "ff_ratio", "mlp_expansion_factor", "ffn_dim_multiplier", "mlp_multiplier", "ffn_multiplier"),
+        *("hidden_mult", "ff_factor", "ffn_factor", "mlp_factor", "expand", "expansion_ratio", "d_ff_mult"),
+    ),
+    "gated": ("gated_mlp", "mlp_gated", "use_glu", "glu", "swiglu", "use_swiglu", "is_gated", "gated_ffn", "is_glu"),
     "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
     "vocab_size": ("n_vocab", "vocabulary_size"),
     "bits_per_byte": ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),
@@ -170,3 +203,15 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Usual names elsewhere, the likelier first, by ours."""
 IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.any_case or column.name in ALIASES)
 """Columns that are understood in another case, or under an alias."""
+HELD_OUT = ALIASES["loss"][:-3]
+"""Names of a loss on text that no run trained on: such a column wins over one that is called loss."""
+TRAINING = ("train_loss", "training_loss", "loss_train", "final_train_loss", "train_nll", "train_lm_loss")
+"""Names of a loss on the text trained on: the last resort."""
+STEPS = (
+    *("step", "global_step", "train_step", "training_step", "step_num", "steps_done", "iteration", "iter", "iter_num"),
+    *("n_iter", "it", "update", "updates", "num_updates", "checkpoint", "checkpoint_step", "ckpt", "ckpt_step"),
+    *("batch_idx", "epoch"),
+)
+"""Names of the place of a row on its run's curve, the finest first."""
+OF_RUNS = ("steps", "iterations", "iters", "epochs")
+"""Further ones, where the name of a run says that several rows are of one run."""

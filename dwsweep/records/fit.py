@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -19,6 +18,7 @@ from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_
 from dwsweep.records.studies import (
     Along,
     AlongRow,
+    AtOneSize,
     BestAtBudget,
     ComparedRow,
     Comparison,
@@ -135,7 +135,7 @@ class HeldOut(Record):
     inside: Count
     worst_depth: Positive
     worst_width: PositiveNumber
-    worst: float
+    worst: float | None  # None: beyond any number of them
 
     @property
     def too_few(self) -> bool:
@@ -295,9 +295,56 @@ class FitOptions(Record):
     at_tokens: float | None = None
     tokens_per_param: float | None = None  # of non-embedding parameters
     unit: str | None = None  # of the losses; None: what their column's name says
+    drop: tuple[str, ...] | None = None  # columns that are not read
+    arm: str | None = None  # the column that tells arms apart
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
+
+
+ONE_VARIABLE = "depth and width are one variable here"  # in a note of the account: no question of shape has an answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutRows(Record):
+    """Rows of a table that a fit does not rest on."""
+
+    rows: Count
+    why: str  # "repeat another row exactly"
+    option: str = ""  # what to give for them to count
+
+
+def _of_one(why: str) -> str:
+    """A reason about rows as one about a row: ``have`` → ``has``."""
+    verb, space, rest = why.partition(" ")
+    return {"have": "has", "are": "is", "were": "was"}.get(verb, f"{verb}s") + space + rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account(Record):
+    """What became of the rows of a table."""
+
+    read: Count
+    used: Count  # rows that a loss of the fit rests on
+    left_out: tuple[LeftOutRows, ...] = ()  # most rows first
+    notes: tuple[str, ...] = ()  # what the columns were taken to mean, a sentence each
+
+    @property
+    def one_variable(self) -> bool:
+        """True if nothing can be said of shape, for the width follows from the depth."""
+        return any(note.startswith(ONE_VARIABLE) for note in self.notes)
+
+    @property
+    def sentence(self) -> str:
+        """``993 rows read, 235 used: 700 …, 58 …``."""
+        rows = f"{self.read:,} row{'' if self.read == 1 else 's'} read, "
+        if not self.left_out:
+            return rows + ("all used" if self.used == self.read else f"{self.used:,} used")
+        reasons = [
+            f"{one.rows:,} {one.why if one.rows > 1 else _of_one(one.why)}{f' ({one.option})' if one.option else ''}"
+            for one in self.left_out
+        ]
+        return f"{rows}{self.used:,} used: {', '.join(reasons)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +359,7 @@ class Provenance(Record):
     left_out: dict[str, int]  # why runs have no loss that counts → how many
     versions: dict[str, str]
     options: FitOptions
+    account: Account | None = None  # None in a file of before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,6 +437,7 @@ class FitResult(_Kept):
     equal_budgets: EqualBudgets | None  # where runs were trained at equal compute, which is the axis
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     along: Along | None = None  # the loss against a column
+    at_one_size: AtOneSize | None = None  # the best depth, where all nets have about one size
     nets: TrainedNets
     unit: str  # of every loss here
     provenance: Provenance

@@ -305,6 +305,24 @@ class Along(Record):
         return list(dict.fromkeys((curve.depth, curve.budget) for curve in self.curves))
 
 
+@dataclass(frozen=True, kw_only=True)
+class AtOneSize(Record):
+    """The best depth of a table whose nets have about one size."""
+
+    n_params: float  # geometric mean of the sizes
+    confidence: float
+    known: bool  # the noise is: without it there is no interval
+    lowest: Positive  # the depth tried with the least loss
+    at_edge: str = ""  # below, above: where the best depth lies beyond the depths tried
+    depth: float | None = None
+    depth_low: float | None = None
+    depth_high: float | None = None
+    worst_depth: Positive | None = None  # of the depths tried
+    worst_percent: float | None = None  # by how much its loss is above the least
+    worst_percent_low: float | None = None
+    worst_percent_high: float | None = None
+
+
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
 VERDICTS = {  # by quantity: where the interval lies below no change, and above it

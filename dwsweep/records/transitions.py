@@ -45,6 +45,7 @@ class Cell(Record):
     excluded: bool
     reason: str  # why it is excluded, or what was left out of it
     axis_value: float | None  # on the axis of the fit
+    block: str = ""  # what tells it from other nets of its depth and width, such as "d_ff 528"
 
 
 @dataclass(frozen=True, kw_only=True)

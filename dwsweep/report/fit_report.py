@@ -14,8 +14,9 @@ from dwsweep.fit.guideline import headline, map_law, own_guide, width_at
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
-from dwsweep.records.fit import AlongFit, Fit, FitResult, OtherFit
-from dwsweep.records.transitions import CHECKS, SURFACE, Contrast, SizedOptimum, Transition, verdicts
+from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit
+from dwsweep.records.studies import AtOneSize
+from dwsweep.records.transitions import CHECKS, PCHIP, SURFACE, Contrast, SizedOptimum, Transition, verdicts
 from dwsweep.report import document
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
@@ -34,7 +35,11 @@ def to_text(result: Fit) -> str:
 
 def render(result: Fit) -> Group:
     """The document that ``dwsweep fit`` prints."""
-    parts: list[Part] = [Lines(answer(result)), Lines([_cells_line(result), _noise_line(result)], apart=True)]
+    parts: list[Part] = [
+        Lines(account(result)),
+        Lines(answer(result), apart=True),
+        Lines([_cells_line(result), _noise_line(result)], apart=True),
+    ]
     for _, _, own in sections(result):
         parts += own
     if result.warnings:
@@ -42,12 +47,26 @@ def render(result: Fit) -> Group:
     return document.render(parts)
 
 
+def account(result: Fit) -> list[str]:
+    """What became of the rows of the table, and what its columns were taken to mean."""
+    found = result.provenance.account
+    if found is None:
+        return []
+    doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
+    return [". ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
+
+
 def answer(result: Fit) -> list[str]:
     """The answer in at most five sentences."""
     if isinstance(result, AlongFit):
         return list(result.along.answer[:ANSWER_LINES])
     lines: list[str] = []
-    if result.equal_budgets and not result.curves.depths:
+    told = result.provenance.account
+    if told is not None and told.one_variable:
+        return lines
+    if result.at_one_size:
+        lines = [_at_one_size(result.at_one_size)]
+    elif result.equal_budgets and not result.curves.depths:
         lines = [_best_at(row) for row in result.equal_budgets.best]
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
@@ -63,6 +82,20 @@ def _best_at(row: Any) -> str:
         return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
     size = Interval.of(row, "n_params").format(format_count)
     return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
+
+
+def _at_one_size(found: AtOneSize) -> str:
+    """The best depth of nets of one size, and what the worst one loses."""
+    size = f"N = {format_count(found.n_params)}"
+    if not found.known:
+        return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
+    ends = Interval.of(found, "depth")
+    best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
+    if not ends.value and not ends.unbounded:
+        best += f" ({ends.ends('.1f')})"
+    assert found.worst_depth is not None and found.worst_percent is not None
+    low, high = found.worst_percent_low, found.worst_percent_high
+    return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."
 
 
 def _crossings(result: FitResult) -> str:
@@ -224,9 +257,9 @@ def _place(row: Transition) -> str:
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
-    """The contrasts of the neighbouring depths about which the transitions cannot say anything; none where the noise
-    alone is why."""
-    silent = {row.pair for row in result.verdicts if row.cause not in ("", "noise")}
+    """The contrasts of the neighbouring depths whose own two curves cannot be compared; none where the noise alone is
+    why."""
+    silent = {row.pair for row in result.transitions if row.estimator == PCHIP and row.cause not in ("", "noise")}
     return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
 
 

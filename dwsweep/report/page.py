@@ -54,7 +54,7 @@ from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, number_of, of_the_fit, ordered, rows_of, spread
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
-from dwsweep.text import format_count
+from dwsweep.text import format_count, printable
 
 LEAST, MOST = 1e3, 1e12  # sizes; guide takes no smaller one of a fit
 BELOW = 2.0  # times below the smallest net, where the list begins
@@ -440,9 +440,9 @@ def _name(root: Any) -> str:
 
     try:
         spec = yaml.safe_load((root / "spec.yaml").read_text("utf-8"))
-        return str(spec["name"])
+        return printable(str(spec["name"]))
     except (OSError, yaml.YAMLError, KeyError, TypeError):
-        return str(root.name)
+        return printable(str(root.name))
 
 
 def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:

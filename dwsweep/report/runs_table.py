@@ -13,7 +13,7 @@ from typing import Any
 from dwsweep.errors import InputError
 from dwsweep.fit.table import read_other
 from dwsweep.interval import Form, written
-from dwsweep.records.fit import FitResult
+from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.transitions import Cell
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table
 from dwsweep.report.figures.style import plain
@@ -51,7 +51,7 @@ def rows_of(path: Any) -> list[dict[str, str]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"DIR: {path}; not readable as CSV: {error}") from None
     if rows:
-        read_other(path, None, (), f"DIR: {path}")
+        read_other(path, FitOptions(), f"DIR: {path}")
     return rows
 
 

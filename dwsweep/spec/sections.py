@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
+from dwsweep import numerals
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
 from dwsweep.spec.vocabulary import vocabulary
 
@@ -79,6 +80,13 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
+    def _numbers_as_people_write_them(cls, value: Any, info: ValidationInfo) -> Any:
+        """``tokens: 2.1B``: YAML reads a text there."""
+        parts = set(parts_of(cls.model_fields[str(info.field_name)].annotation))
+        return _read_numerals(value) if parts & {int, float} and not parts & {str, Any} else value
+
+    @field_validator("*", mode="before")
+    @classmethod
     def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """YAML reads ``yes`` and ``on`` as true, and true would pass for the number 1."""
         held = value if isinstance(value, list) else [value]
@@ -88,6 +96,16 @@ class Section(BaseModel):
             if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
+
+
+def _read_numerals(value: Any) -> Any:
+    """The value with each numeral in it as a number: ``1.63M``, ``[2B, "1,234,567"]``."""
+    if isinstance(value, str):
+        found = numerals.number(value)
+        return value if found is None else found
+    if isinstance(value, list):
+        return [_read_numerals(item) for item in value]
+    return {key: _read_numerals(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:

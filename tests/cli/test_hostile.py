@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from checkout import SWEEPS
 from cli_tools import Command, in_a_process
 from report_sweeps import rows as simulated
 
-from dwsweep import paths
+from dwsweep import fit_table, paths
 from dwsweep.cost.arithmetic import fitting_microbatch
 from dwsweep.errors import InputError
 from dwsweep.fit.noise import scatter
@@ -120,7 +122,7 @@ def test_any_separator_and_a_byte_order_mark(tmp_path: Path, separator: str) -> 
         ("depth,width,loss\n2,inf,4\n", "width: inf in row 1"),
         (f"depth,width,loss\n2,{10**200},4\n", "width: 1e+200 in row 1; must be a number from 1 to 1e+09"),
         ("depth,width,loss\n2,32,1e308\n", "loss: 1e+308 in row 1"),
-        ("depth;width;loss\n2;32;4,5\n", "loss: '4,5' in row 1"),
+        ("depth;width;loss\n2;32;4,5\n4;32;4.5\n", "loss: '4,5' in row 1"),
     ],
 )
 def test_a_table_that_cannot_be_right_is_refused(tmp_path: Path, content: str, named: str) -> None:
@@ -303,6 +305,58 @@ def test_what_a_table_says_never_steers_the_terminal(
     assert not steering(done.stdout + done.stderr)
     files = [path for path in (tmp_path / "out").iterdir() if path.suffix in (".md", ".csv")]
     assert files and not any(steering(path.read_text("utf-8")) for path in files)
+
+
+HOSTILE = "\x0eat\x1f--at\x0f\x1b]0;owned\x07\u202e"
+
+
+def hostile_rows() -> list[dict[str, Any]]:
+    """Losses at many counts of tokens, which raise the warnings that name options; every text in them steers."""
+    return [
+        {**row, "tokens": tokens, "note" + HOSTILE: HOSTILE, "run_id": f"{HOSTILE}{k}", "optimizer": HOSTILE}
+        | {"loss": row["loss"] + 2.0e8 / tokens, "status": "done"}
+        for tokens in (1e8 * 1.1**k for k in range(12))
+        for k, row in enumerate(small_table())
+    ] + [{**small_table()[0], "status": "killed" + HOSTILE, "loss": None, "tokens": 1e8}]
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON, its keys among them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from (key, *texts_of(item))
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_of(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_no_output_of_a_fit_holds_a_control_character(tmp_path: Path, dwsweep: Command) -> None:
+    """By the library and by the command: text, records, tables and every file, JSON read as its reader reads it."""
+    rows = hostile_rows()
+    path = tmp_path / f"t{HOSTILE}.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    done = dwsweep("fit", path, "--draws", "200")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / f"{path.stem}-fit"
+    report = dwsweep("report", out)
+    assert report.returncode == 0, report.stderr
+    said = [done.stdout, done.stderr, report.stdout, report.stderr]
+    files = [one for one in out.rglob("*") if one.suffix in (".json", ".csv", ".md", ".html", ".svg")]
+    assert {".json", ".csv", ".md", ".html"} <= {one.suffix for one in files}
+    for one in files:
+        text = one.read_text("utf-8")
+        said += texts_of(json.loads(text)) if one.suffix == ".json" else [re.sub(r"[\r\t\xa0]", "", text)]
+    for table in (rows, path):
+        found = fit_table(table, draws=200)
+        assert any("--at-tokens (in Python at_tokens)" in line for line in found.warnings)
+        said += [repr(found), found.summary(), *found.warnings, *texts_of(json.loads(found.to_json()))]
+        said += texts_of(json.loads(json.dumps(found.tables(), default=str)))
+    assert not [text for text in said if steering(text)]
 
 
 def small_table() -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit.cells import select_runs
+from dwsweep.fit.cells import Shape, select_runs
 from dwsweep.fit.table import read_table
 
 WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
@@ -37,19 +37,19 @@ def test_failed_runs_are_missing_at_random():
         row["status"] = "oom"
     selection = select_runs(table)
     assert len(selection.runs) == 20
-    assert selection.notes == {(6, 64): "failed"}
-    assert selection.excluded == {(6, 96): "3 × oom"}
+    assert selection.notes == {Shape(6, 64): "failed"}
+    assert selection.excluded == {Shape(6, 96): "3 × oom"}
 
 
 def test_a_loss_that_is_nan_costs_its_run_alone():
     table = rows()
     table[0]["loss"] = math.nan
     selection = select_runs(table)
-    assert not selection.excluded and selection.notes == {(6, 64): "loss is NaN"}
-    assert [run.seed for run in selection.runs if run.shape == (6, 64)] == [1, 2]
+    assert not selection.excluded and selection.notes == {Shape(6, 64): "loss is NaN"}
+    assert [run.seed for run in selection.runs if run.shape == Shape(6, 64)] == [1, 2]
     for row in table[3:6]:
         row["loss"] = math.nan
-    assert select_runs(table).excluded == {(6, 96): "3 × loss is NaN"}
+    assert select_runs(table).excluded == {Shape(6, 96): "3 × loss is NaN"}
     assert read_table(table).left_out == {"loss is NaN": 4}
 
 
@@ -57,8 +57,8 @@ def test_one_diverged_replica_censors_its_cell():
     table = rows()
     table[0] |= {"loss": math.nan, "status": "diverged"}
     selection = select_runs(table)
-    assert (6, 64) in selection.excluded
-    assert all(run.shape != (6, 64) for run in selection.runs)
+    assert Shape(6, 64) in selection.excluded
+    assert all(run.shape != Shape(6, 64) for run in selection.runs)
     assert len(selection.runs) == 21
     assert any("diverged" in line for line in selection.warnings)
 
@@ -79,7 +79,7 @@ def test_a_learning_rate_that_diverged_is_no_candidate():
     table = [{**row, "learning_rate": rate} for row in rows() for rate in (1e-3, 4e-3)]
     table[1]["status"] = "diverged"
     selection = select_runs(table)
-    assert {run.learning_rate for run in selection.runs if run.shape == (6, 64)} == {1e-3}
+    assert {run.learning_rate for run in selection.runs if run.shape == Shape(6, 64)} == {1e-3}
     assert not selection.excluded
 
 
@@ -95,7 +95,7 @@ def test_mixed_recipes_within_a_shape_are_not_averaged():
     table = rows(heads=2) + [{**row, "heads": 8, "loss": 1.0} for row in rows()[:3]]
     selection = select_runs(table)
     assert {run.row["heads"] for run in selection.runs} == {2}
-    assert "heads = 8" in selection.notes[6, 64]
+    assert "heads = 8" in selection.notes[Shape(6, 64)]
     assert any("`where`" in line for line in selection.warnings)
 
 
@@ -155,7 +155,7 @@ def test_axes_are_checked():
     table = rows(flops=1e15)
     table[0]["flops"] = None
     selection = select_runs(table, "flops")
-    assert selection.notes[6, 64] == "no flops"
+    assert selection.notes[Shape(6, 64)] == "no flops"
     assert selection.runs[0].x == pytest.approx(math.log(1e15))
 
 
@@ -172,7 +172,7 @@ def test_nets_that_learned_nothing_are_left_out_and_claim_nothing():
     for row in partly[:3]:
         row["loss"] = 6.9
     selection = select_runs(partly)
-    assert set(selection.excluded) == {(6, 64)} and "1 of 8" in selection.warnings[0]
+    assert set(selection.excluded) == {Shape(6, 64)} and "1 of 8" in selection.warnings[0]
     # one learning rate that learned is enough, and without a vocabulary nothing is known
     assert not select_runs([*partly, *({**row, "learning_rate": 1.0, "loss": 3.0} for row in partly[:3])]).excluded
     assert not select_runs([{**row, "vocab_size": None} for row in table]).excluded

@@ -98,7 +98,9 @@ def test_a_loss_after_nobody_knows_how_many_tokens_is_left_out_and_counted(blank
 
 def test_two_runs_of_one_shape_and_count_stay_two() -> None:
     table = rows(lambda depth, n: 2e9)[: 2 * len(WIDTHS_AT_SIX)]
-    assert {cell.n for cell in fit_table([*table, *table], at_tokens=2e9).cells} == {2}
+    again = [{**row, "loss": row["loss"] + 1e-6} for row in table]
+    assert {cell.n for cell in fit_table([*table, *again], at_tokens=2e9).cells} == {2}
+    assert {cell.n for cell in fit_table([*table, *table], at_tokens=2e9).cells} == {1}, "identical rows are one"
 
 
 @pytest.mark.parametrize(

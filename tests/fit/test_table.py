@@ -16,7 +16,7 @@ from dwsweep import compare_arms, fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit import surface
 from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.rows import compile_expression
+from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
@@ -142,7 +142,7 @@ def test_bad_tables_are_one_clear_line(rows, message):
 def test_bad_files_are_one_clear_line(tmp_path):
     (tmp_path / "t.parquet").write_text("not parquet")
     (tmp_path / "t.jsonl").write_text("[1]\n")
-    (tmp_path / "t.xlsx").write_text("")
+    (tmp_path / "t.xls").write_text("")
     (tmp_path / "bad.jsonl").write_text('{"depth": 6}\n\n{"depth": 6, oops}\n')
     (tmp_path / "t.json").write_text("[{]")
     (tmp_path / "twice.json").write_text('[{"depth": 6, "depth": 12}]')
@@ -162,7 +162,7 @@ def test_bad_files_are_one_clear_line(tmp_path):
         ("one.json", "one value; must be a list of values, one per row"),
         ("three.json", "must be a list of objects, one per run, or an object of columns"),
         ("deep.json", "not readable as json: "),
-        ("t.xlsx", r"must end in one of \.csv, \.tsv, \.json, \.jsonl, \.ndjson, \.parquet, or be a sweep directory"),
+        ("t.xls", r"must end in one of \.csv, \.tsv, \.txt, \.json, \.jsonl, \.ndjson, \.parquet, \.xlsx, or"),
         ("empty", "needs a results.csv"),
     ):
         with pytest.raises(InputError, match=message) as caught:
@@ -361,7 +361,9 @@ def test_the_names_of_trackers_are_read_without_a_flag(tmp_path, header, taken, 
 
 def test_settings_are_no_outcomes_and_training_is_not_held_out(tmp_path):
     with pytest.raises(InputError, match="column 'loss' is missing"):
-        written(tmp_path, "depth,width,config.loss,train/loss\n8,8,3,3\n")
+        written(tmp_path, "depth,width,config.loss\n8,8,3\n")
+    training = written(tmp_path, "depth,width,config.loss,train/loss\n8,8,3,3\n")
+    assert training.notes[0].startswith("THE LOSS IS A TRAINING LOSS (train/loss)")
     assert written(tmp_path, "depth,width,loss,budget\n8,8,3,1e6\n").taken == ()  # of parameters
 
 

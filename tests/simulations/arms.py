@@ -23,7 +23,7 @@ import numpy as np
 
 from dwsweep.fit.analysis import joint_model
 from dwsweep.fit.arms import Estimate, compare, losses_apart, middle, ratio
-from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.noise import Documents, of_influences
 from dwsweep.fit.pairing import Arm, pair_arms
@@ -93,7 +93,7 @@ def draw_arms(scenario: TwoArms, rng: np.random.Generator) -> tuple[Drawn, Drawn
     n = scenario.documents
     text = rng.normal(0.0, 0.5, n)
     arms: tuple[list[Row], list[Row]] = ([], [])
-    influences: tuple[dict[tuple, np.ndarray], ...] = ({}, {})
+    influences: tuple[dict[Candidate, np.ndarray], ...] = ({}, {})
     for depth in scenario.truth.depths:
         for budget in scenario.budgets:
             noise, luck = both(scenario.sigma, scenario.seeds), both(scenario.luck, 1)
@@ -105,12 +105,12 @@ def draw_arms(scenario: TwoArms, rng: np.random.Generator) -> tuple[Drawn, Drawn
                 if read is not None:
                     adds = text + read[k]
                     loss += float(adds.mean())
-                    influences[k][depth, width, None] = (adds - adds.mean()) / n
+                    influences[k][Candidate(Shape(depth, width), None)] = (adds - adds.mean()) / n
                 arms[k].extend(
                     {"depth": depth, "width": width, "seed": s, "loss": loss + float(seeds[k][s] + noise[k][s])}
                     for s in range(scenario.seeds)
                 )
-    ordered = [dict(sorted(found.items(), key=lambda item: item[0][:2])) for found in influences]
+    ordered = [dict(sorted(found.items(), key=lambda item: item[0].order)) for found in influences]
     held = [of_influences(found, np.ones(n)) if n else None for found in ordered]
     return Drawn(arms[0], held[0]), Drawn(arms[1], held[1])
 

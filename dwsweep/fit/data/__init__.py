@@ -1,0 +1,1 @@
+"""What a table of runs means: its formats, its numbers."""

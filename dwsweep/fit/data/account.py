@@ -1,0 +1,29 @@
+"""Account of a table: how many of its rows a fit rests on, and why each other row is out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from dwsweep.records.fit import Account, LeftOutRows
+
+LeftOut = tuple[str, str]  # why a row is out, in a sentence about rows; the option that brings it back
+
+
+def account(
+    read: int, used: int, before: Iterable[LeftOutRows], left_out: Iterable[Mapping[LeftOut, int]], notes: Iterable[str]
+) -> Account:
+    """The account of ``read`` rows, of which ``used`` count; reasons that are alike add up, most rows first.
+
+    before: rows that were out once the table was read. left_out: rows of each part of it that is fitted, by reason.
+    """
+    rows: Counter[LeftOut] = Counter()
+    for one in before:
+        rows[one.why, one.option] += one.rows
+    for part in left_out:
+        rows.update(part)
+    known = tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows.most_common() if n > 0)
+    rest = read - used - sum(one.rows for one in known)
+    if rest > 0:
+        known = (*known, LeftOutRows(rows=rest, why="count with other rows of their run"))
+    return Account(read=read, used=used, left_out=known, notes=tuple(dict.fromkeys(notes)))

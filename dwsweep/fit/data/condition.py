@@ -1,0 +1,133 @@
+"""A condition on the rows of a table, as ``--where`` takes it: compared safely, never evaluated as Python.
+
+``depth >= 6 and optimizer == 'adamw'``, ``tokens == 2.1B``, ```trainer/global_step` > 100``. A column goes by our name
+and by the table's; one whose name is no word stands in backticks, or as it is where it begins with a letter.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from dwsweep import expressions, numerals
+from dwsweep.errors import InputError, argument
+from dwsweep.text import listed
+
+LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
+ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
+NAMES_LISTED = 30
+
+_QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""")
+_COUNT = re.compile(r"(?<![\w.])([0-9][0-9_]*(?:\.[0-9]+)?[kmbgt])(?![\w.])", re.ASCII | re.IGNORECASE)
+_STEERS_SHELL = frozenset('`$!\\"')
+_STAND_IN = "_column_{}_"
+
+
+def compile_expression(
+    expression: str, names: Sequence[str], own: Mapping[str, str] | None = None
+) -> Callable[[Mapping[str, Any]], bool]:
+    """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``; a text that is a
+    numeral equals the number that a table's text was read as.
+
+    names: keys of the rows. own: those of them that the table calls otherwise, by its names.
+
+    Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
+    """
+    if len(expression) > LONGEST:
+        raise InputError(
+            f"{argument('where')}: {expression[:40]!r}…; {len(expression):,} characters, must be at most {LONGEST:,}"
+        )
+    key_of = {**(own or {}), **{name: name for name in names}}
+    refused = f"{argument('where')}: {expression!r}"
+    words, stands_for = _in_words(expression, key_of)
+    try:
+        tree = _Numerals().visit(expressions.parse(words, expressions.CONDITION))
+    except SyntaxError as error:
+        raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
+    except ValueError as error:
+        raise InputError(f"{refused}; allowed are {ALLOWED}") from error
+    read = {name: stands_for.get(name, name) for name in expressions.names(tree)}
+    if unknown := next((name for name in read.values() if name not in key_of), None):
+        near = get_close_matches(unknown, list(key_of)[:1000], 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(
+            f"{argument('where')}: {unknown!r} in {expression!r}; {hint}columns are "
+            + listed(sorted(set(names)), NAMES_LISTED)
+        )
+    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
+        raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')
+    keys = {name: key_of[named] for name, named in read.items()}
+    return lambda row: bool(expressions.evaluate(tree, lambda name: row.get(keys[name])))
+
+
+def equals(name: str, value: Any) -> str:
+    """The condition that a column has a value, its name in backticks where it is no word."""
+    word = name.isidentifier() and not keyword.iskeyword(name)
+    return f"{name if word else f'`{name}`'} == {value!r}"
+
+
+def option(*conditions: str) -> str:
+    """``--where "…"`` to copy into a shell: in single quotes where double ones would not hold it."""
+    text = " and ".join(conditions)
+    return f"--where {shlex.quote(text)}" if _STEERS_SHELL & set(text) else f'--where "{text}"'
+
+
+def _in_words(expression: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The expression with a word in the place of each name that is none, and ``2.1B`` as a number; and the words."""
+    odd = sorted(
+        (name for name in names if name in expression and not name.isidentifier() and name[:1].isalpha()),
+        key=len,
+        reverse=True,
+    )
+    stands_for: dict[str, str] = {}
+
+    def stand_in(name: str) -> str:
+        word = _STAND_IN.format(len(stands_for))
+        stands_for[word] = name
+        return word
+
+    parts = []
+    for part in _QUOTED.split(expression):
+        if part[:1] == "`":
+            part = stand_in(part[1:-1])
+        elif part[:1] not in ("'", '"'):
+            for name in odd:
+                pattern = rf"(?<![\w.]){re.escape(name)}(?![\w])"
+                part = re.sub(pattern, lambda _, name=name: stand_in(name), part)  # type: ignore[misc]
+            part = _COUNT.sub(lambda one: str(numerals.number(one[1])), part)
+        parts.append(part)
+    return "".join(parts), stands_for
+
+
+class _Numerals(ast.NodeTransformer):
+    """``size == '125M'`` for a column whose texts were read as numbers."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        sides = [node.left, *node.comparators]
+        if len(sides) != 2:
+            return node
+        op, (left, right) = node.ops[0], sides
+        if isinstance(op, ast.Eq | ast.NotEq):
+            if isinstance(left, ast.Constant):
+                left, right = right, left
+            if isinstance(right, ast.Constant) and (both := _with_number(right)):
+                isin: ast.cmpop = ast.In() if isinstance(op, ast.Eq) else ast.NotIn()
+                return ast.Compare(left, [isin], [ast.List(both, ast.Load())])
+        if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.List | ast.Tuple):
+            every = [more for item in right.elts for more in _with_number(item) or [item]]
+            return ast.Compare(left, [op], [ast.List(every, ast.Load())])
+        return node
+
+
+def _with_number(node: ast.expr) -> list[ast.expr]:
+    """A text that is a numeral, and its number; none for anything else."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return []
+    found = numerals.number(node.value)
+    return [] if found is None else [node, ast.Constant(found)]

@@ -1,0 +1,140 @@
+"""Delimited text: CSV, TSV, and rows of fields from a workbook, with what people put before the header."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice, zip_longest
+from typing import Any
+
+from dwsweep import numerals
+from dwsweep.errors import InputError
+from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, shown
+
+ROWS_AT_A_TIME = 50_000
+LOOKED_AT = 40  # rows among which the header is found
+SEPARATORS = "\t,;|"
+HEAD = 1 << 22  # characters that hold these rows, be there 100,000 columns
+
+Fields = Sequence[Any]
+
+
+def read(what: str, text: str) -> Columns:
+    """Columns of a text whose fields a tab, a comma, a semicolon, a bar or blanks separate: the one that its header
+    has most of.
+
+    Raises:
+        InputError: a name is there twice, a row has more fields than the header. csv.Error: it is no such text.
+    """
+    lines = text[:HEAD].splitlines()[:LOOKED_AT]
+    if len(text) > HEAD and len(lines) < LOOKED_AT:
+        lines = lines[:-1] or lines
+    filled = {one: _columns(lines, one) for one in SEPARATORS}
+    separator = max(SEPARATORS, key=lambda one: filled[one])
+    if filled[separator] < 2 and any(len(line.split()) > 2 for line in lines):
+        return of_fields(what, (line.split() for line in text.splitlines()))
+    return of_fields(what, csv.reader(io.StringIO(text), delimiter=separator), separator)
+
+
+def _columns(lines: Sequence[str], separator: str) -> int:
+    """Columns that the header has where its fields are separated so."""
+    if not any(separator in line for line in lines):
+        return min(1, len(lines))
+    try:
+        return len(_filled(_header(list(csv.reader(lines, delimiter=separator)))[1]))
+    except csv.Error:  # a field of 100,000 characters
+        return 0
+
+
+def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns:
+    """Columns of rows of fields, the header among them, behind a title or comments.
+
+    what: begins the line of an error, ``table: runs.csv;``. separator: what stood between the fields.
+    """
+    rows = iter(rows)
+    first = list(islice(rows, LOOKED_AT))
+    begin, header = _header(first)
+    names = _names(what, header)
+    held: Columns = {one: [] for one in names}
+    marks = None
+    lines = (row for row in chain(first[begin:], rows) if any(row))
+    while part := list(islice(lines, ROWS_AT_A_TIME)):
+        runs = _data(what, part, header)
+        columns = zip_longest(*runs)
+        texts = {one: list(next(columns, [None] * len(runs))) for one in names}
+        if marks is None:
+            marks = decimal_marks(texts, what, separator)
+        for one, column in in_columns(texts, what, marks).items():
+            held[one] += column
+    unnamed = [name for name in names if not name.strip() and not any(value is not None for value in held[name])]
+    for name in unnamed:  # a comma at the end of every line
+        del held[name]
+    return held
+
+
+def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
+    """The rows of runs: no comment, no repetition of the header, and blanks beyond the last column dropped."""
+    n = len(header)
+    first = {row[0] for row in rows}
+    commented = any(value.__class__ is str and value[:1] == "#" for value in first)
+    if max(map(len, rows)) <= n and header[0] not in first and not commented:
+        return rows
+    kept: list[Fields] = []
+    for row in rows:
+        if str(row[0])[:1] == "#" and len(_filled(row)) == 1:
+            continue
+        if any(row[n:]):
+            raise InputError(f"{what} a row has more fields than the header")
+        if row != header:
+            kept.append(row[:n])
+    return kept
+
+
+def _names(what: str, header: Fields) -> list[str]:
+    """Names of the columns; several without one differ in their blanks."""
+    names, blanks = [], ""
+    for one in header:
+        name = shown("" if one is None else one)
+        if not name:
+            name, blanks = blanks, blanks + " "
+        names.append(name)
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise InputError(f"{what} column {twice[0]!r} is there twice, a name must be there once")
+    return names
+
+
+def _header(rows: Sequence[Fields]) -> tuple[int, Fields]:
+    """(row at which the data begin, header) of the first rows of a table.
+
+    A row is passed over where it begins with ``#``, unless numbers of as many columns follow it; and where fewer of its
+    fields are filled than of the row after it, in which no field is a number: that is the header.
+    """
+    filled = [_filled(row) for row in rows]
+    for k, fields in enumerate(filled):
+        if not fields:
+            continue
+        after = next((one for one in filled[k + 1 :] if one and not one[0].startswith("#")), [])
+        if fields[0].startswith("#"):
+            names = _uncommented(rows[k])
+            if after and len(_filled(names)) == len(after) and any(map(_is_number, after)):
+                return k + 1, names
+        elif not (len(after) > len(fields) and not any(map(_is_number, after))):
+            return k + 1, rows[k]
+    return (1, rows[0]) if rows else (0, [])
+
+
+def _uncommented(row: Fields) -> Fields:
+    """A header behind ``#``: the sign is no name, unless it is all that the first column has for one."""
+    first = str(row[0]).strip().lstrip("#").strip()
+    return [first, *row[1:]] if first else row
+
+
+def _filled(row: Fields) -> list[str]:
+    return [text for value in row if value is not None and (text := str(value).strip())]
+
+
+def _is_number(text: str) -> bool:
+    return numerals.number(text) is not None or numerals.number(text, "comma") is not None

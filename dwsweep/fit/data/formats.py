@@ -1,0 +1,151 @@
+"""Formats of a table: a sweep directory, a file, standard input, rows, columns or a frame, read into named columns."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.fit.data import delimited, objects, packing, workbook
+from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
+from dwsweep.text import printable
+
+FORMATS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
+STANDARD_INPUT = "-"
+SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
+BUILT_IN = {
+    "mlfoundations": "mlfoundations_grid.csv",
+    "gemstones": "gemstones.csv",
+    "open-lm-morph": "open_lm_morph.csv",
+}
+"""Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
+
+
+def load(table: Any) -> tuple[Columns, str, str, str | None]:
+    """(columns, source, SHA-256 of the content, sweep directory or None) of a table as ``read_table`` takes it.
+
+    Raises:
+        InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
+    """
+    if callable(getattr(table, "read", None)):
+        return _of_content(_stream(table), printable(str(getattr(table, "name", "an open file"))), None)
+    table = _columns_of_frame(table)
+    if isinstance(table, Mapping):
+        held, source = in_columns(objects.of_columns("table:", table)), "a dict of columns"
+    elif isinstance(table, Sequence) and not isinstance(table, str | bytes):
+        if not all(isinstance(row, Mapping) for row in table):
+            raise InputError("table: a list whose items are not all dicts; must be a list of dicts")
+        held, source = in_columns(of_rows(table)), "a list of rows"
+    elif str(table) == STANDARD_INPUT:
+        return _of_content(_stream(getattr(sys.stdin, "buffer", sys.stdin)), "standard input", None)
+    else:
+        return _load_path(str(table))
+    return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None
+
+
+@functools.lru_cache(maxsize=2)
+def _stream(stream: Any) -> bytes:
+    """The content of an open file, kept: two questions to one table read it twice."""
+    content = stream.read()
+    return content.encode() if isinstance(content, str) else content
+
+
+def _columns_of_frame(table: Any) -> Any:
+    """A pyarrow, polars or pandas table as a dict of columns, known by what it can do; anything else unchanged."""
+    if isinstance(table, Mapping | str | PathLike):
+        return table
+    if hasattr(table, "to_pydict"):  # pyarrow
+        return table.to_pydict()
+    if not hasattr(table, "to_dict"):
+        return table
+    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # polars, not read yet
+        table = table.collect()
+    if not hasattr(table, "columns"):
+        raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
+    if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
+        twice = next(name for name, count in Counter(table.columns).items() if count > 1)
+        raise InputError(f"table: column {shown(twice)!r} is there twice, a name must be there once")
+    return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
+
+
+def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
+    path = paths.reachable(name)
+    said, directory = printable(name), None
+    if path.is_dir():
+        directory, path = str(path), path / "results.csv"
+        if not path.exists():
+            raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+    elif not path.exists():
+        if name not in BUILT_IN:
+            raise InputError(f"table: {said}; no such file or directory")
+        path = SOURCES / BUILT_IN[name]
+        return _of_content(path.read_bytes(), f"{name} (of the package)", ".csv")
+    elif not path.is_file():
+        raise InputError(f"table: {said}; a pipe or a device, must be a file or a sweep directory, or - for a pipe")
+    suffix = path.suffix.lower()
+    if suffix not in (*FORMATS, *packing.SUFFIXES):
+        raise InputError(
+            f"table: {said}; the name must end in one of {', '.join(FORMATS)}, or one of these and "
+            f"{', '.join(packing.SUFFIXES)}, or be a sweep directory or - for standard input"
+        )
+    held, _, digest, _ = _of_content(path.read_bytes(), said, path.name)
+    return held, printable(str(path)), digest, directory
+
+
+def _of_content(content: bytes, said: str, name: str | None) -> tuple[Columns, str, str, str | None]:
+    """``load`` of the bytes of a file. said: how messages call it. name: its last part tells the format; None: the
+    content does."""
+    digest = hashlib.sha256(content).hexdigest()
+    kind = ""
+    try:
+        content, inner = packing.unpacked(content, name or "")
+        suffix = f".{inner.lower().rpartition('.')[2]}"
+        kind = suffix if suffix in FORMATS and suffix != ".txt" else _kind(content)
+        held = _read(f"table: {said};", content, kind)
+    except InputError:
+        raise
+    except (ValueError, RecursionError, csv.Error, KeyError, *packing.ERRORS) as error:
+        why = printable((str(error).splitlines() or [type(error).__name__])[0])
+        raise InputError(f"table: {said}; not readable as {kind[1:] or 'a packed file'}: {why}") from error
+    return held, said, digest, None
+
+
+def _kind(content: bytes) -> str:
+    """The format of a file whose name does not tell it, by its first bytes."""
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    if content.startswith(packing.ZIP):
+        return ".xlsx"
+    return ".json" if packing.text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
+
+
+def _read(what: str, content: bytes, kind: str) -> Columns:
+    if kind == ".parquet":
+        return in_columns(_read_parquet(content), what)
+    if kind == ".xlsx":
+        return workbook.read(what, content)
+    text = packing.text_of(content)
+    if kind == ".json":
+        return in_columns(objects.read(what, text), what)
+    return delimited.read(what, text) if kind in (".csv", ".tsv") else in_columns(objects.read_lines(what, text), what)
+
+
+def _read_parquet(content: bytes) -> Columns:
+    """Columns of plain values and of structs (config.n_layer); lists and maps hold nothing that a fit reads, and take
+    long."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
+    return file.read(columns=plain).to_pydict()

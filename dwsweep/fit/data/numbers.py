@@ -1,0 +1,152 @@
+"""Numbers of a table: its texts, read as numbers where they are some; blanks; and words in the place of a loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dwsweep import numerals
+from dwsweep.errors import InputError
+from dwsweep.fit.rows import ARM, Word
+from dwsweep.text import printable
+
+Columns = dict[str, list[Any]]
+"""Values by the name of their column."""
+
+MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
+DASHES = {
+    *("-", "--", "---", "–", "—", "−", "?", "n.a.", "n.d.", "nil"),
+    *("#n/a", "#na", "#null!", "#div/0!", "#value!", "#ref!", "#num!", "#name?"),
+}
+"""Signs of a spreadsheet that a cell has no number, in small letters."""
+NO_LOSS = {
+    *("fail", "failed", "failure", "oom", "out of memory", "crash", "crashed", "error", "err", "killed", "timeout"),
+    *("timed out", "preempted", "cancelled", "canceled", "aborted", "interrupted", "stopped", "dnf", "not finished"),
+    *("unfinished", "not run", "skipped", "missing", "pending", "queued", "running", "in progress", "todo", "tbd"),
+}
+"""Words in the place of a loss, in small letters: the run has none."""
+DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
+LARGEST_INT = 10**300  # what a float still holds
+
+
+def in_columns(
+    held: Mapping[Any, list[Any]], what: str = "table:", marks: Mapping[str, numerals.Mark] | None = None
+) -> Columns:
+    """The columns as numbers where texts read as some. What a table calls its columns and holds in them enters here,
+    so that nothing of it steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
+    many as they have keys (config.n_layer).
+
+    what: begins the line of an error. marks: before the decimals of a column's numbers; default: as its texts show.
+    """
+    if marks is None:
+        marks = decimal_marks({shown(name): values for name, values in held.items()}, what)
+    found: Columns = {}
+    for name, values in held.items():
+        ours = shown(name)
+        inner = [{} if value is None else value for value in values]
+        if any(inner) and all(isinstance(value, Mapping) for value in inner):
+            found |= {f"{ours}.{key}": column for key, column in in_columns(of_rows(inner), what).items()}
+            continue
+        read: dict[Any, Any] = {}
+        mark = marks.get(ours, "point")
+        column = []
+        for value in values:
+            if value.__class__ is not str:
+                column.append(value if value.__class__ is float else _as_read(ours, value, mark))
+                continue
+            if value not in read:
+                read[value] = _as_read(ours, value, mark)
+            column.append(read[value])
+        found[ours] = column
+    return found
+
+
+def shown(name: Any) -> str:
+    """The name of a column without blanks around it and without characters that steer a terminal."""
+    return printable(str(name).strip())
+
+
+def of_rows(rows: Sequence[Mapping[Any, Any]]) -> Columns:
+    """Columns of rows, in the order in which their names come; None where a row has none."""
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def decimal_marks(
+    held: Mapping[str, Iterable[Any]], what: str = "table:", separator: str = ""
+) -> dict[str, numerals.Mark]:
+    """The columns whose decimals stand behind a comma. A column shows it by one number such as ``3,21``; one whose
+    numbers read both ways (``3,210``) follows the other columns, and a semicolon between the fields.
+
+    Raises:
+        InputError: numbers read both ways, and the semicolon contradicts the other columns.
+    """
+    kinds: dict[str, set[str]] = {}
+    example: dict[str, str] = {}
+    for name, values in held.items():
+        texts = {value for value in values if value.__class__ is str and ("," in value or "." in value)}
+        if not texts:
+            continue
+        kinds[name] = {kind for text in texts if (kind := numerals.shows(text))}
+        if kinds[name] == {"either"}:
+            example[name] = next((text for text in texts if "," in text and numerals.shows(text)), "")
+    commas = {name for name, found in kinds.items() if "comma" in found and "point" not in found}
+    points = any("point" in found for found in kinds.values())
+    for name, text in example.items():
+        if separator == ";" and points and not commas and text:
+            raise InputError(
+                f"{what} column {name!r} has {text!r} beside semicolons, and other columns have decimal points: is it "
+                f"{text.replace(',', '.')} or {text.replace(',', '')}? Write it with a point, or without a comma"
+            )
+        if (separator == ";" and text) or (commas and not points):
+            commas.add(name)
+    return dict.fromkeys(commas, "comma")
+
+
+def losses(values: Sequence[Any]) -> list[Any]:
+    """The column of losses with its words known: one that says why there is no loss is a ``Word``; a run that diverged
+    has an infinite loss."""
+    if not any(isinstance(value, str) for value in values):
+        return list(values)
+    found = []
+    for value in values:
+        if isinstance(value, str) and not isinstance(value, Word):
+            plain = value.lower().strip(" .!()[]")
+            value = math.inf if plain in DIVERGED else Word(value) if plain in NO_LOSS else value
+        found.append(value)
+    return found
+
+
+def as_number(value: Any, mark: numerals.Mark = "point") -> Any:
+    """``value`` as int or float where it reads as one, None for a blank, a ``Word`` for a sign of none, else
+    unchanged."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < LARGEST_INT else (math.inf if value > 0 else -math.inf)
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar
+        return as_number(value.item())
+    text = str(value).strip()
+    if mark == "point":
+        try:
+            number = float(text)
+        except ValueError:
+            pass
+        else:
+            return int(number) if number.is_integer() and "e" not in text.lower() and "." not in text else number
+    found = numerals.number(text, mark)
+    if found is not None:
+        return as_number(found)
+    plain = text.lower()
+    if plain in DASHES:
+        return Word(text)
+    if plain in MISSING_TEXT:
+        return None
+    return float(plain) if plain.lstrip("+-") in ("inf", "infinity", "nan") else text
+
+
+def _as_read(name: str, value: Any, mark: numerals.Mark) -> Any:
+    if name == ARM:
+        return printable(value.strip()) or None if isinstance(value, str) else as_number(value)
+    read = as_number(value, mark)
+    return printable(read) if isinstance(read, str) and not isinstance(read, Word) else read

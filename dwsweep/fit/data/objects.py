@@ -1,0 +1,121 @@
+"""Objects: JSON and JSON lines, rows and columns, and runs that stand under one key."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.fit.data.numbers import Columns, of_rows
+from dwsweep.records.columns import ALIASES, REQUIRED
+from dwsweep.records.record import each_key_once
+from dwsweep.text import listed, printable
+
+KEYS = ("results", "runs", "data", "rows", "records", "experiments", "trials")
+"""Keys under which people keep the runs of a file."""
+KNOWN = {*REQUIRED, *(name for own in REQUIRED for name in ALIASES[own])}
+
+
+def read(what: str, text: str) -> Columns:
+    """Columns of JSON: a list of records, an object of columns or of named records, one of them under a key; or records
+    line by line.
+
+    what: begins the line of an error, ``table: runs.json;``.
+
+    Raises:
+        InputError: it holds something else. ValueError, RecursionError: it is no JSON.
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=each_key_once)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and "\n" in text.strip():
+            return read_lines(what, text)
+        raise
+    for _ in range(3):  # {"data": {"runs": […]}}
+        inner = _under_a_key(what, found)
+        if inner is None:
+            break
+        found = inner
+    if isinstance(found, dict) and _by_name(found):
+        found = [{"run": name, **row} for name, row in found.items()]
+    if isinstance(found, dict):
+        return of_columns(what, found)
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise InputError(f"{what} must be a list of objects, one per run, or an object of columns")
+    return of_rows(found)
+
+
+def _under_a_key(what: str, found: Any) -> Any:
+    """The runs of an object that keeps them under one key, beside settings; None where it has no such key."""
+    if not isinstance(found, dict) or (len(found) > 1 and _same_keys(found.values())):
+        return None
+    lists = [key for key, value in found.items() if isinstance(value, list) and value and _all_objects(value)]
+    named = [key for key in found if key.lower() in KEYS and (key in lists or isinstance(found[key], dict))]
+    several = named or lists
+    if len(several) > 1:
+        keys = listed((repr(printable(key)) for key in several), 6)
+        raise InputError(f"{what} has runs under {len(several)} keys ({keys}); must be a list of objects, one per run")
+    return found[several[0]] if several else None
+
+
+def _same_keys(values: Iterable[Any]) -> bool:
+    """Whether these are objects with the same keys: columns by row label, or records by name."""
+    every = list(values)
+    return _all_objects(every) and len({tuple(value) for value in every}) == 1
+
+
+def _by_name(found: Mapping[str, Any]) -> bool:
+    """Whether an object holds records by the name of their run: known columns are keys of these, and not its own."""
+    if not found or not _all_objects(list(found.values())):
+        return False
+    inner = {key.lower() for value in found.values() for key in value}
+    return bool(KNOWN & inner) and not KNOWN & {key.lower() for key in found}
+
+
+def _all_objects(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+def read_lines(what: str, text: str) -> Columns:
+    """Columns of JSON lines, one object a run."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
+        if not line.strip():
+            continue
+        where = f"{what.removesuffix(';')}, line {number}: {line.strip()[:40]!r};"
+        try:
+            row = json.loads(line, object_pairs_hook=each_key_once)
+        except ValueError as error:
+            why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InputError(f"{where} not JSON: {why}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{where} must be a JSON object")
+        rows.append(row)
+    return of_rows(rows)
+
+
+def of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
+    """Columns of one length; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
+    held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
+    single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
+    if single:
+        raise InputError(f"{what} column {printable(single[0])!r} is one value; must be a list of values, one per row")
+    lengths = {name: len(values) for name, values in held.items()}
+    if len(set(lengths.values())) > 1:
+        counted = Counter(lengths.values())
+        usual = counted.most_common(1)[0][0]
+        odd = listed((f"{printable(name)!r} {n}" for name, n in lengths.items() if n != usual), 6)
+        raise InputError(
+            f"{what} columns of different lengths, most {usual} but {odd}; all columns need the same length"
+        )
+    return {name: list(values) for name, values in held.items()}
+
+
+def _has_length(values: Any) -> bool:
+    try:
+        len(values)
+    except TypeError:  # a number, a generator, a NumPy array of no dimension
+        return False
+    return True

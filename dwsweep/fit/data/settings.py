@@ -1,0 +1,339 @@
+"""Setting of a run: a column that somebody chose, found by how its values repeat.
+
+Runs of one shape and learning rate are replicates where nothing but the seed differs. A column that does differ is
+
+    known       a recipe, a count of tokens, a seed, a time: ``records.columns`` says what each is
+    measured    a number that is all distinct, or that its name calls a loss, a time or a memory
+    a name      a text that belongs to one run or one shape, a machine, a date; one value to a seed
+    a setting   anything else: its values come again at other shapes
+
+Settings that differ within one shape are refused, with the choices that remain; a known one that most runs share
+settles the cell by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dwsweep.errors import InputError, example
+from dwsweep.fit.data import condition
+from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
+from dwsweep.fit.rows import ARM, Row, listed_values
+from dwsweep.records import columns
+
+RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
+TUNING = columns.named("tuning")  # what must be the same for the runs of a shape at one learning rate
+COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
+COUNT_TOLERANCE = 1.02
+COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates were measured to take, by the way
+MOST_REPEATED = 3  # values of a column that its name calls measured, up to which it was chosen all the same
+TELLING_DIGITS = 4  # of a loss behind the point, with which two runs do not agree by chance
+OFTEN = 0.5  # share of its rows that a setting's value comes again in
+MEASURED_WORDS = {
+    *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),
+    *(
+        "time",
+        "seconds",
+        "secs",
+        "sec",
+        "minutes",
+        "hours",
+        "days",
+        "duration",
+        "runtime",
+        "elapsed",
+        "eta",
+        "walltime",
+    ),
+    *("throughput", "speed", "tps", "tflops", "gflops", "mfu", "hfu", "latency", "util", "utilization"),
+    *("memory", "mem", "vram", "rss", "gib", "gb", "mib", "mb", "watts", "power", "energy", "cost", "co2", "gradnorm"),
+}
+NAME_WORDS = {
+    *("id", "uuid", "index", "unnamed", "hash", "sha", "commit", "branch", "git", "path", "dir", "directory", "folder"),
+    *("file", "filename", "url", "link", "host", "hostname", "node", "machine", "cluster", "gpu", "device", "user"),
+    *(
+        "entity",
+        "owner",
+        "author",
+        "created",
+        "started",
+        "finished",
+        "ended",
+        "updated",
+        "date",
+        "timestamp",
+        "heartbeat",
+    ),
+    *("note", "notes", "comment", "comments", "description", "job", "slurm", "pid", "rank", "best"),
+}
+KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
+
+
+class Kept(NamedTuple):
+    """What is left so that every cell has one recipe. out: index of a row → (column, value, value that is used) that
+    leave it out. warnings: one per column that was settled."""
+
+    out: dict[int, tuple[str, Any, Any]]
+    warnings: list[str]
+
+
+def plain(name: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
+    """Settings among the columns ``names`` that nobody knows, by how their values repeat over ``rows``."""
+    seeds = [row.get("seed") for row in rows]
+    shapes = [(row.get("depth"), row.get("width"), row.get(BLOCK)) for row in rows]
+    return tuple(
+        name
+        for name in names
+        if name not in KNOWN
+        and plain(name) not in columns.STEPS
+        and _is_setting(name, [row.get(name) for row in rows], shapes, seeds)
+    )
+
+
+def is_measured(name: str, values: Sequence[Any]) -> bool:
+    """Whether a column of numbers was measured and not chosen: its name is of a result, or its values do not repeat."""
+    known = [value for value in values if value is not None]
+    if not known or not all(_is_number(value) for value in known):
+        return False
+    distinct = len(set(known))
+    return distinct > OFTEN * len(known) or (
+        bool(MEASURED_WORDS & {*plain(name).split("_")}) and distinct > MOST_REPEATED
+    )
+
+
+def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
+    levels = [_hashable(value) for value in values]
+    distinct = set(levels)
+    if len(distinct) < 2 or distinct <= {None} or is_measured(name, values):
+        return False
+    words = set(plain(name).split("_"))
+    texts = any(isinstance(value, str) for value in values)
+    if (words & NAME_WORDS and texts) or {"best", "index", "rank", "id", "unnamed"} & words:
+        return False
+    if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # one to a run
+        return False
+    if "seed" in words or _one_to_one(levels, seeds):
+        return False
+    at: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for level, shape in zip(levels, shapes, strict=True):
+        at[level].add(shape)
+    again = sum(len(at[level]) > 1 for level in levels)
+    return len(set(shapes)) == 1 or again >= OFTEN * len(levels)
+
+
+def _one_to_one(levels: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
+    """Whether each value belongs to one seed, and each seed to one value."""
+    pairs = {(level, seed) for level, seed in zip(levels, seeds, strict=True) if seed is not None}
+    distinct = {level for level, _ in pairs}
+    return len(distinct) > 1 and len(pairs) == len(distinct) == len({seed for _, seed in pairs})
+
+
+def one_recipe(
+    rows: Sequence[Row],
+    cells: Sequence[tuple[Any, Hashable]],
+    counted: int,
+    named: Iterable[str] = (),
+    settings: Iterable[str] = (),
+) -> Kept:
+    """Leave out rows so that every cell has one recipe.
+
+    cells: (shape, learning rate) of each row. counted: the first rows are finished, the others are not and follow.
+    named: further columns that the user has named. settings: columns that ``found`` found.
+
+    A known column that takes several values within a cell is settled by the value that most runs of the table share,
+    where every such cell has it; a found one is asked about.
+
+    Raises:
+        InputError: there is no such value; one line says what to choose between.
+    """
+    out: dict[int, tuple[str, Any, Any]] = {}
+    warnings: list[str] = []
+    open_: dict[str, Any] = {}  # column → a cell where it varies
+    present = {name for row in rows for name in row}
+    asked = set(settings)
+    for name in dict.fromkeys((*RECIPE, *TUNING, *named, *settings)):
+        if name not in present or len({_setting(row, name) for row in rows}) < 2:
+            continue
+        left = [k for k in range(len(rows)) if k not in out]
+        blank = name in RECIPE or name in asked  # a blank is a value of its own
+        texts = any(isinstance(row.get(name), str) for row in rows)
+        values: dict[Hashable, set[Any]] = defaultdict(set)
+        counts: Counter[Any] = Counter()
+        for k in left[: sum(k < counted for k in left)]:
+            value = _setting(rows[k], name)
+            if value is not None or blank:
+                values[_cell(cells[k], name, texts)].add(value)
+                counts[value] += 1
+        mixed = {cell for cell, seen in values.items() if _differ(name, seen)}
+        if not mixed:
+            continue
+        if name in COUNTS and (span := _by_the_way([rows[k] for k in left if k < counted], name)):
+            warnings.append(
+                f"confound {name}: {span[0]:,.0f} to {span[1]:,.0f} within one shape, another count for each seed; "
+                "losses are compared as they are"
+            )
+            continue
+        best = max(counts, key=lambda value: (counts[value], str(value)))
+        if name in asked or 2 * counts[best] <= counts.total() or not all(best in values[cell] for cell in mixed):
+            open_[name] = min(mixed, key=str)
+            continue
+        for k in left:
+            value = _setting(rows[k], name)
+            if _cell(cells[k], name, texts) in mixed and value != best and (value is not None or blank):
+                out[k] = (name, value, best)
+        warnings.append(
+            f"{name}: {listed_values(counts)} within one shape; only {name} = {best} is used there "
+            "(choose with a `where` expression)"
+        )
+    if open_:
+        raise InputError(_refusal(rows[:counted], cells, open_, asked))
+    return Kept(out, warnings)
+
+
+def _by_the_way(rows: Sequence[Row], name: str) -> tuple[float, float] | None:
+    """Least and largest count where each seed of a shape has another one, as measured: they were not chosen."""
+    values = [row.get(name) for row in rows]
+    seeds = [row.get("seed") for row in rows]
+    if None in seeds or None in values or not is_measured(name, values):
+        return None
+    of: dict[Hashable, list[float]] = defaultdict(list)
+    for row in rows:
+        of[row["depth"], row["width"], row.get(BLOCK)].append(float(row[name]))
+    low, high = max(((min(v), max(v)) for v in of.values()), key=lambda ends: ends[1] / ends[0])
+    return (low, high) if high <= COUNTED_APART * low else None
+
+
+def _cell(cell: tuple[Any, Hashable], name: str, texts: bool) -> Hashable:
+    """Cell within which a column must not differ: a text (an activation) differs within a depth and width, whatever
+    the inner width, and no recipe follows the learning rate."""
+    shape, rate = cell
+    place = tuple(shape)[:2] if texts else shape
+    return (place, None) if name in RECIPE else (place, rate)
+
+
+def _setting(row: Row, name: str) -> Any:
+    return _hashable(row.get(name))
+
+
+def _hashable(value: Any) -> Any:
+    return value if value is None or isinstance(value, Hashable) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _differ(name: str, seen: set[Any]) -> bool:
+    if name in COUNTS and all(isinstance(value, int | float) and 0 < value < math.inf for value in seen):
+        return max(seen) > COUNT_TOLERANCE * min(seen)
+    return len(seen) > 1
+
+
+def _refusal(
+    rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Any], found_: set[str]
+) -> str:
+    """The refusal: what varies, where, and the choice that keeps the most shapes."""
+    parts = []
+    values: dict[str, set[Any]] = {}
+    for name, cell in varying.items():
+        texts = any(isinstance(row.get(name), str) for row in rows)
+        here = {_setting(row, name) for row, of in zip(rows, cells, strict=False) if _cell(of, name, texts) == cell}
+        values[name] = here if name in found_ else here - {None}
+        parts.append(f"{name} ({listed_values(values[name])} at {cell[0][0]}×{cell[0][1]:g})")
+    advice = []
+    if choices := _choices(rows, cells, [name for name in varying if name != "lr"]):
+        conditions = [condition.equals(name, value) for name, value in choices]
+        text = " and ".join(conditions)
+        advice.append(f"choose, such as with {example(f'where={text!r}', condition.option(*conditions))}")
+    if counts := [name for name in varying if name in COUNTS and name == "tokens"]:
+        advice.append(
+            f"or compare after equally many with {example('at_tokens=N', '--at-tokens N')}, or as they are with "
+            + example(f"drop={counts!r}", "--drop tokens")
+        )
+    if asked := next((name for name in varying if name in found_), None):
+        advice.append(
+            "or compare them with "
+            + example(f"dwsweep.compare(table, arm={asked!r})", f"--arm {asked} --compare")
+            + ", or, if it changes nothing, "
+            + example(f"drop=[{asked!r}]", f"--drop {asked}")
+        )
+    elif along := next((n for n, here in values.items() if n not in counts and _are_numbers(here)), None):
+        advice.append(f"or compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
+    if "lr" in varying:
+        advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
+    how = "; ".join(advice).removeprefix("or ")
+    return f"recipes that differ within one shape would be averaged: {', '.join(parts)}; {how}"
+
+
+def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: Sequence[str]) -> list[tuple[str, Any]]:
+    """The values to choose so that no shape is mixed: column by column the one that keeps the most shapes."""
+    kept, left = list(range(len(rows))), list(names)
+    chosen: list[tuple[str, Any]] = []
+    while True:
+        best: tuple[int, int, str, Any] | None = None
+        for place, name in enumerate(left):
+            texts = any(isinstance(row.get(name), str) for row in rows)
+            seen: dict[Hashable, set[Any]] = defaultdict(set)
+            shapes: dict[Any, set[Any]] = defaultdict(set)
+            for k in kept:
+                value = _setting(rows[k], name)
+                seen[_cell(cells[k], name, texts)].add(value)
+                if value is not None:
+                    shapes[value].add(cells[k][0])
+            if not shapes or not any(_differ(name, here - {None}) for here in seen.values()):
+                continue
+            value = max(shapes, key=lambda one: (len(shapes[one]), str(one)))
+            if len(shapes[value]) == 1 < len({shape for of in shapes.values() for shape in of}):  # no table is left
+                continue
+            offer = (len(shapes[value]), -place, name, value)
+            best = offer if best is None or offer[:2] > best[:2] else best
+        if best is None:
+            return chosen
+        _, _, name, value = best
+        chosen.append((name, value))
+        left.remove(name)
+        kept = [k for k in kept if _setting(rows[k], name) == value]
+
+
+def _are_numbers(values: set[Any]) -> bool:
+    return len(values) > 1 and all(map(_is_number, values))
+
+
+def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[Row], int]:
+    """Rows without those that list a run again under other labels, and how many those are: shape, seed, learning rate,
+    loss and all else that was measured agree to the last digit."""
+    if not settings or not all(row.get("seed") is not None for row in rows):
+        return list(rows), 0
+    digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)
+    if digits[len(digits) // 2] < TELLING_DIGITS:
+        return list(rows), 0
+    apart = set(settings)
+    seen: set[tuple[Any, ...]] = set()
+    kept = []
+    for row in rows:
+        loss = row.get("loss")
+        own = (*(name for name in row if name not in apart),)
+        key = tuple((name, _hashable(row[name])) for name in own)
+        if isinstance(loss, float):
+            if key in seen:
+                continue
+            seen.add(key)
+        kept.append(row)
+    return kept, len(rows) - len(kept)
+
+
+def of_arm_column(rows: Sequence[Row], name: str) -> None:
+    """Make the values of a column the arms of the table."""
+    for row in rows:
+        value = row.get(name)
+        row[ARM] = f"{name} {'blank' if value is None else value}" if not isinstance(value, str) else value

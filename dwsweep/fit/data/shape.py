@@ -1,0 +1,302 @@
+"""Shape of a net as a table gives it: depth, width, MLP and heads; its weights, and the table's own count of them.
+
+N is the number of weights in the blocks, by the arithmetic that the trainer counts with (``dwsweep.shapes``), from all
+columns that the table has: the inner width of the MLP or its ratio, a gate, heads, key/value heads, the head size. With
+none of them it is 12·L·d². A count in the table is held against it, row by row:
+
+    count = blocks              it agrees
+    count = k·blocks            every block holds k times as many weights: the table knows its blocks better
+    count = blocks + V·d + …    embeddings: V repeats in all rows, and the blocks are what is left
+
+anything else is asked about. Nets of one depth and width whose MLP, heads or key/value heads differ are different
+shapes, and no replicates: ``BLOCK`` names the part in which they differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dwsweep.errors import InputError, example
+from dwsweep.fit.rows import ARM, Row
+from dwsweep.shapes import attention_weights, mlp_weights
+from dwsweep.text import format_count
+
+BLOCK = "net_block"  # the key of a row that names its block, where nets of its depth and width have several
+COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
+GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
+GATED_WORDS = ("glu", "gated")
+LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
+AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
+EXPLAINS = 0.01  # … of a count and blocks with embeddings
+ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
+SHARE = 0.9  # of the rows that an explanation must hold in
+LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
+SAME_VOCABULARY = 5e-4  # relative difference
+FEWEST_FOR_BLOCKS = 5  # nets, for the weights of a block and of the embeddings from their counts
+TIMES = (0.3, 3.0)  # weights of a real block over those of the columns
+VECTORS = 20.0  # multiples of L·d that biases and norms may hold
+TRIED_ALIKE = 0.5  # share of the nets with several counts of heads, from which on heads were swept
+VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
+
+
+class Count(NamedTuple):
+    """A table's own count of parameters beside the blocks. agrees: it counts blocks, and may stand for N. gated: the
+    MLP is gated by it. why: a sentence; empty where nothing explains the difference. ratio: least and largest count
+    over blocks."""
+
+    agrees: bool
+    gated: bool
+    why: str
+    ratio: tuple[float, float]
+    times: float = 1.0
+
+
+def inner_width(row: Row) -> float | None:
+    """Inner width of the MLP; None where the row has neither it nor its ratio to d."""
+    width = float(row["width"])
+    for name in ("d_ff", "mlp_ratio"):
+        value = _positive(row.get(name))
+        if value is not None:
+            return value * width if value <= LARGEST_RATIO and value < width / 2.0 else value
+    return None
+
+
+def is_gated(row: Row) -> bool:
+    """Whether a column of the row says that the MLP is gated (SwiGLU, GeGLU)."""
+    if row.get("gated") in (True, 1):
+        return True
+    texts = [str(row[name]).lower() for name in GATES if isinstance(row.get(name), str)]
+    return any(word in text for text in texts for word in GATED_WORDS) or str(row.get("gated")).lower() == "true"
+
+
+def weights(row: Row, gated: bool | None = None) -> float:
+    """Weights of the blocks by all that the row has; 12·L·d² for a standard block. gated: instead of the row's word."""
+    depth, width = float(row["depth"]), float(row["width"])
+    heads, size = _positive(row.get("heads")), _positive(row.get("head_size"))
+    if heads is None:
+        heads = width / size if size else 1.0
+    size = size or width / heads
+    groups = _positive(row.get("kv_heads"))
+    hidden = inner_width(row)
+    attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
+    if hidden is None:  # a gated MLP without an inner width is built to hold as much: 8·d²
+        return depth * (attention + mlp_weights(width, 4.0 * width, False))
+    return depth * (attention + mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
+
+
+def n_params_of(row: Row) -> float:
+    """N of a row: its own count, or the weights of its blocks."""
+    value = row.get("n_params")
+    return float(value) if value is not None else weights(row)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Rows with N and block settled. said: sentences for the account of the table. doubts: for its warnings."""
+
+    said: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> Settled:
+    """Give each row its N and its block, and check the table's own counts.
+
+    trusted: its n_params is what the user, or this package, says that it is. names: our name of a column → theirs.
+
+    Raises:
+        InputError: nothing explains how the table's n_params differs from the weights of its blocks.
+    """
+    said: list[str] = []
+    doubts: list[str] = []
+    _name_blocks(rows)
+    columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
+    counted = [row for row in rows if _positive(row.get("n_params")) is not None]
+    total = [row for row in rows if _positive(row.get("n_params_total")) is not None]
+    gated: bool | None = None
+    times = 1.0
+    if trusted and counted:
+        return Settled()
+    if counted:
+        found = check(counted, "n_params", names)
+        gated, times = True if found.gated else None, found.times
+        if found.why:
+            said.append(found.why)
+        elif names("n_params") == "n_params" and not _alike(found.ratio):
+            raise InputError(_question(counted, found, source))
+        elif not _alike(found.ratio):  # its own name says that it counts no embeddings
+            doubts.append(
+                f"confound n_params: {names('n_params')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times "
+                f"{_formula(columns)}, which neither embeddings nor a gated MLP explain; {names('n_params')} is used"
+            )
+        if not found.agrees and found.why:  # N is counted
+            for row in counted:
+                row.setdefault("n_params_total", row["n_params"])
+                row["n_params"] = None
+    elif total:
+        found = check(total, "n_params_total", names)
+        gated, times = True if found.gated else None, found.times
+        said.append(
+            found.why
+            or f"{names('n_params_total')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times {_formula(columns)}; "
+            "the difference is not explained, and N is counted from the columns"
+        )
+    for row in rows if gated else ():
+        row["gated"] = True
+    if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated"} & set(columns):
+        for row in rows:
+            if row.get("n_params") is None and row["depth"] and row["width"]:
+                row["n_params"] = times * weights(row, gated)
+    if not counted and not total and {"d_ff", "mlp_ratio", "kv_heads"} & set(columns):
+        used = ", ".join(names(name) for name in columns if name != "heads" or "kv_heads" in columns)
+        said.append(f"N is counted from depth, width, {used}")
+    return Settled(tuple(said), tuple(doubts))
+
+
+def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -> Count:
+    """Hold the counts of ``column`` against the weights of the blocks, plain and gated."""
+    count = np.array([float(row[column]) for row in rows])
+    depth, width = (np.array([float(row[name]) for row in rows]) for name in ("depth", "width"))
+    plain = np.array([weights(row) for row in rows])
+    formula = _formula([name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)])
+    ratio = float((count / plain).min()), float((count / plain).max())
+    theirs = names(column)
+    blocks: list[tuple[bool, np.ndarray, str]] = [(False, plain, formula)]
+    if any(inner_width(row) is not None for row in rows) and not all(map(is_gated, rows)):
+        blocks.append((True, np.array([weights(row, True) for row in rows]), "blocks with a gated MLP, 3·d·d_ff"))
+    for gate, own, what in blocks:
+        if _holds(count / own - 1.0, AGREES):
+            return Count(True, gate, f"{theirs} agrees with {what}", ratio)
+    middle = float(np.median(count / plain))
+    if _holds(count / plain / middle - 1.0, AGREES) and len({*zip(depth.tolist(), width.tolist(), strict=True)}) > 2:
+        return Count(True, False, f"{theirs} is {middle:.3g} times {formula} in every row, and is used", ratio)
+    for gate, own, what in blocks:
+        rest = (count - own) / width
+        basis = np.stack([np.ones_like(depth), depth], axis=1)
+        (vocabulary, vectors), *_ = np.linalg.lstsq(basis, rest, rcond=None)
+        several = len(np.unique(depth)) > 1
+        if not several or not 0.0 <= vectors <= VECTORS:
+            vocabulary, vectors = float(np.median(rest)), 0.0
+        fitted = own + width * (vocabulary + vectors * depth)
+        if not _holds(fitted / count - 1.0, EXPLAINS) or len(np.unique(width)) < 3:
+            continue
+        if vocabulary >= LEAST_VOCABULARY:
+            known = {float(v) for row in rows if (v := _positive(row.get("vocab_size"))) is not None}
+            why = f"{theirs} holds embeddings, {_tables(float(vocabulary), known)}; N is {what}, without them"
+            return Count(False, gate, why, ratio)
+        if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
+            return Count(True, gate, f"{theirs} agrees with {what} with biases and norms", ratio)
+    return _other_blocks(rows, count, plain, depth, width, theirs, ratio) or Count(False, False, "", ratio)
+
+
+def _other_blocks(
+    rows: Sequence[Row],
+    count: np.ndarray,
+    plain: np.ndarray,
+    depth: np.ndarray,
+    width: np.ndarray,
+    theirs: str,
+    ratio: tuple[float, float],
+) -> Count | None:
+    """The count as other blocks with embeddings, where both are to be had from its values."""
+    if len({*zip(depth.tolist(), width.tolist(), strict=True)}) < FEWEST_FOR_BLOCKS:
+        return None
+    basis = np.stack([plain, width], axis=1) / count[:, None]
+    (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(count), rcond=None)
+    low, high = TIMES
+    if not (low < times < high and vocabulary >= LEAST_VOCABULARY) or not _holds(
+        basis @ (times, vocabulary) - 1.0, EXPLAINS
+    ):
+        return None
+    known = {float(v) for row in rows if (v := _positive(row.get("vocab_size"))) is not None}
+    shown = (
+        f"{12.0 * times:.3g}·L·d²" if np.allclose(plain, 12.0 * depth * width**2) else f"{times:.3g} times its columns"
+    )
+    why = f"{theirs} holds embeddings, {_tables(float(vocabulary), known)}; N is the rest, {shown}"
+    return Count(False, False, why, ratio, float(times))
+
+
+def _tables(vocabulary: float, known: set[float]) -> str:
+    """``2 × 50304 × width``: the embedding, and the unembedding where it is another matrix."""
+    usual = [(abs(vocabulary / (n * size) - 1.0), n, size) for size in map(float, VOCABULARIES) for n in (1, 2)]
+    # positions and the biases of the blocks may come with a vocabulary that the table names
+    named = [(0.0, n, size) for size in known for n in (1, 2) if 0.0 <= vocabulary / size - n < 0.5]
+    off, times, size = min(named or usual)
+    if off > SAME_VOCABULARY:
+        return f"about {vocabulary:,.0f} × width"
+    return f"{times} × {size:.0f} × width" if times > 1 else f"{size:.0f} × width"
+
+
+def _alike(ratio: tuple[float, float]) -> bool:
+    """Whether counts differ as blocks of one kind do, whose heads and inner widths are rounded."""
+    low, high = ratio
+    return high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED
+
+
+def _holds(off: np.ndarray, tolerance: float) -> bool:
+    return float(np.mean(np.abs(off) <= tolerance)) >= SHARE
+
+
+def _formula(columns: Sequence[str]) -> str:
+    """What the blocks hold, in words."""
+    return "the weights of the blocks" if {*COLUMNS, "head_size"} - {"heads"} & set(columns) else "12·L·d²"
+
+
+def _question(rows: Sequence[Row], found: Count, source: str) -> str:
+    row = rows[0]
+    low, high = found.ratio
+    return (
+        f"n_params: {row['n_params']:,.0f} at {row['depth']:g}×{row['width']:g}, where the blocks hold "
+        f"{weights(row):,.0f}; {low:.3g} to {high:.3g} times as many in {source}, which neither embeddings, a gated "
+        "MLP nor biases explain; allowed: "
+        + example("drop=['n_params']", "--drop n_params")
+        + f" (N = {format_count(weights(row))} there), or "
+        + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
+        + " (the count holds no embeddings)"
+    )
+
+
+def _name_blocks(rows: Sequence[Row]) -> None:
+    """Name the block of each row by the parts in which nets of one depth and width differ."""
+    parts = {
+        "d_ff": lambda row: inner_width(row),
+        "heads": lambda row: _positive(row.get("heads")),
+        "kv_heads": lambda row: _positive(row.get("kv_heads")),
+        "head_size": lambda row: _positive(row.get("head_size")),
+    }
+    varied = [name for name, part in parts.items() if _varies(rows, part)]
+    rest = [parts[name] for name in varied if name != "heads"]
+    if "heads" in varied and _swept(rows, parts["heads"], rest):
+        varied = [name for name in varied if name not in ("heads", "head_size")]
+    for row in rows if varied else ():
+        texts = [f"{name} {value:g}" for name in varied if (value := parts[name](row)) is not None]
+        if texts:
+            row[BLOCK] = ", ".join(texts)
+
+
+def _varies(rows: Sequence[Row], part: Callable[[Row], Any]) -> bool:
+    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in rows:
+        if row["width"] and (value := part(row)) is not None:
+            seen[row.get(ARM), row["depth"], row["width"]].add(value)
+    return any(len(values) > 1 for values in seen.values())
+
+
+def _swept(rows: Sequence[Row], heads: Callable[[Row], Any], rest: Sequence[Callable[[Row], Any]]) -> bool:
+    """Whether most nets were trained with several counts of heads: a question of its own, and no part of the shape."""
+    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in rows:
+        if row["width"]:
+            seen[(row.get(ARM), row["depth"], row["width"], *(part(row) for part in rest))].add(heads(row))
+    return sum(len(values) > 1 for values in seen.values()) > TRIED_ALIKE * len(seen)
+
+
+def _positive(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        return None
+    return float(value)

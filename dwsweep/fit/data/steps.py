@@ -1,0 +1,152 @@
+"""Curve of a run: its rows at several steps, of which the last is its loss.
+
+A table that has one row per checkpoint, as trackers export it, holds few runs and many rows. Rows of one run agree in
+shape, seed and settings, or in the run's name, and differ in the step; they are no replicates. Where nearly all runs
+end at one step, a run that stopped before has no loss to compare, and one that went on is read at that step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dwsweep.fit.data.settings import COUNTS, RECIPE, TUNING, plain
+from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.rows import ARM, Row
+from dwsweep.records.columns import OF_RUNS, STEPS
+from dwsweep.records.fit import LeftOutRows
+
+CURVE = "curve_of_run"  # the key of a row that names the curve of its run, where a table has curves
+PREFIXES = {"trainer", "train", "model", "config", "summary", "metrics", "eval", "val", "history"}
+IDS = {
+    *(
+        "run",
+        "run_id",
+        "run_name",
+        "name",
+        "id",
+        "experiment",
+        "exp",
+        "exp_name",
+        "experiment_name",
+        "trial",
+        "trial_id",
+    ),
+    *("trial_id", "wandb_id", "run_key", "job_id", "uuid", "model", "model_name", "tag", "label"),
+}
+UNIQUE = 0.9  # share of the groups whose steps must differ, for the group to be a run
+COMMON = 0.8  # share of the runs that end at one step, from which on the others are read there
+SAME_STEP = 1.02
+
+
+@dataclass(frozen=True)
+class Ends:
+    """rows: one per run (and replicate). left_out: what became of the others. said: a sentence."""
+
+    rows: list[Row]
+    left_out: list[LeftOutRows] = field(default_factory=list)
+    said: str = ""
+
+
+def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
+    """(column of the step, rows of each run in order of it); None where no run has rows at several steps.
+
+    settings: columns that tell runs apart, where neither their names nor their steps do.
+    """
+    names = list(names)
+    ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
+    usual = {_end(name): name for name in reversed(names)}
+    times = [usual[name] for name in (*STEPS, *(OF_RUNS if ids else ())) if name in usual]
+    time = next((name for name in times if len({row[name] for row in rows if _number(row.get(name))}) > 1), None)
+    if time is None:
+        return None
+    base = (ARM, "depth", "width", BLOCK, "seed", *ids)
+    apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in COUNTS), *settings)
+    for key in (base, apart):
+        groups: dict[tuple[Hashable, ...], list[Row]] = defaultdict(list)
+        for row in rows:
+            if _number(row.get(time)):
+                groups[tuple(str(row.get(name)) for name in key if name not in times)].append(row)
+        own = [len({row[time] for row in group}) == len(group) for group in groups.values()]
+        if sum(own) >= UNIQUE * len(own):
+            break
+    if not any(len({row[time] for row in group}) > 1 for group in groups.values()):
+        return None
+    return time, [sorted(group, key=lambda row: row[time]) for group in groups.values()]
+
+
+def mark(found: tuple[str, list[list[Row]]]) -> None:
+    """Name the curve of each row; a learning rate that was logged along it is no setting."""
+    for place, group in enumerate(found[1]):
+        logged = len({row.get("learning_rate") for row in group}) > 1
+        for row in group:
+            row[CURVE] = place
+            if logged:
+                row["learning_rate"] = None
+
+
+def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
+    """The last point of each run with a loss, at the step that nearly all runs reach."""
+    time, groups = found
+    curved = {id(row) for group in groups for row in group}
+    last = [_measured(group)[-1][time] for group in groups]
+    common, count = Counter(last).most_common(1)[0]
+    everywhere = count >= COMMON * len(last)
+    kept, earlier, short = [], 0, []
+    for group, end in zip(groups, last, strict=True):
+        points = _measured(group)
+        at = end
+        if everywhere and end > SAME_STEP * common:
+            near = [row[time] for row in points if common / SAME_STEP <= row[time] <= SAME_STEP * common]
+            at = near[-1] if near else end
+        taken = [row for row in points if row[time] == at]
+        if everywhere and at * SAME_STEP < common:
+            short.append((at, len(group)))
+            continue
+        earlier += len(group) - len(taken)
+        kept += [{"steps": at, **row} if time != "epoch" and row.get("steps") is None else row for row in taken]
+    kept += [row for row in rows if id(row) not in curved]
+    out = []
+    if earlier:
+        out.append(LeftOutRows(rows=earlier, why=f"lie earlier on the curve of their run (its last {time} counts)"))
+    if short:
+        stops = sorted({at for at, _ in short})
+        shown = f"{stops[0]:,g}" if len(stops) == 1 else f"{stops[0]:,g} to {stops[-1]:,g}"
+        out.append(
+            LeftOutRows(
+                rows=sum(n for _, n in short),
+                why=f"are of {len(short)} runs that end at {time} {shown}, before {common:,g}",
+                option=f'--where "{plain(time)} <= {stops[0]:g}" compares all there',
+            )
+        )
+    at = f"{time} {common:,g}" if everywhere else f"from {time} {min(last):,g} to {max(last):,g}"
+    said = f"{len(groups):,} runs have rows at several values of {time}: the last is the loss ({at})"
+    return Ends(kept, out, said)
+
+
+def _measured(group: Sequence[Row]) -> Sequence[Row]:
+    """Rows of a run with a loss; all, where it has none."""
+    return [row for row in group if row.get("loss") is not None] or group
+
+
+def _names_runs(rows: Sequence[Row], name: str) -> bool:
+    """Whether the values of a column name runs: each belongs to one shape, and to several rows or to one of several."""
+    shapes: dict[str, set[Any]] = defaultdict(set)
+    for row in rows:
+        if row.get(name) is not None:
+            shapes[str(row[name])].add((row.get("depth"), row.get("width"), row.get(BLOCK)))
+    return 1 < len(shapes) < len(rows) and all(len(of) == 1 for of in shapes.values())
+
+
+def _end(name: str) -> str:
+    words = plain(name).split("_")
+    while len(words) > 1 and words[0] in PREFIXES and "_".join(words) not in STEPS:
+        words = words[1:]
+    return "_".join(words)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,39 @@
+"""A workbook of Excel: the cells of its one sheet, as they were last calculated."""
+
+from __future__ import annotations
+
+import io
+
+from dwsweep.errors import InputError
+from dwsweep.fit.data import delimited
+from dwsweep.fit.data.numbers import Columns
+from dwsweep.text import listed, printable
+
+
+def read(what: str, content: bytes) -> Columns:
+    """Columns of the sheet that has cells.
+
+    what: begins the line of an error, ``table: runs.xlsx;``.
+
+    Raises:
+        InputError: openpyxl, of the extra ``xlsx``, is not installed; several sheets have cells.
+    """
+    try:
+        import openpyxl
+    except ImportError:
+        raise InputError(
+            f"{what} a workbook, which needs openpyxl: pip install '.[xlsx]' in a clone; or save the sheet as CSV"
+        ) from None
+    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    try:
+        sheets = {}
+        for sheet in book.worksheets:
+            rows = [list(row) for row in sheet.iter_rows(values_only=True)]
+            if any(value is not None for row in rows for value in row):
+                sheets[sheet.title] = rows
+    finally:
+        book.close()
+    if len(sheets) > 1:
+        held = listed(map(printable, sheets), 6)
+        raise InputError(f"{what} a workbook of {len(sheets)} sheets ({held}); must have one, or save one as CSV")
+    return delimited.of_fields(what, next(iter(sheets.values()), []))

@@ -1,0 +1,304 @@
+"""Reading of files as people have them: packed, in any encoding, behind a title, under a key; refusals by name."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import time
+import zipfile
+
+import pytest
+
+from dwsweep import fit_table
+from dwsweep.errors import InputError
+from dwsweep.fit.data import formats, workbook
+from dwsweep.fit.table import read_table
+from dwsweep.records import fit as fit_record
+from dwsweep.records.sweep import plan_csv
+from dwsweep.report import runs_table
+
+ROWS = [
+    {"depth": 6, "width": 64, "loss": 3.25},
+    {"depth": 6, "width": 96, "loss": 3.125},
+    {"depth": 12, "width": 48, "loss": 3.5},
+]
+CSV = "depth,width,loss\n6,64,3.25\n6,96,3.125\n12,48,3.5\n"
+
+
+def rows_of(path, content, **options):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(path, **options).rows
+
+
+def zipped(files):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv.gz", gzip.compress(CSV.encode())),
+        ("t.csv.xz", lzma.compress(CSV.encode())),
+        ("t.csv.bz2", bz2.compress(CSV.encode())),
+        ("t.gz", gzip.compress(CSV.encode())),
+        ("t.csv", gzip.compress(CSV.encode())),  # renamed
+        ("t.json.gz", gzip.compress(json.dumps(ROWS).encode())),
+        ("t.jsonl.xz", lzma.compress("\n".join(map(json.dumps, ROWS)).encode())),
+        ("t.zip", zipped({"runs.csv": CSV, "__MACOSX/runs.csv": "\0"})),
+        ("t.csv.zip", zipped({"folder/runs.csv": CSV})),
+    ],
+)
+def test_a_packed_table_is_read(tmp_path, name, content):
+    assert rows_of(tmp_path / name, content) == ROWS
+
+
+def test_a_zip_holds_one_table_and_a_damaged_one_is_a_line(tmp_path):
+    with pytest.raises(InputError, match=r"a zip of 2 files \(a\.csv, b\.csv\); must hold one table"):
+        rows_of(tmp_path / "t.zip", zipped({"a.csv": CSV, "b.csv": CSV}))
+    for name, content in (("t.csv.gz", gzip.compress(CSV.encode())[:-20]), ("t.csv.xz", b"\xfd7zXZ\x00" + b"x" * 99)):
+        with pytest.raises(InputError, match="not readable as ") as refused:
+            rows_of(tmp_path / name, content)
+        assert len(refused.value.lines) == 1 and "\n" not in str(refused.value)
+
+
+def test_a_file_that_unpacks_to_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats.packing, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="unpacks to more than 1,000 bytes"):
+        rows_of(tmp_path / "t.csv.gz", gzip.compress(CSV.encode() * 100))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "latin-1"])
+def test_an_encoding_is_recognised(tmp_path, encoding):
+    text = CSV.replace("loss", "loss,größe").replace("25\n", "25,é\n")
+    assert rows_of(tmp_path / "t.csv", text.encode(encoding))[0] == {**ROWS[0], "größe": "é"}
+
+
+def test_what_is_no_text_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not readable as csv: "):
+        rows_of(tmp_path / "t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x01\xff\xd8\xff\x02\x03")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Shape sweep March,,\n# exported by hand\n" + CSV,
+        "# exported by hand\n\n" + CSV,
+        "Shape sweep\n\n" + CSV,
+        "Sweep,of March\n" + CSV,
+        "# depth,width,loss\n" + CSV.partition("\n")[2],  # as NumPy writes a header
+        CSV.replace(",", "\t"),
+        CSV.replace(",", "|"),
+        CSV.replace(",", " "),
+        CSV.replace(",", "    "),
+        CSV.replace("\n", ",,\n"),  # a spreadsheet's empty columns
+        CSV.replace("\n", "\r\n"),
+        CSV + ",,\n\n",
+        CSV + "depth,width,loss\n",  # files put one behind the other
+        CSV.replace("6,96", "# resumed here\n6,96"),
+    ],
+)
+def test_what_people_put_around_a_table_is_passed_over(tmp_path, text):
+    assert rows_of(tmp_path / "t.csv", text) == ROWS
+    assert rows_of(tmp_path / "t.txt", text) == ROWS
+
+
+def test_a_row_that_is_longer_than_the_header_is_no_title(tmp_path):
+    with pytest.raises(InputError, match="a row has more fields than the header"):
+        rows_of(tmp_path / "t.csv", "depth,width,loss\n6,64,3,1\n")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"experiment": "shapes", "seed": 1, "results": ROWS},
+        {"runs": ROWS, "configs": [{"a": 1}]},
+        {"data": {"runs": ROWS, "version": 2}},
+        {"my runs": ROWS, "note": "x"},
+        {"results": {name: [row[name] for row in ROWS] for name in ROWS[0]}},
+        {"results": {name: {str(k): row[name] for k, row in enumerate(ROWS)} for name in ROWS[0]}},
+    ],
+)
+def test_runs_under_one_key_are_read(tmp_path, held):
+    assert rows_of(tmp_path / "t.json", json.dumps(held)) == ROWS
+
+
+def test_records_by_the_name_of_their_run_and_lines_in_a_json_file_are_read(tmp_path):
+    named = {f"run {k}": row for k, row in enumerate(ROWS)}
+    assert rows_of(tmp_path / "t.json", json.dumps(named)) == [{"run": f"run {k}", **r} for k, r in enumerate(ROWS)]
+    assert rows_of(tmp_path / "t.json", "\n".join(map(json.dumps, ROWS))) == ROWS
+    labelled = {name: {f"run {k}": row[name] for k, row in enumerate(ROWS)} for name in ROWS[0]}
+    assert rows_of(tmp_path / "t.json", json.dumps(labelled)) == ROWS  # as pandas writes a frame
+
+
+def test_runs_under_several_keys_are_refused_by_their_names(tmp_path):
+    with pytest.raises(InputError, match=r"runs under 2 keys \('wide', 'deep'\)"):
+        rows_of(tmp_path / "t.json", json.dumps({"wide": ROWS, "deep": ROWS}))
+
+
+@pytest.mark.parametrize("content", [CSV, json.dumps(ROWS), "\n".join(map(json.dumps, ROWS))])
+def test_standard_input_and_open_files_are_read_by_their_content(monkeypatch, content):
+    class Piped:
+        buffer = io.BytesIO(content.encode())
+
+    monkeypatch.setattr("sys.stdin", Piped())
+    for _ in range(2):  # `--along depth` asks two questions
+        table = read_table("-")
+        assert table.rows == ROWS and table.source == "standard input"
+    assert read_table(io.StringIO(content)).rows == read_table(io.BytesIO(content.encode())).rows == ROWS
+
+
+def workbook_of(*sheets):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = "notes"
+    for title, rows in sheets:
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    made = io.BytesIO()
+    book.save(made)
+    return made.getvalue()
+
+
+def test_a_workbook_of_one_sheet_is_read(tmp_path):
+    rows = [["Shape sweep"], [*ROWS[0]], *([*row.values()] for row in ROWS), [12, 64, "OOM"]]
+    for name in ("t.xlsx", "t.csv"):
+        (tmp_path / name).write_bytes(workbook_of(("runs", rows)))
+    table = read_table(tmp_path / "t.xlsx")
+    assert table.rows[:3] == ROWS and table.left_out == {"OOM": 1}
+    with pytest.raises(InputError, match=r"a workbook of 2 sheets \(runs, more\); must have one"):
+        rows_of(tmp_path / "t.xlsx", workbook_of(("runs", rows), ("more", rows)))
+
+
+def test_a_workbook_without_its_reader_is_refused_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
+    with pytest.raises(
+        InputError, match=r"needs openpyxl: pip install '\.\[xlsx\]' in a clone; or save the sheet as CSV"
+    ):
+        workbook.read("table: t.xlsx;", b"")
+
+
+def test_a_format_that_is_not_read_is_refused_by_name(tmp_path):
+    for name in ("t.xls", "t.ods", "t.pkl", "t.h5"):
+        with pytest.raises(InputError, match=r"must end in one of \.csv, .*\.xlsx, or one of these and \.gz"):
+            rows_of(tmp_path / name, b"x")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Step,calm-sun-3 - val_loss,calm-sun-3 - val_loss__MIN,calm-sun-3 - val_loss__MAX", "Step,a - loss,b - loss"],
+)
+def test_a_chart_of_wandb_is_refused_with_the_export_to_make(tmp_path, header):
+    with pytest.raises(InputError, match=r"a chart of W&B, one column a run .*; export the table of runs in place"):
+        rows_of(tmp_path / "t.csv", header + "\n" + ",".join("1" for _ in header.split(",")) + "\n")
+
+
+def test_a_curve_of_one_run_is_refused(tmp_path):
+    for header in ("step,loss", "Wall time,Step,Value"):
+        with pytest.raises(InputError, match="one curve over steps"):
+            rows_of(tmp_path / "t.csv", header + "\n" + ",".join("1" for _ in header.split(",")) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (("h264_numh4_numl6_lr1.0e-03", "h360_numh5_numl10_lr1.0e-03"), (r"run~numl(\d+)", r"run~h(\d+)")),
+        (("L6-d264", "L10-d360"), (r"run~L(\d+)", r"run~d(\d+)")),
+        (("model3_6L_264d", "model3_10L_360d"), (r"run~(\d+)L", r"run~(\d+)d")),
+        (("n_layer=6,d_model=264", "n_layer=10,d_model=360"), (r"run~n_layer=(\d+)", r"run~d_model=(\d+)")),
+    ],
+)
+def test_shapes_that_stand_in_names_are_refused_with_the_pattern_that_reads_them(names, columns):
+    rows = [{"run": name, "loss": 3.5} for name in names]
+    with pytest.raises(InputError, match="columns 'depth' and 'width' are missing") as refused:
+        read_table(rows)
+    depth, width = columns
+    assert "'run' names shapes" in str(refused.value)
+    assert f"--column depth='{depth}' --column width='{width}'" in refused.value.option_lines[0].replace("\\\\", "\\")
+    read = read_table(rows, {"depth": depth, "width": width}).rows
+    assert [(row["depth"], row["width"]) for row in read] == [(6, 264), (10, 360)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"), [("L(", "not a pattern"), ("L", "one group"), ("(L)(d)", "one group"), ("x(y)", "depth: None")]
+)
+def test_a_pattern_that_finds_no_number_is_a_line(pattern, why):
+    with pytest.raises(InputError, match=why) as refused:
+        read_table([{"run": "L6", "width": 64, "loss": 3.0}], {"depth": f"run~{pattern}"})
+    assert len(refused.value.lines) == 1
+
+
+def csv_of(headings, rows):
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerows([headings, *rows])
+    return made.getvalue()
+
+
+def test_the_table_of_runs_of_a_page_is_read_back(tmp_path):
+    runs = [
+        {"run_id": f"L{L}-{s}", "depth": L, "width": 64, "seed": s, "learning_rate": 1e-3, "n_params": 12345678, **more}
+        for L in (6, 12)
+        for s, more in enumerate(
+            (
+                {"tokens": 1_500_000, "loss": 3.25, "loss_stderr": 0.01, "bits_per_byte": 1.5, "status": "done"},
+                {"tokens": 2e9, "loss": None, "status": "failed"},
+            )
+        )
+    ]
+    page = runs_table.all_runs(runs)
+    read = read_table(io.StringIO(csv_of(page.heads, page.rows)))
+    assert [(row["depth"], row["width"], row["loss"], row["tokens"]) for row in read.rows] == [
+        *((6, 64, 3.25, 1_500_000), (6, 64, None, 2_000_000_000)),
+        *((12, 64, 3.25, 1_500_000), (12, 64, None, 2_000_000_000)),
+    ]
+    assert read.left_out == {"failed": 2} and read.rows[0]["learning_rate"] == 1e-3
+
+
+def test_files_that_a_fit_and_a_plan_wrote_are_refused_by_name(tmp_path):
+    rows = [{"depth": d, "width": w, "loss": 3 - w / 1000 + d / 100} for d in (2, 4, 8) for w in (64, 96, 128, 192)]
+    fit_record.write(fit_table(rows, draws=100, params=[1e6]), tmp_path / "out")
+    for name, why in (
+        ("cells.csv", "cells.csv of a fit, whose means are no runs; give the results.csv of its runs"),
+        ("transitions.csv", "a table of pairs of depths, which a fit wrote"),
+        ("contrasts.csv", "a table of pairs of depths, which a fit wrote"),
+    ):
+        with pytest.raises(InputError, match=why):
+            read_table(tmp_path / "out" / name)
+    (tmp_path / "plan.csv").write_text(plan_csv([]) + "x" + "," * plan_csv([]).count(",") + "\n")
+    with pytest.raises(InputError, match=r"plan\.csv of a sweep, whose runs have no losses yet"):
+        read_table(tmp_path / "plan.csv")
+
+
+def test_a_hundred_thousand_columns_answer_in_seconds(tmp_path):
+    names = ["depth", "width", "loss", *(f"metric/{k}" for k in range(100_000))]
+    lines = [",".join(map(str, [*row.values(), *[1.5] * 100_000])) for row in ROWS]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(names), *lines]))
+    begin = time.process_time()
+    assert len(read_table(tmp_path / "t.csv").columns) == 100_003
+    with pytest.raises(InputError, match=r"column 'width' is missing, have .* and 99972 more") as refused:
+        read_table(tmp_path / "t.csv", drop=["width"])
+    assert time.process_time() - begin < 20.0  # about 3
+    assert len(str(refused.value)) < 2000
+    with pytest.raises(InputError, match="column 'metric/7' is there twice"):
+        rows_of(tmp_path / "t.csv", ",".join([*names, "metric/7"]) + "\n" + lines[0] + ",1\n")
+
+
+def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in formats.BUILT_IN:
+        table = read_table(name)
+        assert len(table.rows) > 30 and table.source == f"{name} (of the package)"
+        assert "licence: " in (formats.SOURCES / f"{name}.yaml").read_text("utf-8")
+    where = "warmup == 400 and heads == 4 and global_batch == 64"
+    assert len(read_table("mlfoundations", where=[where]).rows) == 31
+    (tmp_path / "mlfoundations").mkdir()  # a folder of that name is the folder
+    with pytest.raises(InputError, match=r"needs a results\.csv"):
+        read_table("mlfoundations")

@@ -1,0 +1,499 @@
+"""What a table means: each kind of table that people have gives the truth that it was drawn from, or one clear line."""
+
+from __future__ import annotations
+
+import csv
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.fit.data.shape import BLOCK, check, weights
+from dwsweep.fit.rows import Row
+from dwsweep.fit.table import read_table
+from dwsweep.records.fit import FitResult
+from dwsweep.report import fit_report
+
+DEPTHS, SIZES = (6, 10, 16, 24, 36), 5e6 * 1.9 ** np.arange(7)
+DRAWS = 200
+
+
+def best(n: float, at_30m: float = 17.8) -> float:
+    """The best depth of the truth."""
+    return at_30m * (n / 3e7) ** 0.25
+
+
+def loss(n: float, depth: int, at_30m: float = 17.8) -> float:
+    return float(1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n, at_30m)) ** 2)
+
+
+def nets(depths: tuple[int, ...] = DEPTHS, sizes: Any = SIZES) -> list[tuple[int, int]]:
+    return [(depth, 8 * round(math.sqrt(n / 12 / depth) / 8)) for depth in depths for n in sizes]
+
+
+def drawn(seed: int = 0, sd: float = 0.003) -> list[Row]:
+    """A clean grid under names of other projects."""
+    rng = np.random.default_rng(seed)
+    return [
+        {"n_layer": depth, "d_model": width, "val_loss": loss(12 * depth * width**2, depth) + rng.normal(0, sd)}
+        for depth, width in nets()
+    ]
+
+
+def fitted(rows: Any, **options: Any) -> FitResult:
+    return dwsweep.fit_table(rows, draws=DRAWS, **options)
+
+
+def holds(result: FitResult, at_30m: float = 17.8) -> None:
+    """The intervals of the best depth hold the truth at nearly every size, and are no whole range."""
+    assert result.surface and not result.surface.flat
+    rows = result.surface.bounded
+    missed = [
+        row
+        for row in rows
+        if not (row.depth_low or 0.0) * 0.97 <= best(row.n_params, at_30m) <= (row.depth_high or math.inf) * 1.03
+    ]
+    assert len(rows) >= 7 and len(missed) <= 1, [(row.n_params, row.depth_low, row.depth_high) for row in missed]
+    middle = min(rows, key=lambda row: abs(math.log(row.n_params / 3e7)))
+    assert middle.depth and abs(math.log(middle.depth / best(middle.n_params, at_30m))) < 0.2
+
+
+def account(result: FitResult) -> str:
+    return " ".join(fit_report.account(result))
+
+
+@cache
+def clean() -> FitResult:
+    return fitted(drawn())
+
+
+def test_a_clean_grid_is_all_used_and_gives_the_truth() -> None:
+    assert account(clean()) == "35 rows read, all used."
+    holds(clean())
+
+
+# Time within a run
+
+
+def checkpoints(step: str = "step", name: str | None = "run") -> list[Row]:
+    """Four checkpoints of every net: the loss falls along the run."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for depth, width in nets():
+        end = loss(12 * depth * width**2, depth) + rng.normal(0, 0.003)
+        for at, above in ((2000, 0.77), (5000, 0.36), (10000, 0.13), (20000, 0.0)):
+            row = {"n_layer": depth, "d_model": width, step: at, "val_loss": end + above}
+            rows.append({name: f"r-{depth}-{width}", **row} if name else row)
+    return rows
+
+
+@pytest.mark.parametrize("step", ["step", "_step", "global_step", "iter", "iteration", "epoch", "trainer/global_step"])
+@pytest.mark.parametrize("name", ["run", None])
+def test_a_checkpoint_is_no_replicate(step: str, name: str | None) -> None:
+    data = dwsweep.fit.lengths.at_equal_length(read_table(checkpoints(step, name)), dwsweep.fit.analysis.fit_options())
+    assert len(data.rows) == 35 and {row[step] for row in data.rows} == {20000}
+    assert sum(one.rows for one in data.account) == 105
+
+
+def test_the_last_checkpoint_is_the_loss_and_gives_the_truth() -> None:
+    result = fitted(checkpoints())
+    holds(result)
+    assert account(result).startswith(
+        "140 rows read, 35 used: 105 lie earlier on the curve of their run (its last step counts). "
+        "35 runs have rows at several values of step: the last is the loss (step 20,000)."
+    )
+    assert not result.noise.sigma or max(s or 0.0 for s in result.noise.sigma.values()) < 0.01
+
+
+def test_a_run_that_stopped_before_the_others_is_left_out() -> None:
+    rows = [row for row in checkpoints() if not (row["run"] == "r-6-264" and row["step"] > 5000)]
+    result = fitted(rows)
+    assert (
+        '2 are of 1 runs that end at step 5,000, before 20,000 (--where "step <= 5000" compares all there)'
+        in account(result)
+    )
+    holds(result)
+
+
+def test_a_logged_learning_rate_is_no_setting() -> None:
+    rows = [{**row, "lr": 1e-3 * (1 - row["step"] / 21000)} for row in checkpoints()]
+    assert [row.learning_rate for row in fitted(rows).cells] == [None] * 35
+
+
+def test_a_sweep_of_learning_rates_with_checkpoints_keeps_its_rates() -> None:
+    rows = [
+        {**row, "lr": rate, "val_loss": row["val_loss"] + rate}
+        for row in checkpoints(name=None)
+        for rate in (1e-3, 2e-3)
+    ]
+    assert {row.learning_rate for row in fitted(rows).cells} == {1e-3}
+
+
+# Shapes
+
+
+def blocks(part: str) -> list[Row]:
+    rng = np.random.default_rng(2)
+    rows = []
+    for depth, width in nets():
+        for ratio in (1, 2, 4):
+            n = depth * (4 * width**2 + 2 * width * ratio * width)
+            row = {"n_layer": depth, "d_model": width, "val_loss": loss(n, depth) + rng.normal(0, 0.003)}
+            rows.append({**row, part: ratio * width if part not in RATIOS else ratio})
+    return rows
+
+
+RATIOS = ("mlp_ratio", "expansion", "ffn_mult")
+WIDTHS = ("d_ff", "intermediate_size", "ffn_dim", "ffn_hidden_size", "config.model.ffn_hidden", "n_inner", "inner")
+
+
+@pytest.mark.parametrize("part", [*RATIOS, *WIDTHS])
+def test_an_inner_width_is_part_of_the_shape_by_any_usual_name(part: str) -> None:
+    table = read_table(blocks(part))
+    sizes = {(row["depth"], row["width"], row[BLOCK]): row["n_params"] for row in table.rows}
+    assert len(sizes) == 105
+    assert all(n == weights(row) for row, n in zip(table.rows, sizes.values(), strict=True))
+    assert sorted({round(n / (d * w * w)) for (d, w, _), n in sizes.items()}) == [6, 8, 12]
+
+
+def test_nets_of_one_depth_and_width_with_other_mlps_are_not_averaged() -> None:
+    result = fitted(blocks("d_ff"))
+    holds(result)
+    assert len([cell for cell in result.cells if cell.n == 1]) == 105 and "d_ff 264" in {
+        cell.block for cell in result.cells
+    }
+    assert not [line for line in result.warnings if "n_params" in line]
+
+
+def test_key_value_heads_that_follow_depth_are_counted() -> None:
+    rng = np.random.default_rng(3)
+    rows = []
+    for depth, width in nets():
+        heads, groups = 4, 4 if depth < 20 else 1
+        n = depth * (2 * width**2 + 2 * width**2 * groups / heads + 8 * width**2)
+        rows.append(
+            {"n_layer": depth, "d_model": width, "n_head": heads, "n_kv_head": groups}
+            | {"val_loss": loss(n, depth) + rng.normal(0, 0.003)}
+        )
+    result = fitted(rows)
+    holds(result)
+    assert "N is counted from depth, width, n_head, n_kv_head." in account(result)
+
+
+def test_weights_are_those_of_the_trainer() -> None:
+    shape = dwsweep.shapes.Block(
+        dwsweep.shapes.HeadRule(count=8, size=16), vocab_size=1000, seq_len=64, kv_heads=2, mlp="gated", mlp_ratio=3.0
+    ).shape(5, 256)
+    row = {"depth": 5, "width": 256, "heads": 8, "head_size": 16, "kv_heads": 2, "d_ff": 768, "activation": "swiglu"}
+    assert weights(row) == shape.n_params
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (lambda d, w: 12 * d * w * w, "n_params agrees with 12·L·d²"),
+        (lambda d, w: 12 * d * w * w + 13 * d * w, "n_params agrees with 12·L·d²"),
+        (
+            lambda d, w: 12 * d * w * w + 2 * 50304 * w,
+            "holds embeddings, 2 × 50304 × width; N is 12·L·d², without them",
+        ),
+        (lambda d, w: 12 * d * w * w + 32000 * w, "holds embeddings, 32000 × width; N is 12·L·d², without them"),
+        (lambda d, w: 14 * d * w * w, "n_params is 1.17 times 12·L·d² in every row, and is used"),
+        (lambda d, w: 7 * d * w * w + 2 * 50304 * w, "holds embeddings, 2 × 50304 × width; N is the rest, 7·L·d²"),
+    ],
+)
+def test_a_count_is_held_against_the_blocks(count: Any, said: str) -> None:
+    rows = [{"depth": d, "width": w, "loss": 3.0, "n_params": count(d, w)} for d, w in nets()]
+    assert said in " ".join(read_table(rows).notes)
+
+
+def test_a_gate_is_recognised_from_the_count() -> None:
+    rows = [
+        {
+            "depth": d,
+            "width": w,
+            "d_ff": r * w,
+            "params": d * (4 * w * w + 3 * w * r * w) + (48 + 2 * d) * w,
+            "loss": 3.0,
+        }
+        for d, w in nets()
+        for r in (1, 2)
+    ]
+    table = read_table(rows)
+    assert "params agrees with blocks with a gated MLP, 3·d·d_ff" in table.notes
+    assert table.rows[0]["n_params"] == 6 * (4 * 264**2 + 3 * 264**2)
+
+
+def test_a_count_that_nothing_explains_is_asked_about() -> None:
+    rows = [{"depth": d, "width": w, "loss": 3.0, "n_params": 1e6 * d**0.3 * w} for d, w in nets()]
+    with pytest.raises(
+        InputError, match=r"n_params: .* allowed: drop=\['n_params'\].*columns=\{'n_params': 'n_params'\}"
+    ):
+        read_table(rows)
+    assert read_table(rows, drop=["n_params"]).rows[0].get("n_params") is None
+    assert read_table(rows, {"n_params": "n_params"}).rows[0]["n_params"] == rows[0]["n_params"]
+
+
+def test_embeddings_in_the_count_leave_the_truth() -> None:
+    rows = [{**row, "n_params": 12 * row["n_layer"] * row["d_model"] ** 2 + 100608 * row["d_model"]} for row in drawn()]
+    holds(fitted(rows))
+    assert check([{"depth": 6, "width": 64, "n_params": 1}], "n_params").why == ""
+
+
+def test_depth_and_width_exchanged_are_asked_about() -> None:
+    rows = [{"depth": row["d_model"], "width": row["n_layer"], "loss": row["val_loss"]} for row in drawn()]
+    with pytest.raises(InputError, match=r"depth 104 to 1664, width 6 to 36; they look exchanged") as caught:
+        fitted(rows)
+    assert "--column depth=width --column width=depth" in caught.value.option_lines[0]
+    holds(fitted(rows, columns={"depth": "width", "width": "depth"}))
+
+
+# Settings
+
+
+def recipes() -> list[Row]:
+    """An unknown column that moves the loss by 0.2, and a flag that goes with it."""
+    rng = np.random.default_rng(4)
+    rows = []
+    for depth, width in nets():
+        for mixer in ("softmax", "linear"):
+            for seed in (0, 1):
+                value = loss(12 * depth * width**2, depth) + 0.2 * (mixer == "linear") + rng.normal(0, 0.003)
+                flag = int(mixer == "linear" and seed == 1)
+                row = {"layers": depth, "width": width, "mixer": mixer, "qk_norm": flag, "seed": seed}
+                rows.append(
+                    {**row, "val_loss": value, "wall_time": 100 + rng.random(), "peak_gb": round(width / 100, 1)}
+                )
+    return rows
+
+
+def test_an_unknown_setting_is_refused_with_what_to_copy() -> None:
+    with pytest.raises(InputError) as caught:
+        fitted(recipes())
+    (line,) = caught.value.option_lines
+    assert "mixer (linear, softmax at" in line and "qk_norm (0, 1 at" in line and "wall_time" not in line
+    assert "--where \"mixer == 'softmax'\"" in line and "--arm mixer --compare" in line and "--drop mixer" in line
+    holds(fitted(recipes(), where="mixer == 'softmax'"))
+
+
+def test_arms_by_a_column_are_compared() -> None:
+    rows = [row for row in recipes() if row["qk_norm"] == 0]
+    result = dwsweep.compare_arms(rows, arm="mixer", draws=DRAWS)
+    (found,) = result.comparisons
+    assert found.base == "softmax" and found.arm == "linear"
+    assert all(0.18 < row.change < 0.22 for row in found.of("loss"))
+    assert "are of other arms" in account(result)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("mixer", lambda k, s: ("a", "b")[k % 2], True),
+        ("use_bias", lambda k, s: bool(k % 2), True),
+        ("wd_factor", lambda k, s: (0.1, 0.2, 0.4)[k % 3], True),
+        ("throughput", lambda k, s: 1000.0 + k * 1.37, False),
+        ("gpu_hours", lambda k, s: round(1.0 + (k % 12) * 0.1, 1), False),
+        ("best_val_loss", lambda k, s: 3.0 + k * 1e-3, False),
+        ("hostname", lambda k, s: ("n1", "n2")[k % 2], False),
+        ("run_name", lambda k, s: f"run {k}", False),
+        ("run_num", lambda k, s: s + 1, False),
+        ("memory", lambda k, s: 30.5 + k, False),
+    ],
+)
+def test_set_and_measured_are_told_apart_by_how_values_repeat(name: str, value: Any, found: bool) -> None:
+    rows = [
+        {"depth": d, "width": w, "seed": s, "loss": 3.0 + k * 1e-5, name: value(k, s)}
+        for k, (d, w, s) in enumerate((d, w, s) for d, w in nets() for s in range(4))
+    ]
+    assert read_table(rows).settings == ((name,) if found else ())
+
+
+def test_a_run_listed_under_several_labels_counts_once() -> None:
+    rng = np.random.default_rng(5)
+    rows = []
+    for depth, width in nets(sizes=SIZES[:4]):
+        for seed in range(2):
+            row = {"depth": depth, "width": width, "seed": seed, "loss": round(rng.uniform(3, 4), 5)}
+            rows += [{**row, "scaled": how} for how in (("depth", "width") if depth == 16 else ("depth",))]
+            rows += [{**row, "loss": row["loss"] + 0.01, "seed": seed + 2, "scaled": "width"}]
+    table = read_table(rows)
+    assert [(one.rows, one.why) for one in table.account] == [(8, "list a run again, under other labels")]
+
+
+# Losses
+
+
+def test_a_held_out_loss_wins_over_loss_and_is_named() -> None:
+    rows = [
+        {"n_layer": row["n_layer"], "n_embd": row["d_model"], "loss": row["val_loss"] - 0.04 * row["n_layer"] ** 0.5}
+        | {"eval_loss": row["val_loss"]}
+        for row in drawn()
+    ]
+    result = fitted(rows)
+    holds(result)
+    assert "loss = eval_loss, which is held out, and not the column loss." in account(result)
+    assert "loss = eval_loss" in result.provenance.columns_taken
+    assert read_table(rows, {"loss": "loss"}).rows[0]["loss"] == rows[0]["loss"]
+
+
+def test_a_training_loss_alone_is_said_in_the_first_line() -> None:
+    rows = [{**row, "train_loss": row["val_loss"]} for row in drawn()]
+    for row in rows:
+        del row["val_loss"]
+    first, *_ = fit_report.account(fitted(rows))
+    assert first.startswith("35 rows read, all used. THE LOSS IS A TRAINING LOSS (train_loss), not held out")
+
+
+def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
+    rows = [
+        {"n_layer": row["n_layer"], "d_model": row["d_model"], "val_bpb": row["val_loss"] / 3.0}
+        | {"status": ("keep", "discard")[k % 2]}
+        for k, row in enumerate(drawn())
+    ]
+    result = fitted(rows)
+    holds(result)
+    assert account(result) == "35 rows read, all used. losses are in bits per byte (val_bpb)."
+
+
+def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
+    rows = drawn()[:12]
+    rows[5]["val_loss"] = 1000
+    assert account(fitted(rows)) == "12 rows read, 11 used: 1 has an impossible loss (6×1224: 1000)."
+
+
+def test_flops_that_were_asked_for_are_not_spent() -> None:
+    rows = [{**row, "train_flops": 1e18} for row in drawn()]
+    assert "flops" not in read_table(rows).columns
+
+
+# Designs
+
+
+@pytest.mark.parametrize(
+    ("width", "how"),
+    [
+        (lambda d: 64 * d, r"width = 64 × depth"),
+        (lambda d: 512, "width = 512 at every depth"),
+        (lambda d: {4: 256, 6: 448, 8: 512, 10: 704, 12: 1024}[d], "one width at each depth, 4×256, 6×448"),
+    ],
+)
+def test_one_width_per_depth_says_nothing_of_shape(width: Any, how: str) -> None:
+    rows = [
+        {"n_layer": d, "d_model": width(d), "val_loss": 3.0 - 0.05 * d - 0.1 * k, "flops": flops}
+        for d in (4, 6, 8, 10, 12)
+        for k, flops in enumerate((1e16, 3e16, 1e17))
+    ]
+    for table in (rows, [{k: v for k, v in row.items() if k != "flops"} for row in rows[::3]]):
+        result = fitted(table)
+        assert f"depth and width are one variable here ({how}" in fit_report.account(result)[0]
+        assert result.surface is None and not fit_report.answer(result)
+    with pytest.raises(InputError, match="depth and width are one variable here"):
+        dwsweep.fit_budgets(rows, draws=DRAWS)
+
+
+@pytest.mark.parametrize("apart", [1.0, 1.08])
+def test_one_size_has_a_best_depth_without_a_flag(apart: float) -> None:
+    rng = np.random.default_rng(6)
+    rows = []
+    for k, depth in enumerate((4, 8, 16, 24, 40)):
+        width = 8 * round(math.sqrt(3e7 * apart ** (k % 2) / 12 / depth) / 8)
+        for seed in range(3):
+            value = loss(12 * depth * width**2, depth) + rng.normal(0, 0.003)
+            rows.append({"n_layer": depth, "d_model": width, "seed": seed, "val_loss": value})
+    result = fitted(rows)
+    found = result.at_one_size
+    assert found and found.depth and found.depth_low and found.depth_high
+    assert found.depth_low < best(found.n_params) < found.depth_high < 1.6 * found.depth_low
+    (line,) = fit_report.answer(result)
+    assert line.startswith(f"At N = {found.n_params / 1e6:.3g}M the best depth is 1") and "4 layers lose" in line
+
+
+def test_a_best_depth_below_the_depths_tried_is_said_so() -> None:
+    rng = np.random.default_rng(7)
+    rows = [
+        {"depth": d, "width": w, "seed": s, "loss": loss(12 * d * w * w, d, 5.0) + rng.normal(0, 0.003)}
+        for d, w in nets((12, 16, 22, 30))
+        for s in range(2)
+    ]
+    first, *_ = fit_report.answer(fitted(rows))
+    assert "below the depths tried" in first
+
+
+def test_declared_noise_names_every_depth() -> None:
+    with pytest.raises(InputError, match=r"noise: \{2: 0.01\}; has no depth 6, 10, 16, 24, 36, must have one number"):
+        fitted(drawn(), noise={2: 0.01})
+
+
+# Comparisons
+
+
+def test_arms_of_different_data_are_no_comparison_of_recipes() -> None:
+    one = [{**row, "tokens": 2e9, "dataset": "web", "vocab_size": 50304} for row in drawn()]
+    two = [
+        {**row, "val_loss": row["val_loss"] - 1.3, "tokens": 94e9, "dataset": "books", "vocab_size": 50304}
+        for row in drawn(8)
+    ]
+    (found,) = dwsweep.compare_arms(one, [two], draws=DRAWS).comparisons
+    first, *rest = found.answer
+    assert first.startswith("NOT AT EQUAL DATA: ") and "dataset web and books" in first and "47 times as many" in first
+    assert [line for line in rest if line.startswith("losses")] == [
+        line for line in rest if line.startswith("losses (of different data, which no recipe explains): ")
+    ]
+    (alike,) = dwsweep.compare_arms(
+        one, [[{**row, "val_loss": row["val_loss"] + 0.1} for row in one]], draws=DRAWS
+    ).comparisons
+    assert not any("DATA" in line for line in alike.answer)
+
+
+# What changes nothing
+
+
+def numbers_of(result: FitResult) -> list[tuple[Any, ...]]:
+    assert result.surface
+    return [(row.n_params, row.depth, row.depth_low, row.depth_high) for row in result.surface.optima]
+
+
+def test_another_order_other_names_and_rows_twice_change_nothing() -> None:
+    own = numbers_of(clean())
+    rows = drawn()
+    shuffled = [rows[k] for k in np.random.default_rng(9).permutation(len(rows))]
+    assert numbers_of(fitted(shuffled)) == own
+    named = [{"Num-Layers": r["n_layer"], "config.hidden_size": r["d_model"], "eval/loss": r["val_loss"]} for r in rows]
+    assert numbers_of(fitted(named)) == own
+    twice = fitted([*rows, *rows])
+    assert numbers_of(twice) == own and account(twice) == "70 rows read, 35 used: 35 repeat another row exactly."
+    extra = [{**row, "elapsed": 10.0 + 0.37 * k, "host": f"n{k % 3}"} for k, row in enumerate(rows)]
+    assert numbers_of(fitted(extra)) == own
+
+
+def test_where_takes_the_names_of_the_table() -> None:
+    assert (
+        len(read_table(drawn(), where="n_layer >= 16").rows) == len(read_table(drawn(), where="depth >= 16").rows) == 21
+    )
+
+
+def test_an_account_adds_up(tmp_path: Path) -> None:
+    rows: list[Row] = [{**row, "status": "done", "seed": 0, "activation": "gelu"} for row in drawn()]
+    rows += [{**rows[0], "seed": 1, "val_loss": None}, {**rows[1], "seed": 1, "status": "oom", "val_loss": None}]
+    rows += [{**rows[2]}, {**rows[3], "seed": 2, "activation": "relu"}, {**rows[4], "seed": 3}]
+    with open(tmp_path / "t.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    result = fitted(tmp_path / "t.csv", where="n_layer > 6")
+    found = result.provenance.account
+    assert found and found.read == len(rows) == found.used + sum(one.rows for one in found.left_out)
+    assert found.left_out[0].option == "--where"
+    everything = fitted(tmp_path / "t.csv").provenance.account
+    assert everything and {one.why for one in everything.left_out} == {
+        "have no loss",
+        "are oom",
+        "repeat another row exactly",
+        "have activation = relu and not gelu",
+    }
+    assert everything.read == everything.used + sum(one.rows for one in everything.left_out)

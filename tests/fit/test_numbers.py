@@ -1,0 +1,110 @@
+"""Numbers, blanks and words of a table: what is read, what is counted, what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dwsweep import fit_table
+from dwsweep.errors import InputError
+from dwsweep.fit.table import read_table
+from dwsweep.report import fit_report
+from dwsweep.terminal import plain_text
+
+
+def written(tmp_path, text, name="t.csv"):
+    (tmp_path / name).write_text(text)
+    return read_table(tmp_path / name)
+
+
+def test_counts_are_read_as_people_write_them(tmp_path):
+    table = written(
+        tmp_path,
+        'depth,width,params,tokens,flops,loss\n6,64,1.63M,2.1B,1.2×10^18,3.2\n6,"1,024","1,234,567",2_100_000_000,1e18,4\n',
+    )
+    first, second = table.rows
+    assert (first["n_params_total"], first["tokens"], first["flops"]) == (1_630_000, 2_100_000_000, 1.2e18)
+    assert (second["n_params_total"], second["tokens"], second["width"]) == (1_234_567, 2_100_000_000, 1024)
+
+
+@pytest.mark.parametrize(
+    ("text", "losses"),
+    [
+        ("depth;width;loss\n6;64;3,21\n6;96;3,105\n", [3.21, 3.105]),
+        (
+            "depth;width;loss\n6;64;3,210\n6;96;3,105\n",
+            [3.21, 3.105],
+        ),  # all with three decimals: the semicolon shows it
+        ('depth,width,loss\n6,64,"3,21"\n6,96,"3,105"\n', [3.21, 3.105]),
+        ("depth\twidth\tloss\n6\t64\t3,21\n6\t96\t3,105\n", [3.21, 3.105]),
+        ("depth;width;loss\n6;64;3.21\n6;96;3.105\n", [3.21, 3.105]),
+        ("depth;width;loss;tokens\n6;64;3,21;1.000.000\n6;96;3,105;2.000.000\n", [3.21, 3.105]),
+    ],
+)
+def test_a_comma_stands_before_decimals_where_a_semicolon_or_the_column_shows_it(tmp_path, text, losses):
+    table = written(tmp_path, text)
+    assert [row["loss"] for row in table.rows] == losses
+    assert [row.get("tokens") for row in table.rows] in ([None, None], [10**6, 2 * 10**6])
+
+
+def test_a_comma_separates_thousands_beside_decimal_points(tmp_path):
+    table = written(tmp_path, 'depth,width,loss,tokens\n6,64,3.21,"1,500"\n6,96,3.105,"2,500"\n')
+    assert [row["tokens"] for row in table.rows] == [1500, 2500]
+
+
+def test_a_comma_that_reads_both_ways_is_asked_about(tmp_path):
+    with pytest.raises(InputError, match=r"column 'loss' has '3,210' beside semicolons, .* is it 3\.210 or 3210\?"):
+        written(tmp_path, "depth;width;loss;lr\n6;64;3,210;0.5\n")
+
+
+def test_a_column_of_both_marks_is_refused_by_its_value(tmp_path):
+    with pytest.raises(InputError, match=r"loss: '3,21' in row 1; must be a number"):
+        written(tmp_path, "depth;width;loss\n6;64;3,21\n6;96;3.21\n")
+
+
+def test_words_in_the_place_of_a_loss_are_no_loss_and_counted(tmp_path):
+    words = ["FAIL", "FAIL", "OOM", "crashed", "error", "-", "—", "#N/A", "NaN", "", "Infinity", "diverged"]
+    text = "depth,width,loss\n6,64,3.5\n" + "".join(f"6,96,{word}\n" for word in words)
+    table = written(tmp_path, text)
+    assert table.left_out == {
+        **{"FAIL": 2, "OOM": 1, "crashed": 1, "error": 1, "-": 1, "—": 1, "#N/A": 1},
+        **{"loss is NaN": 1, "no loss": 1},
+    }
+    assert [row["loss"] for row in table.rows if row["loss"] is not None and row["loss"] == row["loss"]] == [
+        *(3.5, math.inf, math.inf)  # a run that diverged is not one that failed
+    ]
+
+
+def test_a_status_says_more_than_a_sign_in_the_place_of_the_loss(tmp_path):
+    table = written(tmp_path, "depth,width,loss,status\n6,64,3.5,done\n6,96,-,oom\n6,128,OOM,done\n6,128,FAIL,\n")
+    assert table.left_out == {"oom": 1, "OOM": 1, "FAIL": 1}
+
+
+def test_another_text_in_the_place_of_a_loss_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"loss: 'see notes' in row 2; must be a number"):
+        written(tmp_path, "depth,width,loss\n6,64,FAIL\n6,96,see notes\n")
+
+
+def test_signs_of_a_blank_are_blanks_in_every_other_column(tmp_path):
+    signs = ["-", "—", "#N/A", "n/a", "", "#REF!", "null"]
+    text = "depth,width,loss,tokens,status,note\n" + "".join(f"6,64,3,{one},done,{one}\n" for one in signs)
+    assert {(row["tokens"], row["note"]) for row in written(tmp_path, text).rows} == {(None, None)}
+    assert written(tmp_path, "depth,width,loss,note\n6,64,3,OOM\n").rows[0]["note"] == "OOM"  # no loss
+
+
+def test_the_counted_words_stand_in_the_output():
+    rows = [
+        {"depth": d, "width": w, "seed": s, "loss": "OOM" if d == 8 and s else 3 - w / 1000 + d / 100 + s / 1000}
+        for d in (2, 4, 8)
+        for w in (64, 96, 128, 192)
+        for s in (0, 1)
+    ]
+    found = fit_table(rows, draws=100)
+    assert found.provenance.left_out == {"OOM": 4} and found.provenance.rows_used == 20
+    assert "4 OOM" in " ".join(plain_text(fit_report.render(found)).split())
+
+
+def test_a_table_of_failures_alone_is_refused():
+    with pytest.raises(InputError):
+        fit_table([{"depth": 2, "width": w, "loss": "FAIL"} for w in (64, 96)], draws=100)
