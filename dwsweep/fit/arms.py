@@ -3,8 +3,8 @@
 The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are fitted apart,
 each as it would be alone. A ratio of two sizes or depths is a question to both arms in one posterior: the other arm has
 an offset, a slope and depth effects of its own, which shrink towards the base's as far as the losses allow. The ratio
-is therefore nearer to 1 than the quotient of the two answers, and its interval narrower, where the arms are alike. Where
-one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
+is therefore nearer to 1 than the quotient of the two answers, and its interval narrower, where the arms are alike.
+Where one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
 
 The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both curves are
 interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band hold

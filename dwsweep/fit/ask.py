@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,8 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
         place = min(max(q * len(ordered) - 0.5, 0.0), len(ordered) - 1.0)
         k = min(int(place), len(ordered) - 2)
         a, b, share = ordered[k], ordered[k + 1], place - k
-        found.append(float(a if a == b or share == 0.0 else b if share == 1.0 else a + (b - a) * share))
+        finite = math.isfinite(a) and math.isfinite(b)
+        found.append(float(a + (b - a) * share if finite else a if share < 0.5 else b))
     low, middle, high = found
     return low, middle, high
 
@@ -127,8 +129,8 @@ def pair(
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first of its
-    changes. inf, −inf: the shallower, the deeper leads at all sizes; NaN: neither, or the other way about."""
+    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first
+    change. inf, −inf: the shallower, the deeper leads at all sizes; NaN: neither, or the other way about."""
     ahead = lead > 0.0
     k = np.maximum(ahead.argmax(axis=1), 1)
     rows = np.arange(len(lead))
@@ -149,7 +151,7 @@ def law(posterior: Posterior, form: str) -> np.ndarray:
             continue
         points, weights = np.polynomial.legendre.leggauss(10)
         columns = []
-        for a, b in zip(y, y[1:], strict=False):
+        for a, b in pairwise(y):
             at = (a + b) / 2.0 + (b - a) / 2.0 * points
             k, J = draws.model.form.parts(at, posterior.frame, draws.model.ends)
             g = np.exp((1.0 - draws.eta["p"])[:, None] * (at - posterior.frame.y0)) * weights
@@ -363,7 +365,7 @@ class LossSurface:
         """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
         so that it falls smoothly."""
         if x not in self._levels:
-            y, drawn = self.losses(x)
+            _, drawn = self.losses(x)
             self._levels[x] = float(drawn.mean(axis=0).min())
         return self._levels[x]
 

@@ -49,7 +49,7 @@ class Prior:
 
 TYPICAL_ALPHA = 0.15
 PRIORS: Mapping[str, Prior] = {
-    "alpha": Prior(math.log(TYPICAL_ALPHA), 0.8, "ln", "exponents of the loss in N: 0.076 (Kaplan 2020) to 0.35 (Besiroglu 2024)"),
+    "alpha": Prior(math.log(TYPICAL_ALPHA), 0.8, "ln", "exponents of N: 0.076 (Kaplan 2020), 0.35 (Besiroglu 2024)"),
     "level": Prior(math.log(0.01), 1.5, "ln nats", "what public curves keep beside E + A·N^(−α)"),
     "p": Prior(2.1, 0.8, "power of L", "slopes of loss differences in public data fall as L^(−2.1)"),
     "a": Prior(0.3, 0.3, "power of N", "what depth does falls as N^(−0.2) to N^(−0.6) in three sets of losses"),
@@ -57,7 +57,7 @@ PRIORS: Mapping[str, Prior] = {
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "over a factor of two in depth they may"),
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
-    "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001; shapes of public sweeps to 0.002 to 0.004"),
+    "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")

@@ -167,8 +167,11 @@ class Sampler:
         return Nodes(self.model.form.name, ends, z, log_weight, np.repeat(np.arange(SCRAMBLES), each))
 
 
-def weigh(cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Weighed:
-    """The importance nodes of every form, and how many draws each gets."""
+def weigh(
+    cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS, enough: float = ENOUGH
+) -> Weighed:
+    """The importance nodes of every form, and how many draws each gets. enough: effective nodes up to which more are
+    taken."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     for model in models(cells, forms).values():
@@ -181,7 +184,7 @@ def weigh(cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draw
         weight = _weights([one.nodes for one in samplers], share)
         ess = float(1.0 / (weight**2).sum())
         wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE and each[k] < MOST]
-        if (ess >= ENOUGH and max(each.values()) > FEW) or not wanted:
+        if (ess >= enough and max(each.values()) > FEW) or not wanted:
             break
         for k in wanted:
             each[k] = min(MOST, max(2 * each[k], MANY if share[k] > MUCH else 0))

@@ -142,7 +142,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         winner=winner,
     )
     statement = (
-        f"{EXPONENTIAL.sentence(*own.law.theta)} by the losses of all depths, {used} of whose {len(pairs)} pairs tie at "
+        f"{EXPONENTIAL.sentence(*own.law.theta)} by the losses of all depths; {used} of {len(pairs)} pairs tie at "
         "sizes that both have"
     )
     warnings = []

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dwsweep.fit.surface import expected_fits, fit_loss_model
+from dwsweep.fit.surface_model import ENDS
 from shown import printed
 from spec_tools import spec_of
 
@@ -19,8 +21,6 @@ from dwsweep.fit import laws
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import own_guide
-from dwsweep.fit.surface import expected_fits, fit_loss_model
-from dwsweep.fit.surface_model import ENDS
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.plan import build
 from dwsweep.spec import Spec, load_spec

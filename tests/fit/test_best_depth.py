@@ -8,13 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-
-import dwsweep
-from dwsweep.errors import InputError
-from dwsweep.fit import surface
-from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.curves import build_curves
-from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
 from dwsweep.fit.surface import (
     SAME_BUDGET,
     LossSurface,
@@ -46,6 +39,13 @@ from dwsweep.fit.surface_model import (
     to_leads,
     transition,
 )
+
+import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.fit import surface
+from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record

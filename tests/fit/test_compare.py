@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import report_sweeps
 from cli_tools import Command
+from dwsweep.fit.surface import LossSurface, fit_with_gains
+from dwsweep.fit.surface_model import Frame
 from shown import printed
 
 import dwsweep
@@ -20,8 +22,6 @@ from dwsweep.fit import arms
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.arms import Estimate, compare, ratio
 from dwsweep.fit.pairing import pair_arms
-from dwsweep.fit.surface import LossSurface, fit_with_gains
-from dwsweep.fit.surface_model import Frame
 from dwsweep.fit.transitions import analyse_pairs, size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
