@@ -77,6 +77,7 @@ POINTS = 81  # of a loss difference over the sizes of a depth
 SEED = 11  # of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
+ALONE = 4000  # draws of two crossings that share nothing
 SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
 
@@ -221,7 +222,9 @@ class Estimate(Interval):
 
 @dataclass(frozen=True)
 class Change(Interval):
-    """Ratio of two sizes or depths, or difference of two losses."""
+    """Ratio of two sizes or depths, or difference of two losses. correlation: of the draws of the two."""
+
+    correlation: float | None = None
 
 
 def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
@@ -306,19 +309,27 @@ def _is_said(warning: str, arm: Arm) -> bool:
     return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
-def ratio(base: Estimate, other: Estimate, apart: np.ndarray | None, confidence: float) -> Change:
-    """other / base. apart (D,): draws of the difference of their logarithms, by the model of both arms together. Where
-    one of the two has only a bound, so has the ratio: the quotient of the ends that face each other."""
-    if apart is not None and base.value is not None and other.value is not None:
-        low, middle, high = quantiles(apart, confidence)
+Drawn = tuple[np.ndarray, np.ndarray]
+"""(D,) draws of a logarithm under the base, and under the other arm."""
+
+
+def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: float) -> Change:
+    """other / base. drawn: by the model of both arms together. Where one of the two has only a bound, so has the ratio:
+    the quotient of the ends that face each other."""
+    correlation = None
+    if drawn is not None and base.value is not None and other.value is not None:
+        low, middle, high = quantiles(_less(*drawn), confidence)
         ends = (v if math.isfinite(v) else None for v in (middle, low, high))
         found = Interval(*ends)
+        known = np.isfinite(drawn[0]) & np.isfinite(drawn[1])
+        spread = min(each[known].std() for each in drawn) if known.sum() > 2 else 0.0
+        correlation = float(np.corrcoef(drawn[0][known], drawn[1][known])[0, 1]) if spread > 0.0 else None
     else:
         low_end = None if other.low is None or base.high is None else other.low - base.high
         high_end = None if other.high is None or base.low is None else other.high - base.low
         found = Interval(None, low_end, high_end)
     found = found.map(math.exp)
-    return Change(found.value, found.low, found.high)
+    return Change(found.value, found.low, found.high, correlation)
 
 
 def _row(
@@ -347,7 +358,7 @@ def _row(
         other_status=other.status,
         **other.map(size).columns("other"),
         **change.columns("change"),
-        correlation=None,
+        correlation=change.correlation,
         confidence=confidence,
         verdict=NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[off.sign],
     )
@@ -368,26 +379,26 @@ class Together:
         cells = joined(Cells.of(base.curves), Cells.of(other.curves), other.label)
         return cls(Posterior.of(cells, seed), other.label)
 
-    def depths(self, x: float) -> np.ndarray:
-        """(D,) ln of the best depth under the other arm less that under the base at ln axis x."""
-        return _less(*(best_depths(self.posterior, x, setting) for setting in ({self.other: 1.0}, {})))
+    def depths(self, x: float) -> Drawn:
+        """ln of the best depth at ln axis x."""
+        return best_depths(self.posterior, x), best_depths(self.posterior, x, {self.other: 1.0})
 
-    def crossings(self, pair: Pair) -> np.ndarray:
-        """(D,) ln of the size at which the deeper net overtakes under the other arm less that under the base."""
+    def crossings(self, pair: Pair) -> Drawn:
+        """ln of the size at which the deeper net overtakes."""
         frame = self.posterior.frame
         x = np.linspace(frame.low, frame.high, POINTS)
         found = []
-        for setting in ({self.other: 1.0}, {}):
+        for setting in ({}, {self.other: 1.0}):
             drawn = crossings(x, pair_lead(self.posterior, x, pair.shallow, pair.deep, setting))
             side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
             found.append(np.where(np.isnan(drawn), side, drawn))
-        return _less(*found)
+        return found[0], found[1]
 
 
-def _less(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """one − two, of which both may be infinite: then the two are alike."""
+def _less(base: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """other − base, of which both may be infinite: then the two are alike."""
     with np.errstate(invalid="ignore"):
-        return np.where(one == two, 0.0, one - two)
+        return np.where(base == other, 0.0, other - base)
 
 
 def _transitions(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
@@ -399,8 +410,8 @@ def _transitions(base: Arm, other: Arm, together: Together | None, confidence: f
             continue
         both = _crossing(pair), _crossing(theirs)
         joint = pair.joint is not None and theirs.joint is not None
-        apart = together.crossings(pair) if together and joint else _alone(*both)
-        found = ratio(*both, apart, confidence)
+        drawn = together.crossings(pair) if together and joint else _alone(*both)
+        found = ratio(*both, drawn, confidence)
         yield _row(other.label, TRANSITION, both, found, confidence, depth=pair.shallow, deep=pair.deep)
 
 
@@ -409,11 +420,12 @@ def _crossing(pair: Pair) -> Estimate:
     return Estimate(c.root, c.low, c.high, c.se, c.status)
 
 
-def _alone(base: Estimate, other: Estimate) -> np.ndarray | None:
-    """Draws of the difference of two crossings by their own curves alone, as if they shared nothing."""
+def _alone(base: Estimate, other: Estimate) -> Drawn | None:
+    """Draws of two crossings by their own curves alone, as if they shared nothing."""
     if base.value is None or other.value is None or not base.se or not other.se:
         return None
-    return other.value - base.value + math.hypot(base.se, other.se) * np.random.default_rng(SEED).standard_normal(4000)
+    z = np.random.default_rng(SEED).standard_normal((2, ALONE))
+    return base.value + base.se * z[0], other.value + other.se * z[1]
 
 
 def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
