@@ -425,6 +425,7 @@ def _alone(base: Estimate, other: Estimate) -> Drawn | None:
     if base.value is None or other.value is None or not base.se or not other.se:
         return None
     z = np.random.default_rng(SEED).standard_normal((2, ALONE))
+    z = np.concatenate([z, -z], axis=1)  # their median has no noise
     return base.value + base.se * z[0], other.value + other.se * z[1]
 
 

@@ -38,7 +38,7 @@ from dwsweep.fit.ask import (
 from dwsweep.fit.cells import Candidate, Run, Shape, number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
-from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, budget_column
+from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, budget_column, curved
 from dwsweep.fit.model import Cells as FittedCells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
@@ -189,7 +189,7 @@ class Pooled:
             factors=factors[:, factors.any(axis=0)],
             df=sum(one.df for one in each) if known else 0.0,
             scatter=PRIORS["scatter"] if known else UNREPLICATED,
-            columns=tuple(budget_column(str(k), place == k) for k in range(1, len(budgets))),
+            columns=tuple((budget_column if k else curved)(str(k), place == k) for k in range(len(budgets))),
         )
         posterior = Posterior.of(cells)
         smooth, ln_budgets = _smooth(posterior.frame, x, cells.y), np.log([cells.value for cells in budgets])
@@ -203,7 +203,7 @@ class Pooled:
     def losses(self, x: np.ndarray, y: np.ndarray, budget: int) -> np.ndarray:
         """(D, …) at x and y (…), nats."""
         depths = np.broadcast_to(y, x.shape).ravel()
-        found = self.posterior.losses(x.ravel(), depths, {str(budget): 1.0} if budget else {})
+        found = self.posterior.losses(x.ravel(), depths, {str(budget): 1.0})
         return found.reshape(-1, *x.shape)
 
     def ln_width(self, x: np.ndarray, y: np.ndarray, middle: np.ndarray) -> np.ndarray:

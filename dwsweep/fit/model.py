@@ -68,11 +68,13 @@ SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column,
 NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
 BOX = 1.5  # half the side of the waves' box in half spans
+MOST_FALL = 20.0  # of ln of what depth effects fall by
 PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # of ln L: near the best depth
 QUADRATURE = 10
-FARTHEST = 8.0  # prior sds of a hyperparameter
+FARTHEST = 6.0  # prior sds of a hyperparameter
+NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # of ln variance: cells within it count as of one variance
 MOST_FACTORS = 40  # directions of what means share
 CHUNK = 4_000_000  # numbers of law columns at once
@@ -88,7 +90,8 @@ class Column:
     """A further column: an arm, a budget, a count of tokens, a covariate (its standardised logarithm).
 
     value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), and of
-    value² − 1. interacts: whether it moves the best depth; departs: whether departures of its own belong to it.
+    value² − 1. interacts: whether it moves the best depth; departs: whether departures of its own belong to it; waves:
+    whether smooth waves of the level do.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Column:
     sds: tuple[float, float, float, float]
     interacts: bool = False
     departs: bool = False
+    waves: bool = False
 
     @property
     def kept(self) -> list[int]:
@@ -114,8 +118,13 @@ def arm_column(name: str, member: np.ndarray) -> Column:
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:
-    """A budget of compute: a level with a slope and a curvature of its own."""
-    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0))
+    """A further budget of compute: a level of its own, with a slope, a curvature and waves."""
+    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0), waves=True)
+
+
+def curved(name: str, member: np.ndarray) -> Column:
+    """The first budget of several: a curvature beside the level that all share."""
+    return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0))
 
 
 def covariate(name: str, value: np.ndarray, effect: float, interacts: bool = False) -> Column:
@@ -357,7 +366,8 @@ FORMS: Mapping[str, Form] = {
 
 def fall(a: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
     """e^(−a(x − x₀)), constant beyond the sizes of the data."""
-    return np.exp(-np.asarray(a) * np.clip(np.asarray(x) - frame.x0, -frame.xs, frame.xs))
+    power = -np.asarray(a) * np.clip(np.asarray(x) - frame.x0, -frame.xs, frame.xs)
+    return np.exp(np.clip(power, -MOST_FALL, MOST_FALL))
 
 
 def asymptotic(alpha: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
@@ -388,12 +398,13 @@ class Model:
         self.x_waves = frame.in_x(cells.x)[:, 1:]
         level = [np.ones((len(cells.x), 1)), self.x_waves]
         level += [one.columns(one.value, frame.u(cells.x)) for one in cells.columns]
+        waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.waves]
         self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
         departures = []
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
-        self.X = np.hstack([*level, cells.factors, *departures])
+        self.X = np.hstack([*level, *waving, cells.factors, *departures])
         # cells of about one variance are one group
         with np.errstate(divide="ignore"):
             bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
@@ -479,7 +490,8 @@ class Model:
         one = np.ones((n, 1))
         waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(0.8 * frame.xs))[1:]
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
-        fixed = [one * WIDE, waves, *own, one * np.ones(self.cells.factors.shape[1])]
+        waving = [waves for c in self.cells.columns if c.waves]
+        fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.factors.shape[1])]
         if not self.form.effect:
             return np.hstack([one * WIDE, *fixed])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
@@ -543,19 +555,20 @@ class Model:
         size = max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
         found = []
         for part in (z[k : k + size] for k in range(0, len(z), size)):
-            try:
-                roots, value, _ = self.factored(part)
-            except np.linalg.LinAlgError:
-                roots, value = self._one_by_one(part)
-            if self.form.law:
-                value = value + log_ndtr(roots[:, -1, -2]) + math.log(2.0)
-            found.append(value)
+            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: of no weight
+                try:
+                    roots, value, _ = self.factored(part)
+                except np.linalg.LinAlgError:
+                    roots, value = self._one_by_one(part)
+                if self.form.law:
+                    value = value + log_ndtr(roots[:, -1, -2]) + math.log(2.0)
+            found.append(np.where(np.isfinite(value), value, NOTHING))
         return np.concatenate(found)
 
     def _one_by_one(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Roots and log densities where a precision is singular: −inf there."""
+        """Roots and log densities where a precision is singular: NOTHING there."""
         size = self.n_changing + self.X.shape[1] + 1
-        roots, value = np.zeros((len(z), size, size)), np.full(len(z), -1e10)
+        roots, value = np.zeros((len(z), size, size)), np.full(len(z), NOTHING)
         for k in range(len(z)):
             try:
                 one = self.factored(z[k : k + 1])
@@ -633,14 +646,17 @@ class Model:
         return self.shift[1] * asymptotic(np.array(TYPICAL_ALPHA), x, self.frame)
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, law (T, 4) of A_lo, A_hi, c, s,
-        moves (T, moving, 3), departures (T, J, M), apart (T, departing, J, M)."""
+        """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), law
+        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), apart (T, departing, J, M)."""
         J, M = self.frame.waves
         changing = self.n_changing - (1 if self.form.effect else 0)
-        sizes = [1, J - 1, sum(len(one.kept) for one in self.cells.columns), self.cells.factors.shape[1]]
+        columns = self.cells.columns
+        waving = sum(one.waves for one in columns)
+        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), self.cells.factors.shape[1]]
         edges = changing + np.cumsum([0, *sizes])
-        constant, waves, columns = (rows[:, edges[k] : edges[k + 1]] for k in range(3))
-        found = {"constant": constant[:, 0], "asymptote": rows[:, 0], "waves": waves, "columns": columns}
+        constant, waves, own, waved = (rows[:, edges[k] : edges[k + 1]] for k in range(4))
+        found = {"constant": constant[:, 0], "asymptote": rows[:, 0], "waves": waves, "columns": own}
+        found["waving"] = waved.reshape(len(rows), waving, J - 1)
         T = len(rows)
         if not self.form.effect:
             shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "apart": (T, 0, J, M)}

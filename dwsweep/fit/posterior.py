@@ -425,7 +425,7 @@ class Posterior:
             parts, model = one.parts, one.model
             found = parts["constant"] + model.reference(at)[0]
             found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), at, self.frame)
-            found = found + parts["waves"] @ self.frame.in_x(at)[0, 1:]
+            found = found + self._waves(one, setting or {}) @ self.frame.in_x(at)[0, 1:]
             if self.cells.columns:
                 value = [np.array([(setting or {}).get(c.name, 0.0)]) for c in self.cells.columns]
                 own = [c.columns(v, u)[0] for c, v in zip(self.cells.columns, value, strict=True)]
@@ -447,7 +447,7 @@ class Posterior:
         found, first = [], 0
         for draws in self.forms:
             parts, eta, model = draws.parts, draws.eta, draws.model
-            rows = (parts["constant"][:, None] + model.reference(x)) + parts["waves"] @ level_x[:, 1:].T
+            rows = (parts["constant"][:, None] + model.reference(x)) + self._waves(draws, setting) @ level_x[:, 1:].T
             rows += parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], x, self.frame)
             if own:
                 rows += parts["columns"] @ np.hstack(own).T
@@ -476,6 +476,13 @@ class Posterior:
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
         return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+
+    def _waves(self, draws: Draws, setting: Setting) -> np.ndarray:
+        """(D, J − 1) waves of the level with those of further columns."""
+        waves = draws.parts["waves"].copy()
+        for k, one in enumerate([one for one in self.cells.columns if one.waves]):
+            waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
+        return waves
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """The width law and its alternatives: where each form of the transition lets neighbouring depths tie, by the posterior.
 
 A pair of neighbouring depths belongs to its shallower one, as in Levine et al. 2020: in every draw of a form the size
-at which the two tie gives ln d at the shallower depth, and those of the first and of the last pair give the two
-constants of the form. Departures from the form are no part of it. Forms are weighed by their evidence.
+at which the two tie gives ln d at the shallower depth, and the ties of all pairs, by least squares, the two constants
+of the form. Forms are weighed by their evidence.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, effect, law
+from dwsweep.fit.ask import LossSurface, crossings, effect, law, pair
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 from dwsweep.fit.noise import chi2_quantile
@@ -22,10 +23,11 @@ from dwsweep.interval import Interval
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import Rival, RivalTransition, numbers
 
-BEYOND = 2.0  # of ln d outside the widths trained, from which on a constant counts as unknown
+UNKNOWN = 2.0  # of ln d: width of an interval of a tie, from which on it bounds no constant
+SAME_WIDTH = 0.01  # of ln d: trained widths are rounded
+POINTS = 61  # of the sizes
 WINNING_DELTA = 4.0  # of −2·ln weight, as of χ²
 FEWEST_PAIRS = 3
-FEWEST_DRAWS = 64
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         n = len(curves.depths)
         given = "one depth gives no pair" if n == 1 else f"{n} depths give {n - 1} pair{'s' if n > 2 else ''}"
         return LawReport.none(f"{given}; {FEWEST_PAIRS} pairs are needed")
-    if surface is None:
-        return LawReport.none("no model of all depths")
-    statuses = [pair.verdict.status for pair in pairs]
+    statuses = [one.verdict.status for one in pairs]
     crossed = statuses.count("crossed")
     bounds = sum(status in ("not_reached", "already_crossed") for status in statuses)
     if not crossed or crossed + bounds < FEWEST_PAIRS:
@@ -103,6 +103,8 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
             f"{crossed} of {len(pairs)} pairs crossed and {bounds} more bound their crossing on one side; a law needs "
             f"{FEWEST_PAIRS} such pairs, one of them crossed"
         )
+    if surface is None:
+        return LawReport.none("no model of all depths")
     best = max(form.weight for form in surface.record.forms if form.form in FORMS)
     fits = {}
     for form in surface.record.forms:
@@ -155,42 +157,47 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
 
 
 def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confidence: float) -> FormTies:
-    depths = curves.depths[:-1]
-    drawn = law(surface.posterior, form)
-    ends = np.stack([curves.ln_width_of(depths[k], drawn[:, k]) for k in (0, -1)], axis=1)
+    depths = np.array(curves.depths[:-1], dtype=float)
+    drawn = _crossings(curves, surface, form)
+    ln_d = np.stack([curves.ln_width_of(d, drawn[:, k]) for k, d in enumerate(curves.depths[:-1])], axis=1)
     equation = FORMS[form]
-    first, last = float(depths[0]), float(depths[-1])
-    theta = equation.from_ends(ends, first, last)
-    middle = equation.from_ends(np.median(ends, axis=0), first, last)
+    theta = equation.through(ln_d, depths, 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2))
+    theta = theta[np.isfinite(theta).all(axis=1)]
+    constants = (float(np.median(theta[:, 0])), float(np.median(theta[:, 1])))
     x = np.median(drawn, axis=0)
     shared = [
         (max(curves.sizes(d)[0] for d in both), min(curves.sizes(d)[-1] for d in both))
-        for both in zip(curves.depths, curves.depths[1:], strict=False)
+        for both in pairwise(curves.depths)
     ]
     inside = np.array([low <= value <= high for (low, high), value in zip(shared, x, strict=True)])
-    constants = (float(middle[0]), float(middle[1]))
-    at = np.array(depths, dtype=float)
-    n = equation.n_params_needed(np.asarray(constants), at[inside] if inside.any() else at)
-    intervals = [effect(theta[:, k], confidence) for k in (0, 1)]
-    region = _hull(_central(theta, confidence), constants)
-    bounded = all(
-        curves.ln_width_of(depth, curves.sizes(depth)[0]) - BEYOND
-        <= end
-        <= curves.ln_width_of(depth, curves.sizes(depth)[-1]) + BEYOND
-        for depth, column in zip((depths[0], depths[-1]), ends.T, strict=True)
-        for end in (effect(column, confidence).low, effect(column, confidence).high)
-        if end is not None
-    )
+    n = equation.n_params_needed(np.asarray(constants), depths[inside] if inside.any() else depths)
+    widths = [effect(ln_d[:, k], confidence) for k in np.flatnonzero(inside)]
+    bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)
     return FormTies(
-        law=Law(f"own: {equation.label}", form, constants, float(n.min()), float(n.max()), region),
+        law=Law(
+            f"own: {equation.label}", form, constants, float(n.min()), float(n.max()),
+            _hull(_central(theta, confidence), constants),
+        ),
         delta=delta,
-        interval_a=intervals[0],
-        interval_b=intervals[1],
+        interval_a=effect(theta[:, 0], confidence),
+        interval_b=effect(theta[:, 1], confidence),
         cov=np.cov(theta, rowvar=False),
         x=x,
         inside=inside,
         bounded=bounded,
-    )
+    )  # fmt: skip
+
+
+def _crossings(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
+    """(T, pairs) ln of the size at which neighbours tie in each draw of a form, with its departures; where a draw has
+    no crossing in the sizes of the data, without them."""
+    posterior = surface.posterior
+    ties = law(posterior, form)
+    x = np.linspace(posterior.frame.low, posterior.frame.high, POINTS)
+    for k, both in enumerate(pairwise(curves.depths)):
+        found = crossings(x, pair(posterior, x, *both))
+        ties[:, k] = np.where(np.isfinite(found), found, ties[:, k])
+    return ties
 
 
 def _central(theta: np.ndarray, confidence: float) -> np.ndarray:
