@@ -8,6 +8,12 @@ file (``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds
 Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
 and of several where the file system supports it. A bucket has none: there a file of this host stands in.
 
+One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
+a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
+the file and the folder that names it are on the disk when the call returns.
+
+A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
+
 Not the package filelock: its ``FileLock`` is this same call, without a word to who waits, and its ``SoftFileLock``, for
 file systems without locks, stays behind when its owner is killed.
 """
@@ -15,6 +21,7 @@ file systems without locks, stays behind when its owner is killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import io
@@ -32,6 +39,7 @@ from typing import IO, Any
 from dwsweep.errors import InputError
 
 SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
+MOST_BYTES = 1 << 33  # of a file that is read whole: parameters of two billion weights
 BUCKETS = {"gs": "'dwsweep[gcs]'", "s3": "'dwsweep[s3]'", "az": "adlfs"}  # what reaches each kind
 
 
@@ -141,30 +149,197 @@ def make_directory(path: Any) -> Any:
     return path
 
 
-def write_atomic(path: Any, content: str | bytes, *, durable: bool = False) -> None:
-    """Replace ``path`` by ``content`` in one step; ``durable`` waits until the disk has it.
+class NotAFile(OSError):
+    """What lies in the place of a file is none: a FIFO, a device, a loop of links; or it is larger than any of ours."""
+
+    def __init__(self, path: Any, why: str) -> None:
+        super().__init__(errno.EINVAL, why, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
+    """Refuse what would block its reader, or have no end, before it is opened; the file's status otherwise.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is none.
+        IsADirectoryError: it is a folder.
+        NotAFile: a FIFO, a device, a socket, a loop of links, or more than ``most_bytes``.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotAFile(path, "is a loop of links; must be a file") from None
+        if error.errno == errno.ENAMETOOLONG:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        raise
+    except ValueError:  # a NUL in the name, which no file has
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), repr(str(path))) from None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "something else")
+        raise NotAFile(path, f"is {kind}; must be a file")
+    if found.st_size > most_bytes:
+        raise NotAFile(path, f"has {found.st_size:,} bytes; must have at most {most_bytes:,}")
+    return found
+
+
+def read_bytes(path: Any, most_bytes: int = MOST_BYTES) -> bytes:
+    """All bytes of a regular file, or of an object in a bucket.
+
+    Raises:
+        OSError: as ``check_file``; or it cannot be read.
+    """
+    if is_remote(path):
+        return bytes(path.read_bytes())
+    check_file(path, most_bytes)
+    # what was a file a moment ago may be a FIFO now: opened without waiting, and looked at once more
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotAFile(path, "must be a file")
+        data = file.read(found.st_size + 1)
+        while more := file.read(1 << 20) if len(data) > found.st_size else b"":  # it grows while it is read
+            data += more
+            if len(data) > most_bytes:
+                raise NotAFile(path, f"has more than {most_bytes:,} bytes")
+    return data
+
+
+def read_text(path: Any, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file in UTF-8.
+
+    Raises:
+        UnicodeDecodeError: it is no UTF-8.
+        OSError: as ``read_bytes``.
+    """
+    return read_bytes(path, most_bytes).decode()
+
+
+class FencedOff(OSError):
+    """Somebody else owns the sweep directory now: this process may not write into it any more."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(errno.ESTALE, why)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+_fences: dict[str, Callable[[], None]] = {}  # directory with a slash → what raises where it is owned by another
+
+
+@contextlib.contextmanager
+def fence(directory: Any, check: Callable[[], None]) -> Iterator[None]:
+    """Have every write of this process into the directory call ``check`` first, while the block runs."""
+    root = os.fspath(directory).rstrip("/") + "/"
+    before = _fences.get(root)
+    _fences[root] = check
+    try:
+        yield
+    finally:
+        if before is None:
+            _fences.pop(root, None)
+        else:
+            _fences[root] = before
+
+
+def check_fence(path: Any) -> None:
+    """Ask the fence of the directory that the path lies in, where one stands.
+
+    Raises:
+        FencedOff: the directory has another owner.
+    """
+    if _fences:
+        place = os.fspath(path)
+        for root, check in [*_fences.items()]:
+            if place.startswith(root):
+                check()
+
+
+def write_atomic(
+    path: Any, content: str | bytes | list[bytes | memoryview], *, durable: bool = False, folder: bool = True
+) -> None:
+    """Replace ``path`` by ``content`` in one step. ``durable`` waits until the disk has it; without ``folder`` its
+    name may still be lost in a power cut, until the folder is synced with a later write.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
+        FencedOff: somebody else owns the directory; the old content is still there.
     """
     data = content.encode() if isinstance(content, str) else content
+    parts = data if isinstance(data, list) else [data]
     if is_remote(path):
-        path.write_bytes(data)
+        check_fence(path)
+        path.write_bytes(b"".join(parts))
         return
     temporary = temporary_of(path)
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
+        check_fence(path)  # as late as can be
         os.replace(temporary, path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say whose file it was
-            error.filename = str(path)
+        if isinstance(error, OSError) and error.filename is None and not isinstance(error, FencedOff):
+            error.filename = str(path)  # a full disk does not say whose file it was
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    if durable and folder:
+        sync_folder(path.parent)
+
+
+_on_disk: set[tuple[str, int]] = set()  # folders whose names this process has brought to the disk, with their inodes
+
+
+def sync_folder(folder: Any) -> None:
+    """Bring the names in a local folder to the disk, and the folder's own name, up to three levels above it."""
+    if is_remote(folder):
+        return
+    _sync(folder)
+    for _ in range(3):
+        parent = folder.parent
+        key = str(folder), os.stat(folder).st_ino
+        if key in _on_disk or parent == folder:
+            return
+        _sync(parent)
+        _on_disk.add(key)
+        folder = parent
+
+
+def sync_file(path: Any) -> None:
+    """Bring a local file's content to the disk, where it exists."""
+    if not is_remote(path):
+        with contextlib.suppress(FileNotFoundError):
+            _sync(path)
+
+
+def _sync(path: Any) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # a file system that syncs no folders
+            error.filename = error.filename or str(path)
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def temporary_of(path: Any) -> Any:
@@ -185,30 +360,54 @@ def write_json(path: Any, content: Any, *, durable: bool = False) -> None:
 def read_json(path: Any) -> dict[str, object] | None:
     """The mapping in a JSON file; None when the file is missing or, after a power cut, not whole."""
     try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        content = json.loads(read_bytes(path))
+    except (FileNotFoundError, NotADirectoryError, NotAFile, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 
 
-def write_array(path: Any, array: Any) -> None:
+def write_array(path: Any, array: Any, *, folder: bool = True) -> str:
+    """Write an array as .npy, durably; ``folder`` as in ``write_atomic``. Returns the file's SHA-256 (hex)."""
     import numpy as np
 
     buffer = io.BytesIO()
     np.save(buffer, array)
-    write_atomic(path, buffer.getvalue(), durable=True)
+    data = buffer.getvalue()
+    write_atomic(path, data, durable=True, folder=folder)
+    return hashlib.sha256(data).hexdigest()
 
 
 def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> tuple[str, int]:
-    """Write arrays by name as safetensors; returns the file's SHA-256 (hex) and its bytes."""
+    """Write arrays by name as safetensors, the same bytes for the same arrays; returns the file's SHA-256 (hex) and its
+    bytes."""
     from safetensors.numpy import save
 
     if not is_remote(path):  # what a killed process left half written is as large as the file
         for stale in path.parent.glob(f".{path.name}.*.tmp"):
             remove(stale)
     data = save(dict(arrays), metadata={"format": "np", **metadata})
-    write_atomic(path, data, durable=True)
-    return hashlib.sha256(data).hexdigest(), len(data)
+    header, start = _ordered_header(data)
+    parts: list[bytes | memoryview] = [header, memoryview(data)[start:]]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    write_atomic(path, parts, durable=True)
+    return digest.hexdigest(), sum(map(len, parts))
+
+
+def _ordered_header(data: bytes) -> tuple[bytes, int]:
+    """The length and the header of a safetensors file with its keys in a fixed order, and where the arrays begin.
+
+    The library keeps the meta data in a hash table, and so writes it in another order each time
+    (https://github.com/huggingface/safetensors, ``Metadata``); readers take any order.
+    """
+    start = 8 + int.from_bytes(data[:8], "little")
+    found = json.loads(data[8:start])
+    about = dict(sorted(found.pop("__metadata__", {}).items()))
+    tensors = dict(sorted(found.items(), key=lambda item: (item[1]["data_offsets"], item[0])))
+    text = json.dumps({"__metadata__": about, **tensors}, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # arrays begin at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text, start
 
 
 def names_in(path: Any) -> list[str]:
@@ -255,27 +454,66 @@ def read_text_of_lines(path: Any) -> str:
     """The text of a file of appended lines, uploaded segments included; bytes that are no UTF-8 are marked."""
     data = b""
     for part in [path, *_segments(path)]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            data += part.read_bytes()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
+            data += read_bytes(part)
     return data.decode(errors="replace")
 
 
+CHECK = "check"  # last key of a line: its number in the file, and a hash of the line, the number and the file's folder
+
+
 def read_lines(path: Any) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines, uploaded segments included; lines that hold none, a torn last one, are left
-    out."""
-    rows = []
-    for line in read_text_of_lines(path).splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
+    """The rows of a file of JSON lines, uploaded segments included; lines that hold none, a torn last one and those
+    that are not as they were written are left out."""
+    return [row for _, row in checked_lines(read_text_of_lines(path), path) if row is not None]
+
+
+def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, object] | None]]:
+    """(number, row) of every line in the ``text`` of the file ``path``: its number as it says itself, from 1 on, None
+    in files of earlier versions; None in place of a row where the line is none, or is not as it was written. Blank
+    lines are passed over.
+
+    A line's hash holds the name of the folder, so that another run's lines are not taken for this one's.
+    """
+    of = _owner_of_lines(path)
+    checked = False
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
             row = json.loads(line)
-            if isinstance(row, dict):
-                rows.append(row)
-    return rows
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            yield None, None
+            continue
+        found = row.pop(CHECK, None)
+        if found is None and not checked and not _SEALED_LINE.search(line):
+            yield None, row  # of an earlier version
+            continue
+        checked = True
+        number, _, digest = str(found).partition("-")
+        body = "{}" if not row else line[: line.rfind(f',"{CHECK}":')] + "}"
+        whole = number.isascii() and number.isdecimal() and digest == _hash_of_line(body, int(number), of)
+        yield (int(number), row) if whole else (None, None)
+
+
+_SEALED_LINE = re.compile(r'"[^"]*":"[0-9]+-[0-9a-f]{8}"\}$')
+
+
+def _hash_of_line(text: str, number: int, of: str) -> str:
+    return hashlib.sha256(f"{of} {number} {text}".encode(errors="surrogatepass")).hexdigest()[:8]
+
+
+def _owner_of_lines(path: Any) -> str:
+    return str(path.parent.name)
 
 
 def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
     """Replace the file, its segments included, by these rows."""
     segments = _segments(path)
-    write_atomic(path, "".join(_line(row) for row in rows))
+    of = _owner_of_lines(path)
+    write_atomic(path, "".join(_line(row, number, of) for number, row in enumerate(rows, 1)))
     for segment in segments:
         segment.unlink()
 
@@ -292,20 +530,25 @@ class LineWriter:
         self._local = _staging(path) if self._remote else path
         self._uploaded_at = time.monotonic()
         self.flush()
+        self._number = sum(1 for line in read_text_of_lines(path).split("\n") if line.strip())
 
     def append(self, rows: Iterable[Mapping[str, object]]) -> None:
-        text = "".join(_line(row) for row in rows)
-        if not text:
+        of = _owner_of_lines(self.path)
+        lines = [_line(row, number, of) for number, row in enumerate(rows, self._number + 1)]
+        if not lines:
             return
+        check_fence(self.path)
         # one write call of whole lines: another process that reads sees no half row, bar a kill inside the call
         with open(self._local, "ab", buffering=0) as file:
-            file.write(text.encode())
+            file.write("".join(lines).encode())
+        self._number += len(lines)
         if self._remote and time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Upload what waits; nothing to do for a local file."""
         if self._remote and self._local.exists():
+            check_fence(self.path)
             last = max((int(part.name.rsplit(".", 1)[1]) for part in _segments(self.path)), default=0)
             text = self._local.read_text("utf-8")
             self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1], "utf-8")
@@ -339,8 +582,11 @@ def _segments(path: Any) -> list[Any]:
     return [path.parent / name for name in names if name.removeprefix(prefix).isdecimal()]
 
 
-def _line(row: Mapping[str, object]) -> str:
-    return json.dumps(row, separators=(",", ":"), default=plain) + "\n"
+def _line(row: Mapping[str, object], number: int, of: str) -> str:
+    """The text of a row: its keys, and the check."""
+    text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=plain)
+    seal = f'"{CHECK}":"{number}-{_hash_of_line(text, number, of)}"'
+    return f"{text[:-1]}{',' * (text != '{}')}{seal}}}\n"
 
 
 def plain(value: Any) -> Any:

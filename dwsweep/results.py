@@ -17,6 +17,7 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit import along, analysis, arms
 from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
+from dwsweep.guide.guideline import completed
 from dwsweep.guide.shapes import Options
 from dwsweep.records.fit import AlongFit, Fit, FitOptions, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
@@ -345,7 +346,12 @@ FITTING = FitOptions, analysis.fit_table
 
 @_takes(*FITTING)
 def fit_table(table: Any, **options: Any) -> TableResult:
-    return _like(TableResult, analysis.fit_table(table, **options))
+    return _like(TableResult, _completed(analysis.fit_table(table, **options)))
+
+
+def _completed(found: Any) -> Any:
+    """A fit that has a guideline with the rows outside its data answered as ``guide`` answers them."""
+    return completed(found) if isinstance(found, FitResult) else found
 
 
 fit_table.__doc__ = analysis.fit_table.__doc__
@@ -361,7 +367,7 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
         InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
             it.
     """
-    return TransitionsResult(analysis.fit_transitions(table, **options))
+    return TransitionsResult(completed(analysis.fit_transitions(table, **options)))
 
 
 @_takes(*FITTING)

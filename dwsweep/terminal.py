@@ -1,5 +1,7 @@
 """Standard output and standard error that never end the program: a closed pipe, a full disk, a terminal that is gone
 or an encoding without the character costs what was to be shown, not the work. And the progress of a pass over bytes.
+
+One console for everything that is shown: control characters in it are spelled out, whatever file they came from.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
+
+from dwsweep.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,13 +61,30 @@ class _Trimmed:
         return getattr(self._stream(), name)
 
 
+@cache
+def _console() -> type[Console]:
+    """The class of every console here: rich's, where no text that is shown can steer the terminal."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                if segment.control is not None or segment.text == "\n" or segment.text.isprintable():
+                    yield segment
+                else:
+                    yield Segment(printable(segment.text, keep="\n\t"), segment.style)
+
+    return PrintableConsole
+
+
 def console(stderr: bool = False) -> Console:
     """A rich console on standard output, or on standard error, that never raises.
 
-    A text is printed as it is: brackets in a path are not markup and ``:x:`` in a name is no emoji.
+    A text is printed as it is: brackets in a path are not markup and ``:x:`` in a name is no emoji. Control characters
+    are spelled out.
     """
-    from rich.console import Console
-
+    Console = _console()
     name = "stderr" if stderr else "stdout"
     stream = getattr(sys, name)
     tolerant = _tolerant(stream)
@@ -84,8 +106,7 @@ def waiting(what: str) -> Any:
 
 def plain_text(table: Any) -> str:
     """A rich table or group of them as text, without colours and at most ``PLAIN_WIDTH`` columns wide."""
-    from rich.console import Console
-
+    Console = _console()
     plain = Console(
         width=PLAIN_WIDTH, color_system=None, force_terminal=False, legacy_windows=False, markup=False, emoji=False
     )
@@ -154,7 +175,6 @@ class ByteProgress:
 
     def __enter__(self) -> ByteProgress:
         if self._show and sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import (
                 BarColumn,
                 DownloadColumn,
@@ -165,7 +185,7 @@ class ByteProgress:
             )
 
             columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-            self._bar = Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
+            self._bar = Progress(TextColumn("{task.description}"), *columns, console=_console()(stderr=True))
             self._task = self._bar.add_task(self.title, total=self.total or None)
             self._bar.start()
         return self

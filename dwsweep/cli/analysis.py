@@ -122,9 +122,11 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.warnings import check_fitted
+    from dwsweep.guide.guideline import completed
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
+    from dwsweep.sweep.snapshot import settle_results
 
     table, *others = tables
     if others and not compare and along is None:
@@ -138,6 +140,8 @@ def fit(
         raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
     fit_record.check_folder(out)
+    for one in (*tables, *(beside or ())):
+        settle_results(one, _note)
     method: Callable[..., Fit] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
@@ -160,6 +164,8 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
+        if isinstance(result, fit_record.FitResult):
+            result = completed(result)
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
@@ -171,6 +177,10 @@ def fit(
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
+
+
+def _note(line: str) -> None:
+    print(f"note: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _fit_folder(table: PathValue) -> PathValue:
@@ -220,7 +230,10 @@ def guide(
     ] = 1,
     pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
-        str, typer.Option(help="Device for time and latency, such as H100:8.", rich_help_panel=TIME)
+        str,
+        typer.Option(
+            help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME
+        ),
     ] = "H100",
     bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
@@ -370,6 +383,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
     Hub."""
+    from dwsweep.sweep.snapshot import settle_results
+
+    settle_results(directory, _note)
     if card:
         from dwsweep.report import card as cards
 

@@ -146,7 +146,13 @@ Shard = Annotated[
         metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: taken from the array's environment."
     ),
 ]
-Takeover = Annotated[bool, typer.Option("--takeover", help="Take over the lock of an owner that died on another host.")]
+Takeover = Annotated[
+    bool,
+    typer.Option(
+        "--takeover",
+        help="Take over from an owner elsewhere: wait for its word, or until its lock is no longer renewed.",
+    ),
+]
 Distributed = Annotated[
     bool, typer.Option("--distributed", help="Join the hosts that train each pack together (jax.distributed).")
 ]

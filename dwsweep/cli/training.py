@@ -36,7 +36,7 @@ from dwsweep.cli.options import (
     whole_numbers,
     whole_option,
 )
-from dwsweep.errors import InputError
+from dwsweep.errors import DONE, SOME_FAILED, InputError
 from dwsweep.text import printable
 
 if TYPE_CHECKING:
@@ -148,6 +148,19 @@ def status(
         progress.follow(directory, terminal.console())
     else:
         terminal.show(lambda: progress.render(directory), lambda: progress.to_json(directory), json)
+
+
+@_command(epilog="Example: dwsweep verify runs/smoke")
+def verify(directory: SweepDirectory, json: AsJson = False) -> int:
+    """Compare every file of a sweep with what was written: whole, rebuilt or lost; write again what can be. Exit status
+    1 where something is lost."""
+    from dwsweep.report import inventory_report
+    from dwsweep.sweep import inventory
+
+    with terminal.waiting("reading"):
+        found = inventory.verify(directory)
+    terminal.show(lambda: inventory_report.render(found), lambda: inventory_report.to_json(found), json)
+    return DONE if found.is_whole else SOME_FAILED
 
 
 @_command(

@@ -1,6 +1,8 @@
-"""Peak rates of devices, each from its maker's public data sheet. A device that is not here is unknown, never guessed.
+"""Devices: peak rates, each from its maker's public data sheet. A device that is not here is unknown, never guessed,
+but its rates may be given: ``tflops=165,gb=24,gbps=1008``.
 
-A device is what JAX counts as one: a GPU, a TPU chip, and for TPU v2 and v3 one of the chip's two cores.
+A device is what JAX counts as one: a GPU, a TPU chip, and for TPU v2 and v3 one of the chip's two cores. A source that
+says ASSUMED has a rate that its maker does not publish.
 """
 
 from __future__ import annotations
@@ -41,10 +43,14 @@ def _device(
 
 
 _NVIDIA = "NVIDIA data sheet, {}"
+_GEFORCE = "NVIDIA white paper, {} architecture"
+_APPLE = "Apple, technical specifications; rate of float32, ASSUMED for 16 bits"
 _CLOUD = "Google Cloud TPU documentation, system architecture, {}"
 
 # name, dense 16-bit TFLOP/s, memory in GB, memory bandwidth in GB/s, JAX's device_kind, source, links in GB/s
 DEVICES: tuple[Device, ...] = (
+    # 4,500 TFLOP/s with sparsity
+    _device("B200", 2250, 180, 8000, "NVIDIA B200", _NVIDIA.format("HGX B200"), 1800),
     # 1,979 TFLOP/s with sparsity on the sheets of both
     _device("H200", 989, 141, 4800, "NVIDIA H200", _NVIDIA.format("H200 (SXM)"), 900),
     _device("H100", 989, 80, 3350, "NVIDIA H100|NVIDIA H100 80GB HBM3", _NVIDIA.format("H100 (SXM)"), 900),
@@ -57,6 +63,14 @@ DEVICES: tuple[Device, ...] = (
     ),
     # 733 with sparsity; the sheet prints 362 dense
     _device("L40S", 362, 48, 864, "NVIDIA L40S", _NVIDIA.format("L40S")),
+    # 309.7 with sparsity
+    _device("A6000", 154.8, 48, 768, "NVIDIA RTX A6000|RTX A6000", _NVIDIA.format("RTX A6000")),
+    # GeForce: of products that add up in float32, as training does; the float16 rate is twice that
+    _device("RTX 5090", 209.5, 32, 1792, "NVIDIA GeForce RTX 5090|RTX5090", _GEFORCE.format("RTX Blackwell")),
+    _device("RTX 4090", 165.2, 24, 1008, "NVIDIA GeForce RTX 4090|RTX4090", _GEFORCE.format("Ada")),
+    _device("RTX 3090", 71, 24, 936, "NVIDIA GeForce RTX 3090|RTX3090", _GEFORCE.format("GA102")),
+    # 2,614.9 with sparsity
+    _device("MI300X", 1307.4, 192, 5300, "AMD Instinct MI300X", "AMD data sheet, Instinct MI300X", 896),
     # 242 with sparsity
     _device("L4", 121, 24, 300, "NVIDIA L4", _NVIDIA.format("L4")),
     _device("A10", 125, 24, 600, "NVIDIA A10", _NVIDIA.format("A10")),
@@ -64,6 +78,16 @@ DEVICES: tuple[Device, ...] = (
     _device("V100", 125, 16, 900, "Tesla V100-SXM2-16GB", _NVIDIA.format("V100 (SXM2)")),
     _device("V100-32GB", 125, 32, 900, "Tesla V100-SXM2-32GB", _NVIDIA.format("V100 (SXM2)")),
     _device("T4", 65, 16, 320, "Tesla T4", _NVIDIA.format("T4")),
+    # Apple publishes no 16-bit rate: that of float32 is taken; memory as large as it is sold
+    _device("M1", 2.6, 16, 68, "Apple M1", _APPLE),
+    _device("M1 Max", 10.4, 64, 400, "Apple M1 Max", _APPLE),
+    _device("M1 Ultra", 21, 128, 800, "Apple M1 Ultra", _APPLE),
+    _device("M2", 3.6, 24, 100, "Apple M2", _APPLE),
+    _device("M2 Max", 13.6, 96, 400, "Apple M2 Max", _APPLE),
+    _device("M2 Ultra", 27.2, 192, 800, "Apple M2 Ultra", _APPLE),
+    # 40 cores of 128 lanes at about 1.4 and 1.6 GHz
+    _device("M3 Max", 14.2, 128, 400, "Apple M3 Max", _APPLE),
+    _device("M4 Max", 16.2, 128, 546, "Apple M4 Max", _APPLE),
     _device("TPU-v6e", 918, 32, 1640, "TPU v6e|TPU v6 lite", _CLOUD.format("v6e (Trillium)"), 800),
     _device("TPU-v5p", 459, 95, 2765, "TPU v5p|TPU v5", _CLOUD.format("v5p"), 1200),
     _device("TPU-v5e", 197, 16, 819, "TPU v5e|TPU v5 lite", _CLOUD.format("v5e"), 400),
@@ -75,13 +99,35 @@ DEVICES: tuple[Device, ...] = (
 )
 
 
+GIVEN = "tflops=…,gb=…,gbps=…"
+_RATES = ("tflops", "gb", "gbps")
+
+
+def given(text: str) -> Device | None:
+    """A device by its rates, ``tflops=165,gb=24,gbps=1008``: dense 16-bit TFLOP/s, GB and GB/s of memory; None where
+    the text names other numbers, not all three, or one that is not above 0."""
+    rates = dict[str, float]()
+    for part in text.lower().split(","):
+        name, _, value = part.partition("=")
+        try:
+            rates[name.strip()] = float(value)
+        except ValueError:
+            return None
+    if sorted(rates) != sorted(_RATES) or not all(0.0 < rate < 1e9 for rate in rates.values()):
+        return None
+    return _device(text, rates["tflops"], rates["gb"], rates["gbps"], "", "given")
+
+
 @cache
 def find(name: str | None) -> Device | None:
-    """The device of a name in the table or of JAX's ``device_kind``, in any case; None where it is not in the table.
+    """The device of a name in the table or of JAX's ``device_kind``, in any case, or of rates that are ``given``;
+    None where it is not in the table.
 
     Only whole names match: an A10G is no A10, and a MIG slice of an H100 no H100.
     """
     wanted = (name or "").strip().lower()
+    if "=" in wanted:
+        return given(wanted)
     for device in DEVICES:
         if wanted in {device.name.lower(), *(kind.lower() for kind in device.kinds)}:
             return device

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 SAMPLE_TOKENS = 160
 _BAR = 40
+_IN_KEY = ("validation_fraction", "text_field", "tokenizer_sample_bytes", "seed")  # settings in a store's name
 
 
 def cache_root(data: DataSpec) -> Path:
@@ -100,9 +101,27 @@ def find(data: DataSpec) -> Store | None:
     given_files(data)
     try:
         path = store_path(data, open_source(data.source, data.text_field))
-        return Store.open(path, verify=False) if (path / "manifest.json").exists() else None
+        if not (path / "manifest.json").exists():
+            return None
+        return _of_these_settings(Store.open(path, verify=False), data)
     except InputError:
         return None
+
+
+def _of_these_settings(store: Store, data: DataSpec) -> Store:
+    """The store, where the settings that it was made by are those that its folder is named after.
+
+    Raises:
+        DamagedStore: it was copied from another folder.
+    """
+    made, key = store.manifest, store.path.name.rpartition("-")[2]
+    asked = {"vocab_size": data.vocab_size, **{name: getattr(data, name) for name in _IN_KEY}}
+    for name, value in asked.items():
+        if name in made.settings and made.settings[name] != value:
+            raise DamagedStore(store.path, f"it was made with {name} {made.settings[name]!r}, not {value!r}")
+    if made.key is not None and made.key != key:
+        raise DamagedStore(store.path, f"it is the store …-{made.key} under another name")
+    return store
 
 
 FEWEST_HELDOUT = 30  # documents: with fewer, the spread between them, and so the loss's standard error, is a guess
@@ -118,7 +137,9 @@ def heldout_caution(store: Store) -> str | None:
     if len(digest) >= 2 * FEWEST_HELDOUT:
         fraction, n = _fraction_for(digest, FEWEST_HELDOUT)
         remedy = f"{fraction:g} holds out {n:,} of the {len(digest):,}"
-    return _too_few(store.manifest.settings["validation_fraction"], f"{held_out:,}", held_out == 1, remedy)
+    return _too_few(
+        store.manifest.settings.get("validation_fraction", "not recorded"), f"{held_out:,}", held_out == 1, remedy
+    )
 
 
 def expected_heldout_caution(data: DataSpec) -> str | None:
@@ -172,7 +193,7 @@ def prepare(data: DataSpec, *, progress: bool = True) -> Store:
 def _prepared(data: DataSpec, progress: bool) -> Store:
     source = open_source(data.source, data.text_field, download=True)
     path = store_path(data, source)
-    found = _look(path)
+    found = _look(path, data)
     if isinstance(found, Store):
         return found
     damage = found
@@ -182,7 +203,7 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
 
     try:
         with paths.exclusive(_beside(path, ".lock"), waiting):
-            found = _look(path)  # the other process may have made it
+            found = _look(path, data)  # the other process may have made it
             if isinstance(found, Store):
                 return found
             old = _set_aside(path, found, progress) if found else None
@@ -204,12 +225,12 @@ def _say(progress: bool, text: str) -> None:
         print(f"prepare: {text}", file=sys.stderr, flush=True)
 
 
-def _look(path: Path) -> Store | DamagedStore | None:
+def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
     """The store, what is wrong with it, or None where there is none; writes nothing and needs no lock."""
     if not (path / "manifest.json").exists():
         return None
     try:
-        return Store.open(path)
+        return _of_these_settings(Store.open(path), data)
     except DamagedStore as damage:
         return damage
 
@@ -323,7 +344,7 @@ def inspect(store: Store) -> Group:
 
     first = store.shards("train").read(1, 1 + min(SAMPLE_TOKENS, store.n_train_tokens - 1))
     ids = first[: int(np.argmax(first == store.end_token))] if (first == store.end_token).any() else first
-    pieces = " ".join(f"{int(i)}:{store.pieces[int(i)].decode('utf-8', 'replace')!r}" for i in ids[:24])
+    pieces = " ".join(f"{int(i)}:{store.piece(i).decode('utf-8', 'replace')!r}" for i in ids[:24])
     sample = Text.assemble(
         ("first document\n", "italic"), shown(store.decode(ids)), ("\n\nits first tokens\n", "italic"), pieces
     )
@@ -400,7 +421,9 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         tokenizer_file_hash=own.file_hash if own else None,
         data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
     )
-    manifest = replace(manifest, files=checksums(partial, manifest.data_files))
+    of_tokenizer = [str(path.relative_to(partial)) for path in tokenizer.files_in(partial)]
+    key = partial.name.removesuffix(".partial").rpartition("-")[2]
+    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]), key=key)
     reader.write(partial / "manifest.json", manifest, durable=True)
     left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
     return (

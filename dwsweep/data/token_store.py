@@ -1,6 +1,6 @@
 """The token store: what ``prepare`` leaves on disk and everything else reads.
 
-    manifest.json                       source, settings, counts, checksums, versions; written last
+    manifest.json                       source, settings, counts, checksums of all files, versions; written last
     verified.json                       the sizes and times of the files when they were last found to be whole
     pieces.json                         the bytes (hex) that each token stands for, in the order of the ids
     tokenizer.model                     the SentencePiece model (not for vocab_size 256: plain bytes), or else
@@ -38,10 +38,13 @@ from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
 from dwsweep.shapes import token_bytes
 
 SHARD_TOKENS = 1 << 30
+MOST_SHARD_BYTES = 1 << 40  # of a file of a store; a shard has 4 GB
 BLOCK_BYTES = 1 << 22  # read at a time for a checksum
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
 """One document: hash of its text, tokens without the end token, UTF-8 bytes."""
 
+TOKENIZER = "tokenizer.model"  # the SentencePiece model that was trained here
+GIVEN = "given-tokenizer"  # folder with the files of data.tokenizer
 VERIFIED = "verified.json"
 _verified: dict[Path, str] = {}  # folder → fingerprint of its files
 
@@ -190,19 +193,21 @@ class Store:
             raise DamagedStore(path / "manifest.json", error.why) from None
         except FileNotFoundError as error:
             raise DamagedStore(Path(error.filename), "missing") from None
+        except (paths.NotAFile, IsADirectoryError, NotADirectoryError) as error:
+            raise DamagedStore(Path(error.filename), str(error.strerror)) from None
         except OSError as error:
             raise InputError(f"store: {error.filename or path}; cannot be read ({error.strerror or error})") from None
         return store
 
     def _check_sizes(self) -> None:
         pieces = self.path / "pieces.json"
-        found = hashlib.sha256(pieces.read_bytes()).hexdigest() if pieces.exists() else "missing"
+        found = hashlib.sha256(paths.read_bytes(pieces)).hexdigest() if os.path.lexists(pieces) else "missing"
         if found != self.manifest.tokenizer_hash:
             was = self.manifest.tokenizer_hash[:12]
             raise DamagedStore(self.path, f"it was made by the tokenizer {was}, but its pieces.json is {found[:12]}")
         for split in SPLITS:
             want = self.manifest.splits[split].n_tokens * self.dtype.itemsize
-            have = sum(f.stat().st_size for f in self._shard_paths(split) if f.exists())
+            have = sum(paths.check_file(f).st_size for f in self._shard_paths(split) if os.path.lexists(f))
             if want != have:
                 raise DamagedStore(self.path, f"it has {have:,} bytes of {split} tokens, the manifest says {want:,}")
 
@@ -219,8 +224,9 @@ class Store:
 
     def _fingerprint(self) -> str:
         """What changes when one of the files does: names, sizes, and times of writing and of any change."""
-        names = sorted(["manifest.json", *(self.manifest.files or self.manifest.data_files)])
-        stats = [(name, (self.path / name).stat()) for name in names]
+        names = ["manifest.json", *(self.manifest.files or self.manifest.data_files), *_files_of_tokenizer(self.path)]
+        names = sorted(set(names))
+        stats = [(name, paths.check_file(self.path / name)) for name in names]
         found = [f"{name} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats]
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
@@ -251,6 +257,12 @@ class Store:
         for name, found in checksums(self.path, wanted).items():
             if found != wanted[name]:
                 raise DamagedStore(self.path / name, f"it holds content {found[:12]}, was {wanted[name][:12]}")
+        of_tokenizer = _files_of_tokenizer(self.path)
+        if any(name in wanted for name in of_tokenizer):
+            if extra := sorted(set(of_tokenizer) - set(wanted)):
+                raise DamagedStore(self.path / extra[0], "is not a file that prepare wrote")
+        elif (own := self.manifest.tokenizer_file_hash) and own not in checksums(self.path, of_tokenizer).values():
+            raise DamagedStore(self.path / GIVEN, "is not the tokenizer that the tokens were made with")
         if wanted:
             return
         found = content_hash(self.path, self.manifest.tokenizer_hash, self.manifest.dtype, self.manifest.splits)
@@ -316,6 +328,7 @@ class Store:
         """The documents of ``split`` in the order of its stream, shape (n_documents,), dtype DOCUMENT."""
         path = self.path / f"{split}-documents.npy"
         try:
+            paths.check_file(path)
             documents = np.load(path)
         except (ValueError, EOFError) as error:
             raise DamagedStore(path, str(error)) from None
@@ -326,12 +339,27 @@ class Store:
     @cached_property
     def pieces(self) -> list[bytes]:
         """The bytes that each token id stands for; the end token stands for none."""
-        return [bytes.fromhex(p) for p in json.loads((self.path / "pieces.json").read_text("ascii"))]
+        return [bytes.fromhex(p) for p in json.loads(paths.read_bytes(self.path / "pieces.json"))]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of a sequence of token ids. Bytes that a cut left incomplete become U+FFFD."""
-        pieces = self.pieces
-        return b"".join(pieces[int(i)] for i in ids).decode("utf-8", "replace")
+        return b"".join(map(self.piece, ids)).decode("utf-8", "replace")
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token.
+
+        Raises:
+            DamagedStore: the vocabulary has no such token.
+        """
+        if not 0 <= int(token) < len(self.pieces):
+            raise DamagedStore(self.path, f"it holds the token {int(token):,}; its vocabulary has {len(self.pieces):,}")
+        return self.pieces[int(token)]
+
+
+def _files_of_tokenizer(folder: Path) -> list[str]:
+    """Names of the tokenizer's own files in a store."""
+    names = [TOKENIZER] if os.path.lexists(folder / TOKENIZER) else []
+    return names + [f"{GIVEN}/{name}" for name in paths.names_in(folder / GIVEN)]
 
 
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
@@ -342,6 +370,7 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _sha256(path: Path) -> str:
+    paths.check_file(path, MOST_SHARD_BYTES)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep.data.token_store import token_dtype
+from dwsweep import paths
+from dwsweep.data.token_store import GIVEN, TOKENIZER, DamagedStore, Store, token_dtype
 from dwsweep.errors import InputError
 from dwsweep.spec.vocabulary import BYTES, BYTES_VOCAB, is_json, tokenizer_file, vocabulary
 from dwsweep.text import one_line
@@ -65,11 +66,29 @@ class Tokenizer:
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
-        """The tokenizer of the store in the folder ``path``."""
-        file, own = Path(path) / "tokenizer.model", Path(path) / GIVEN
+        """The tokenizer of the store in the folder ``path``, which may still be in the making: nothing is compared."""
+        file, own = Path(path) / TOKENIZER, Path(path) / GIVEN
         if own.is_dir():
             return GivenTokenizer.read(own)
-        return Tokenizer(file.read_bytes() if file.exists() else None)
+        return Tokenizer(paths.read_bytes(file) if file.exists() else None)
+
+    @staticmethod
+    def of(store: Store) -> Tokenizer:
+        """The tokenizer that the tokens of a store were made with.
+
+        Raises:
+            DamagedStore: its files are others.
+        """
+        Store.open(store.path)  # every byte, once
+        try:
+            found = Tokenizer.load(store.path)
+        except InputError:  # a library that is not installed
+            raise
+        except (OSError, RuntimeError, ValueError) as error:  # SentencePiece raises RuntimeError for what is no model
+            raise DamagedStore(store.path / TOKENIZER, one_line(error)) from None
+        if found.pieces != store.pieces or found.end_token != store.end_token:
+            raise DamagedStore(store.path, "its tokenizer has other tokens than its pieces.json")
+        return found
 
     @cached_property
     def dtype(self) -> np.dtype:
@@ -86,9 +105,13 @@ class Tokenizer:
         self._save_files(Path(path))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def files_in(self, path: Path) -> list[Path]:
+        """The tokenizer's own files in the folder of a store."""
+        return [path / TOKENIZER] if self.model is not None else []
+
     def _save_files(self, path: Path) -> None:
         if self.model is not None:
-            (path / "tokenizer.model").write_bytes(self.model)
+            (path / TOKENIZER).write_bytes(self.model)
 
     def encode_to_bytes(self, text: str) -> bytes:
         """Token ids of ``text``, without an end token, as bytes of ``self.dtype``."""
@@ -156,10 +179,10 @@ def given_files(data: DataSpec) -> dict[str, bytes]:
         n = vocabulary(data.tokenizer)
         if data.tokenizer != BYTES:
             file = tokenizer_file(data.tokenizer)
-            files[file.name] = file.read_bytes()
+            files[file.name] = paths.read_bytes(file)
             beside = file.with_name(_CONFIG)
             if is_json(files[file.name]) and beside.is_file():
-                files[_CONFIG] = beside.read_bytes()
+                files[_CONFIG] = paths.read_bytes(beside)
     except ValueError as error:
         raise InputError(f"data.tokenizer: {data.tokenizer}; {error}") from None
     except OSError as error:
@@ -172,7 +195,6 @@ def given_files(data: DataSpec) -> dict[str, bytes]:
     return files
 
 
-GIVEN = "given-tokenizer"  # folder of a store with the files of data.tokenizer
 _CONFIG = "tokenizer_config.json"
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<EOS>")
 _SAMPLE = 100  # documents that must come back
@@ -215,7 +237,7 @@ class GivenTokenizer(Tokenizer):
     def read(cls, folder: Path) -> GivenTokenizer:
         """The tokenizer that ``save`` left in a store."""
         names = sorted((path.name for path in folder.iterdir()), key=lambda name: name == _CONFIG)
-        return cls({name: (folder / name).read_bytes() for name in names}, str(folder))
+        return cls({name: paths.read_bytes(folder / name) for name in names}, str(folder))
 
     @property
     def package(self) -> str:
@@ -225,6 +247,9 @@ class GivenTokenizer(Tokenizer):
     def file_hash(self) -> str:
         """SHA-256 (hex) of the tokenizer's file."""
         return hashlib.sha256(next(iter(self.files.values()))).hexdigest()
+
+    def files_in(self, path: Path) -> list[Path]:
+        return [path / GIVEN / name for name in self.files]
 
     def _save_files(self, path: Path) -> None:
         (path / GIVEN).mkdir()

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.devices import find, suggestion
@@ -47,7 +46,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.plan import DROP, build
 from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Block, Shape, match_width
-from dwsweep.spec import Spec, parse_spec
+from dwsweep.spec import Spec, parse_spec, yaml_numbers
 from dwsweep.text import format_count
 
 LARGEST_TARGET = 1e15  # parameters: beyond any net
@@ -491,5 +490,5 @@ def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
         f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
         f"# compiling and evaluating come on top. What it would tell: `dwsweep design` on this file.\n"
         f"# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
-        + yaml.safe_dump(content, sort_keys=False)
+        + yaml_numbers.dump(content)
     )

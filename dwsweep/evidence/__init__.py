@@ -1,9 +1,20 @@
-"""What public losses and laws say of the best depth, and what follows from them for a recipe that nobody measured.
+"""Public losses, optima, pairs, slopes, laws and built models, and what follows for a recipe that nobody measured.
 
-Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits their tables and writes ``summaries.json``.
+Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits their tables and writes ``summaries.json``
+and ``populations.json``; with ``--check`` it tests the model on the sources themselves.
 """
 
-from dwsweep.evidence.random_effects import Estimates, Neighbour, Prediction, predict
-from dwsweep.evidence.summary import Evidence, read
+from dwsweep.evidence.random_effects import Bound, Estimates, Recipe, recipe
+from dwsweep.evidence.summary import Evidence, Populations, populations, read, read_populations
 
-__all__ = ["Estimates", "Evidence", "Neighbour", "Prediction", "predict", "read"]
+__all__ = [
+    "Bound",
+    "Estimates",
+    "Evidence",
+    "Populations",
+    "Recipe",
+    "populations",
+    "read",
+    "read_populations",
+    "recipe",
+]

@@ -1,6 +1,14 @@
-"""``python -m dwsweep.evidence``, from the top of the repository: fit every source anew."""
+"""``python -m dwsweep.evidence``, from the top of the repository: fit every source anew; ``--check``: test the
+model."""
 
-from dwsweep.evidence.summary import summaries, write
+import sys
+
+from dwsweep.evidence import check
+from dwsweep.evidence.summary import read, summaries, write
 
 if __name__ == "__main__":
-    write(summaries())
+    if sys.argv[1:] == ["--check"]:
+        for line in check.tables(read()):
+            print(line, flush=True)
+    else:
+        write(summaries())

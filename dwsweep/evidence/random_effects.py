@@ -1,33 +1,58 @@
-"""One answer from many sources: a line that all share, and how far each recipe lies from it.
+"""One answer from many sources: a curve that all recipes share, and how far each recipe lies from it.
 
-For a quantity y (ln of the best depth, or of a curvature) of source s at ln N = x, with t = ln(tokens / 20·N):
+Of recipe s, with x = ln(N / 1e8), t = ln(tokens / 20·N), y the logarithm of the best depth:
 
-    y = a + b·x + q·x² + g·t + u_s(x) + error,    u_s a Gaussian process, sd τ, correlation exp(−|x − x'| / ℓ)
+    y_s(x) = a + (1 + r_s)·u(x) + g·t + a_s + w_s(x) + error
+    u + k·(e^(p·u) − 1)/p = x,  k = 1/b − 1,  for x > 0;  u = b·x  for x ≤ 0
 
-x is counted from 1e8 parameters. The errors have the covariance of the source's own fit. a, b, q and g have normal
-priors. τ and ℓ are averaged over a grid by their posterior. A recipe that nobody measured has a u of its own. A process
-with this correlation has no memory (Ornstein-Uhlenbeck). So beyond the sizes of one's own losses only the nearest size
-counts, and its departure from the line fades as exp(−|x − x'| / ℓ).
+a_s is the recipe's offset, which does not fade; r_s its own slope; w_s a process without memory (Ornstein-Uhlenbeck)
+with correlation exp(−|x − x'| / 2). The bend p is the form of the curve, from a power of N (p = 0, so that width grows
+as a power of depth; b = 1/3 is a constant ratio of the two) to the logarithm of theory (p = 1: ln d = A + B·L).
+
+The price of a wrong depth is counted in size: L layers do as well as the best depth at N·exp(−κ·(ln L − y)²), where κ
+is the curvature c of the loss over its slope −dloss/d ln N, both of one source, on each side of y by itself:
+
+    ln κ_s(x) = α + β·x + γ_s + error
+
+Priors (ASSUMED)
+
+    a   N(2.8, 0.6²)      b   N(0.30, 0.12²) in 0.10 … 0.60      g   N(0.05, 0.08²)     p   0, ¼, ½, ¾, 1 alike
+    a_s N(0, τ²)          τ   half-normal, 0.4                   α   N(−1.8, 1)
+    r_s N(0, ρ²)          ρ   half-normal, 0.3                   β   N(0.03, 0.05²)
+    w_s sd ω              ω   half-normal, 0.15                  γ_s N(0, τ_κ²), τ_κ half-normal, 0.5
+
+Given the bend, b and the standard deviations all is normal. They are summed over a grid, on which each source is a
+3 × 3 matrix of products (``_products``) that is added to those of the others.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 
 CENTRE = math.log(1e8)
 TOKENS_PER_PARAM = 20.0  # of compute-optimal training (Hoffmann et al. 2022)
+LENGTH = 2.0  # of w, in ln N
 DRAWS = 1000  # as many as a fit has
-# ASSUMED: τ beforehand has a Rayleigh density of this scale, since recipes surely differ; ℓ, in ln N, is one of these
-SPREAD = 0.5
-SPREADS = tuple(np.geomspace(0.06, 1.5, 14))
-LENGTHS = (1.5, 3.0, 6.0, 12.0)
-SMALLEST, LARGEST = math.log(1e4), math.log(1e13)  # between them the line must rise
+BENDS, SLOPES = (0.0, 0.25, 0.5, 0.75, 1.0), tuple(np.linspace(0.10, 0.60, 11))
+OFFSETS, OWN_SLOPES, LOCALS = (0.08, 0.15, 0.25, 0.4, 0.6), (0.03, 0.12, 0.25, 0.45), (0.04, 0.12, 0.25)
+PRICE_OFFSETS = (0.1, 0.25, 0.4, 0.6)
+LEVEL, SLOPE, TOKENS = (2.8, 0.6), (0.30, 0.12), (0.05, 0.08)  # mean, sd
+PRICE_LEVEL, PRICE_SLOPE = (-1.8, 1.0), (0.03, 0.05)
+HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
+STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
+NEWTON_STEPS = 6
+PRIMES = (2, 3, 5, 7, 11)  # of the axes of draws: two constants, then the scores of three quantities
+SCORES = 2  # the first axis of those
+TINY = 1e-4
+LEAST_ROOM = 1e-3  # of a score between two bounds that contradict each other
 
 
 @dataclass(frozen=True)
@@ -46,159 +71,247 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.value)
 
-
-@dataclass(frozen=True)
-class Prior:
-    """Means and standard deviations of a, b, q and g. rising: y grows with N at every size."""
-
-    mean: tuple[float, float, float, float]
-    sd: tuple[float, float, float, float]
-    rising: bool = False
-
-
-# ASSUMED. Depth: at equal d_x/L it grows as N^(1/3), and half or twice as fast is likely as well. Bend: a power law has
-# none, the logarithm of the law of 2020 has −0.010; halfway between the two, and either, or twice the law's, is likely.
-DEPTH = Prior((3.0, 0.28, -0.005, 0.0), (1.5, 0.15, 0.008, 0.15), rising=True)
-# ASSUMED. Curvature: some hundredths of a nat, falling with the loss that is left to gain
-CURVATURE = Prior((-3.7, -0.1, 0.0, 0.0), (1.0, 0.15, 0.01, 0.1))
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """One's own losses: draws (D,) of the quantity at the smallest and the largest size that they answer, in ln N."""
-
-    low: float
-    high: float
-    at_low: np.ndarray
-    at_high: np.ndarray
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """D draws of the quantity for one recipe, at any size.
-
-    line: (D, 4) a, b, q and g. spread, length: (D,) τ and ℓ. own: (D,) normal numbers that say where among the recipes
-    this one lies. They are the same at every size, so that no answer jumps from one size to the next.
-    """
-
-    line: np.ndarray
-    spread: np.ndarray
-    length: np.ndarray
-    own: np.ndarray
-    neighbour: Neighbour | None = None
-
-    def mean_line(self, x: float, t: float = 0.0) -> np.ndarray:
-        """(D,) the line at ln N = x and t = ln(tokens / 20·N)."""
-        return self.line @ _regressors(np.array([x]), np.array([t]))[0]
-
-    def at(self, x: float, t: float = 0.0) -> np.ndarray:
-        """(D,) draws of the quantity at ln N = x for a recipe like one's own."""
-        line = self.mean_line(x, t)
-        memory = self.memory(x)
-        if self.neighbour is None:
-            return line + self.spread * self.own
-        edge, known = self._edge(x)
-        # own losses were trained on the tokens that they were trained on: t moves the answer by the line alone
-        departure = known - self.mean_line(edge)
-        return line + memory * departure + self.spread * np.sqrt(1.0 - memory**2) * self.own
-
-    def memory(self, x: float) -> np.ndarray:
-        """(D,) share of the departure of one's own losses that is left at ln N = x; 0 without losses."""
-        if self.neighbour is None:
-            return np.zeros_like(self.length)
-        return np.exp(-abs(x - self._edge(x)[0]) / self.length)
-
-    def _edge(self, x: float) -> tuple[float, np.ndarray]:
-        near = self.neighbour
-        assert near is not None
-        share = np.clip((x - near.low) / max(near.high - near.low, 1e-9), 0.0, 1.0)
-        return min(max(x, near.low), near.high), near.at_low * (1.0 - share) + near.at_high * share
-
-
-@dataclass(frozen=True)
-class _Posterior:
-    """Of the line given τ and ℓ, with the weight of the two."""
-
-    spread: float
-    length: float
-    ln_weight: float
-    mean: np.ndarray
-    covariance: np.ndarray
-
-
-class _Data:
-    """All estimates of a quantity, one under the other."""
-
-    def __init__(self, sources: Sequence[Estimates]) -> None:
-        given = [source for source in sources if len(source)]
-        self.x = np.concatenate([np.log(source.n_params) for source in given])
-        t = np.concatenate([np.log(np.array(source.tokens_per_param) / TOKENS_PER_PARAM) for source in given])
-        self.value = np.concatenate([np.array(source.value) for source in given])
-        self.regressors = _regressors(self.x, t)
-        self.source = np.concatenate([np.full(len(source), k) for k, source in enumerate(given)])
-        self.errors = np.zeros((len(self.x), len(self.x)))
-        for k, source in enumerate(given):
-            own = np.flatnonzero(self.source == k)
-            self.errors[np.ix_(own, own)] = source.covariance
+    @cached_property
+    def x(self) -> np.ndarray:
+        return np.log(self.n_params) - CENTRE
 
     @cached_property
-    def apart(self) -> np.ndarray:
-        """(K, K) distances in ln N; inf between sources."""
-        return np.where(self.source[:, None] == self.source[None], np.abs(self.x[:, None] - self.x[None]), np.inf)
+    def t(self) -> np.ndarray:
+        return np.log(np.array(self.tokens_per_param) / TOKENS_PER_PARAM)
 
-    def posteriors(self, prior: Prior) -> Iterator[_Posterior]:
-        mean, precision = np.array(prior.mean), np.diag(1.0 / np.array(prior.sd) ** 2)
-        rest = self.value - self.regressors @ mean
-        for spread in SPREADS:
-            for length in LENGTHS:
-                covariance = self.errors + spread**2 * np.exp(-self.apart / length)
-                whole = covariance + self.regressors @ np.diag(np.array(prior.sd) ** 2) @ self.regressors.T
-                _, ln_det = np.linalg.slogdet(whole)
-                fit = float(rest @ np.linalg.solve(whole, rest))
-                weighed = np.linalg.solve(covariance, self.regressors)
-                posterior = np.linalg.inv(precision + self.regressors.T @ weighed)
-                # the density, and the grid's steps, grow with τ
-                ln_prior = -0.5 * (spread / SPREAD) ** 2 + 2.0 * math.log(spread)
-                yield _Posterior(
-                    spread, length, ln_prior - 0.5 * (ln_det + fit), mean + posterior @ (weighed.T @ rest), posterior
-                )
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def among(self, kept: np.ndarray) -> Estimates:
+        """The estimates at the indices ``kept``."""
+        n, tokens, value = (
+            tuple(np.array(column)[kept].tolist()) for column in (self.n_params, self.tokens_per_param, self.value)
+        )
+        covariance = np.array(self.covariance)[np.ix_(kept, kept)]
+        return Estimates(n, tokens, value, tuple(map(tuple, covariance.tolist())))
 
 
-def _regressors(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """(K, 4) 1, x, x² and t, x from CENTRE."""
-    x = x - CENTRE
-    return np.stack([np.ones_like(x), x, x**2, t], axis=1)
+class Drawn:
+    """A record of (D,) arrays, one number per draw."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def taken(self, which: np.ndarray) -> Self:
+        """The draws at the indices ``which``."""
+        return type(self)(*(getattr(self, one.name)[which] for one in fields(self)))  # type: ignore[arg-type]
 
 
-def predict(sources: Sequence[Estimates], prior: Prior, neighbour: Neighbour | None = None) -> Prediction:
-    """The quantity for a recipe that none of the sources has, or, with a ``neighbour``, for that of one's own losses.
+@dataclass(frozen=True)
+class Population(Drawn):
+    """What all recipes share, and by how much they differ: draws of p, b, a, g, τ, ρ and ω."""
 
-    Draws are the same whenever they are made. With ``prior.rising`` lines that fall at some size are left out.
-    """
-    found = list(_Data(sources).posteriors(prior))
-    weights = np.exp(np.array([one.ln_weight for one in found]) - max(one.ln_weight for one in found))
-    rng = np.random.default_rng(0)
-    count = 4 * DRAWS
-    # each pair of τ and ℓ as often as it weighs, in an order that says nothing
+    bend: np.ndarray
+    slope: np.ndarray
+    level: np.ndarray
+    tokens: np.ndarray
+    offset: np.ndarray
+    own_slope: np.ndarray
+    local: np.ndarray
+
+    def curve(self, x: np.ndarray | float) -> np.ndarray:
+        """(D, K) u at sizes x (K,), x = ln(N / 1e8)."""
+        return curve(np.atleast_1d(x)[None], self.slope[:, None], self.bend[:, None])
+
+    def mean(self, x: np.ndarray | float, t: np.ndarray | float) -> np.ndarray:
+        """(D, K) of all recipes."""
+        return self.level[:, None] + self.curve(x) + self.tokens[:, None] * np.atleast_1d(t)
+
+    def covariance(self, x: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """(D, K, M) of one recipe's departures from the mean, between sizes x (K,) and ``other`` (M,)."""
+        local = np.exp(-np.abs(x[:, None] - other[None]) / LENGTH)
+        products = self.curve(x)[:, :, None] * self.curve(other)[:, None, :]
+        tau, rho, omega = (sd[:, None, None] ** 2 for sd in (self.offset, self.own_slope, self.local))
+        return tau + rho * products + omega * local
+
+
+@dataclass(frozen=True)
+class PricePopulation(Drawn):
+    """Draws of α, β and τ_κ."""
+
+    level: np.ndarray
+    slope: np.ndarray
+    offset: np.ndarray
+
+    def mean(self, x: np.ndarray | float, t: np.ndarray | float) -> np.ndarray:
+        return self.level[:, None] + self.slope[:, None] * np.atleast_1d(x) + 0.0 * np.atleast_1d(t)
+
+    def covariance(self, x: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(self.offset[:, None, None] ** 2, (len(self), len(x), len(other)))
+
+
+def curve(x: np.ndarray, slope: np.ndarray, bend: np.ndarray) -> np.ndarray:
+    """u of x, b and p, which broadcast: Newton's steps from the lesser of two values that are both too large."""
+    p, k, above = np.maximum(bend, STRAIGHT), 1.0 / slope - 1.0, np.maximum(x, 0.0)
+    u = np.minimum(slope * above, np.log1p(p * above / k) / p)
+    for _ in range(NEWTON_STEPS):
+        grown = np.expm1(p * u)
+        u = u - (u + k * grown / p - above) / (1.0 + k * (grown + 1.0))
+    return np.where(x < 0.0, slope * x, u)
+
+
+def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BENDS) -> Population:
+    """Draws of what the sources' best depths have in common."""
+    grid = np.array(list(itertools.product(bends, SLOPES, OFFSETS, OWN_SLOPES, LOCALS)))
+    p, b, tau, rho, omega = grid.T
+    cells = Population(p, b, np.zeros(len(grid)), np.zeros(len(grid)), tau, rho, omega)
+    ln_prior = -0.5 * ((b - SLOPE[0]) / SLOPE[1]) ** 2
+    for sd, name in ((tau, "offset"), (rho, "own_slope"), (omega, "local")):
+        ln_prior += np.log(sd) - 0.5 * (sd / HALF_NORMAL[name]) ** 2  # the grid's steps grow with the sd
+    which, constants = _drawn(
+        cells, sources, lambda source: np.stack([np.ones(len(source)), source.t]), (LEVEL, TOKENS), ln_prior
+    )
+    level, tokens = constants.T
+    return Population(p[which], b[which], level, tokens, tau[which], rho[which], omega[which])
+
+
+def price_population(sources: Iterable[Estimates]) -> PricePopulation:
+    """Draws of what the sources' prices κ of a wrong depth have in common."""
+    tau = np.array(PRICE_OFFSETS)
+    nothing = np.zeros(len(tau))
+    which, constants = _drawn(
+        PricePopulation(nothing, nothing, tau),
+        sources,
+        lambda source: np.stack([np.ones(len(source)), source.x]),
+        (PRICE_LEVEL, PRICE_SLOPE),
+        -0.5 * (tau / HALF_NORMAL["price"]) ** 2,
+    )
+    level, slope = constants.T
+    return PricePopulation(level, slope, tau[which])
+
+
+def _drawn(cells, sources, regressors, prior, ln_prior):  # type: ignore[no-untyped-def]
+    """(cell of each draw (D,), its two constants (D, 2)): cells by their evidence, constants by their posterior."""
+    mean, sd = np.array(prior).T
+    products = np.zeros((len(cells), 3, 3))
+    products[:, 1:, 1:], products[:, 0, 1:] = np.diag(sd**-2), mean / sd**2
+    ln_weight = ln_prior.copy()
+    for source in sources:
+        if len(source):
+            found, ln_det = _products(cells, source, regressors(source))
+            products, ln_weight = products + found, ln_weight - 0.5 * ln_det
+    covariance = np.linalg.inv(products[:, 1:, 1:])
+    centre = np.einsum("kij,kj->ki", covariance, products[:, 0, 1:])
+    ln_weight += 0.5 * (np.einsum("ki,ki->k", centre, products[:, 0, 1:]) - products[:, 0, 0])
+    ln_weight += 0.5 * np.linalg.slogdet(covariance)[1]
+    which = resampled(ln_weight, DRAWS)
+    scores = np.stack([normal_scores(DRAWS, axis) for axis in (0, 1)], axis=1)
+    return which, centre[which] + np.einsum("dij,dj->di", np.linalg.cholesky(covariance[which]), scores)
+
+
+def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore[no-untyped-def]
+    """((D, 3, 3) inner products of residuals and ``regressors`` (2, K) in the metric of the inverse covariance, its ln
+    determinant (D,)): all that a source says of the two constants in each cell."""
+    covariance = np.array(source.covariance) + cells.covariance(source.x, source.x)
+    rest = np.array(source.value) - cells.mean(source.x, source.t)
+    rows = np.concatenate([rest[:, None], np.broadcast_to(regressors, (len(cells), *regressors.shape))], axis=1)
+    solved = np.linalg.solve(covariance, rows.transpose(0, 2, 1))
+    return rows @ solved, np.linalg.slogdet(covariance)[1]
+
+
+def quantiles(draws: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """(S, …) quantiles of draws (D, …), linear between neighbours: as `np.quantile`, which takes longer to import."""
+    ordered = np.sort(draws, axis=0)
+    places = np.array(shares) * (len(ordered) - 1)
+    left = np.minimum(places.astype(int), len(ordered) - 2)
+    share = (places - left).reshape(-1, *[1] * (ordered.ndim - 1))
+    return ordered[left] * (1.0 - share) + ordered[left + 1] * share
+
+
+def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
+    """(count,) indices, rising, each as often as it weighs."""
+    weight = np.exp(ln_weight - ln_weight.max())
     places = (np.arange(count) + 0.5) / count
-    which = rng.permutation(np.searchsorted(np.cumsum(weights) / weights.sum(), places).clip(max=len(found) - 1))
-    roots = [np.linalg.cholesky(one.covariance) for one in found]
-    normal = rng.standard_normal((count, 4))
-    line = np.array([found[k].mean + roots[k] @ z for k, z in zip(which, normal, strict=True)])
-    if prior.rising:
-        ends = [line[:, 1] + 2.0 * line[:, 2] * (end - CENTRE) for end in (SMALLEST, LARGEST)]
-        keep = np.flatnonzero((ends[0] >= 0.0) & (ends[1] >= 0.0))
-        # too few lines rise where the sources contradict that: the nearest to rising are kept
-        keep = keep if len(keep) >= DRAWS else np.argsort(-np.minimum(*ends))[:DRAWS]
-    else:
-        keep = np.arange(count)
-    keep = keep[np.linspace(0, len(keep) - 1, DRAWS).round().astype(int)]
-    own = _normal_scores(DRAWS)[rng.permutation(DRAWS)]
-    spread, length = (np.array([getattr(found[k], name) for k in which[keep]]) for name in ("spread", "length"))
-    return Prediction(line[keep], spread, length, own, neighbour)
+    return np.searchsorted(np.cumsum(weight) / weight.sum(), places).clip(max=len(weight) - 1)
 
 
-def _normal_scores(count: int) -> np.ndarray:
-    """``count`` numbers that are as normal as so many can be."""
+def places(count: int, axis: int) -> np.ndarray:
+    """(count,) numbers that fill 0 to 1 evenly, together with those of every other axis and with their own order
+    (Kronecker's sequence), so that a thousand draws are as good as many random ones."""
+    return (0.5 + np.arange(count) * math.sqrt(PRIMES[axis])) % 1.0
+
+
+@cache
+def normal_scores(count: int, axis: int) -> np.ndarray:
+    """``places`` as normal numbers."""
     inverse = NormalDist().inv_cdf
-    return np.array([inverse((k + 0.5) / count) for k in range(count)])
+    return np.array([inverse(min(max(place, TINY), 1.0 - TINY)) for place in places(count, axis).tolist()])
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The best depth of one's own recipe at x = ln(N / 1e8) lies between the ends, in ln L; an open end is infinite."""
+
+    x: float
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """D draws of a quantity of one recipe, at any size.
+
+    score: (D,) normal numbers that say where among the recipes this one lies. They are the same at every size, so that
+    no answer jumps from one size to the next. own: what is known of this recipe.
+    """
+
+    everyone: Population | PricePopulation
+    score: np.ndarray
+    own: Estimates | None = None
+
+    def at(self, x: float, t: float = 0.0) -> np.ndarray:
+        """(D,) draws at ln(N / 1e8) = x, t = ln(tokens / 20·N)."""
+        mean, sd = self.moments(x, t)
+        return mean + sd * self.score
+
+    def moments(self, x: float, t: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """(D,) mean and standard deviation of each draw's recipe."""
+        here, everyone, own = np.array([x]), self.everyone, self.own
+        mean, variance = everyone.mean(x, t)[:, 0], everyone.covariance(here, here)[:, 0, 0]
+        if own is None:
+            return mean, np.sqrt(variance)
+        towards, rest = everyone.covariance(own.x, here), np.array(own.value) - everyone.mean(own.x, own.t)
+        within = everyone.covariance(own.x, own.x) + np.array(own.covariance)
+        solved = np.linalg.solve(within, np.concatenate([rest[:, :, None], towards], axis=2))
+        both = np.einsum("dk,dkj->dj", towards[:, :, 0], solved)
+        return mean + both[:, 0], np.sqrt(np.maximum(variance - both[:, 1], 0.0))
+
+
+def recipe(
+    everyone: Population | PricePopulation,
+    own: Estimates | None = None,
+    bounds: Sequence[Bound] = (),
+    axis: int = SCORES,
+) -> Recipe:
+    """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
+    source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it.
+    Scores of two quantities are independent if their axes differ."""
+    if own is not None and len(own):
+        products, ln_det = _products(everyone, own, np.zeros((2, len(own))))
+        everyone = everyone.taken(resampled(-0.5 * (products[:, 0, 0] + ln_det), len(everyone)))
+    made = Recipe(everyone, normal_scores(len(everyone), axis), own if own else None)
+    return _cut(made, bounds, axis) if bounds else made
+
+
+def _cut(made: Recipe, bounds: Sequence[Bound], axis: int) -> Recipe:
+    """Draw the scores anew between the ends that all ``bounds`` leave."""
+    from scipy.special import log_ndtr, ndtri_exp
+
+    low, high = (np.full(len(made.score), end) for end in (-math.inf, math.inf))
+    for bound in bounds:
+        mean, sd = made.moments(bound.x)
+        low, high = np.maximum(low, (bound.low - mean) / sd), np.minimum(high, (bound.high - mean) / sd)
+    mirrored = low > -high  # into the tail in which a small share can be told from none
+    low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
+    low = np.minimum(low, high - LEAST_ROOM)
+    below, up_to = log_ndtr(low), log_ndtr(high)
+    which = resampled(up_to + np.log1p(-np.exp(below - up_to)), len(low))
+    below, up_to = below[which], up_to[which]
+    share = np.exp(below - up_to)
+    score = ndtri_exp(up_to + np.log(share + np.maximum(places(len(which), axis), TINY) * (1.0 - share)))
+    return Recipe(made.everyone.taken(which), np.where(mirrored[which], -score, score), made.own)

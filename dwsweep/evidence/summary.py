@@ -1,13 +1,13 @@
-"""What each public source says, in numbers: ``summaries.json``, and how it is made from the files of ``sources/``.
+"""Summaries: what each public source says in numbers, how it is read from ``sources/``, and what all say together.
 
-Each table is fitted as ``dwsweep fit`` fits it.
+A kind of source is one likelihood (``READINGS``): a function of a few lines from a YAML file to ``Estimates``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep.evidence.random_effects import TOKENS_PER_PARAM, Estimates
+from dwsweep.evidence.levels import LAWS
+from dwsweep.evidence.random_effects import (
+    BENDS,
+    DRAWS,
+    TOKENS_PER_PARAM,
+    Estimates,
+    Population,
+    PricePopulation,
+    depth_population,
+    price_population,
+)
 from dwsweep.fit import laws
 from dwsweep.records import record as reader
 
@@ -23,13 +33,16 @@ if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
 
 HERE = Path(__file__).parent
-SUMMARIES = HERE / "summaries.json"
+SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
 
 SIZES = 4  # of a table at which it is asked, at most
 STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which the curvature is read
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
+SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
+FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
+SLOPE_STEP = 0.3  # of ln N, to either side, over which a surface's own slope is read
 META = ("reference", "licence", "kind", "sure", "matched", "recipe", "vocabulary", "context")
 
 
@@ -40,9 +53,11 @@ NOTHING = Estimates((), (), (), ())
 class Evidence:
     """One source.
 
-    kind: ``losses``, ``optima`` or ``law``. sure: of the figures; ``P`` read at the origin, ``S`` in a second place,
-    ``C`` computed from the origin's figures. matched: what is equal among the nets that it compares.
-    depth: ln L*, best depth. shallow, deep: ln c, curvature on either side of it, loss = c·(ln L − ln L*)² in nats.
+    kind: ``losses``, ``optima``, ``slope``, ``pairs``, ``law`` or ``built``. sure: of the figures; ``P`` read at the
+    origin, ``S`` in a second place, ``C`` computed from the origin's figures. matched: what is equal among the nets
+    that it compares. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ = c
+    over −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the
+    source names.
     """
 
     name: str
@@ -58,6 +73,12 @@ class Evidence:
     depth: Estimates
     shallow: Estimates = NOTHING
     deep: Estimates = NOTHING
+    shift: float = 0.0
+
+    @property
+    def compares(self) -> bool:
+        """Whether nets of several shapes were trained and compared at the source's sizes."""
+        return self.kind not in ("law", "built")
 
 
 @cache
@@ -68,9 +89,53 @@ def read(path: Path = SUMMARIES) -> tuple[Evidence, ...]:
     return found
 
 
-def write(sources: Sequence[Evidence], path: Path = SUMMARIES) -> None:
-    """Write what ``read`` reads."""
+@dataclass(frozen=True)
+class Populations:
+    """What all sources together say: of the best depth, of the price of a depth on either side of it, and of the best
+    depth by one form of the curve alone."""
+
+    depth: Population
+    shallow: PricePopulation
+    deep: PricePopulation
+    power: Population
+    theory: Population
+
+
+def populations(sources: Iterable[Evidence]) -> Populations:
+    """Fit what ``sources`` have in common."""
+    given = list(sources)
+    depths = [source.depth for source in given]
+    prices = (
+        # in an order of their own, since draws of a price are independent of those of the depth
+        price_population([getattr(source, side) for source in given]).taken(np.random.default_rng(k).permutation(DRAWS))
+        for k, side in enumerate(("shallow", "deep"))
+    )
+    forms = (depth_population(depths, bends) for bends in (BENDS[:1], BENDS[-1:]))
+    (shallow, deep), (power, theory) = prices, forms
+    return Populations(depth_population(depths), shallow, deep, power, theory)
+
+
+@cache
+def read_populations(path: Path = POPULATIONS) -> Populations:
+    """What all sources of the package say, as it was fitted when their summaries were written."""
+    kept = json.loads(path.read_text("utf-8"))
+    made: dict[str, Any] = {}
+    for one, draws in kept.items():
+        kind = PricePopulation if one in ("shallow", "deep") else Population
+        made[one] = kind(**{name: np.array(values) for name, values in draws.items()})
+    return Populations(**made)
+
+
+def write(sources: Sequence[Evidence], path: Path = SUMMARIES, fitted: Path = POPULATIONS) -> None:
+    """Write what ``read`` and ``read_populations`` read."""
     path.write_text(json.dumps([asdict(source) for source in sources], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    found = asdict(populations(read.__wrapped__(path)))
+    kept = {one: {name: _rounded(values) for name, values in draws.items()} for one, draws in found.items()}
+    fitted.write_text(json.dumps(kept) + "\n", "utf-8")
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
 
 
 def summaries() -> list[Evidence]:
@@ -84,30 +149,100 @@ def summarised(path: Path) -> Evidence:
 
     given = yaml.safe_load(path.read_text("utf-8"))
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
-    if "optima" in given:
-        rows = given["optima"]
-        other = given.get("another_axis", 0.0)
-        return Evidence(
-            **meta,
-            depth=_independent(
-                [(r["n_params"], r["tokens_per_param"], math.log(r["depth"]), r["sd"]) for r in rows], other
-            ),
-            shallow=_independent(
-                [
-                    (r["n_params"], r["tokens_per_param"], math.log(r["curvature_shallow"]), r["curvature_sd"])
-                    for r in rows
-                    if "curvature_shallow" in r
-                ]
-            ),
+    read: dict[str, Any] = {**READINGS[given["kind"]](given)}
+    return Evidence(**meta, **read, shift=given.get("below", 0.0))
+
+
+Read = dict[str, Estimates]  # by the fields of Evidence
+
+
+def _losses(given: dict[str, Any]) -> Read:
+    """Best depths of the surface that ``dwsweep fit`` fits to a table, with the fit's covariance."""
+    return answers(_fitted(given), given.get("tokens_per_param"), given["loss"])
+
+
+def _optima(given: dict[str, Any]) -> Read:
+    """Best depths that were read, each with an error of its own, and one that all share."""
+    rows, shared = given["optima"], given.get("shared", 0.0)
+    found = {"depth": _independent([(r, math.log(r["depth"]), r["sd"]) for r in rows], shared)}
+    for side in ("shallow", "deep"):
+        priced = [r for r in rows if side in r]
+        slope = LAWS[given["loss"]].slope if priced else None
+        found[side] = _independent(
+            [(r, math.log(r[side] / slope(r["n_params"])), r[f"{side}_sd"] + SLOPE_SD) for r in priced if slope]
         )
-    if "law" in given:
-        law = laws.published()
-        found = [(n, law.depth(n)[0]) for n in given["sizes"]]
-        # a law has no count of tokens: it is read at the usual one
-        read = [(n, TOKENS_PER_PARAM, math.log(depth), given["sd"]) for n, depth in found if depth]
-        return Evidence(**meta, depth=_independent(read, given["sd"]))
-    said = _answers(_fitted(given), given.get("tokens_per_param"))
-    return Evidence(**meta, depth=said["depth"], shallow=said["shallow"], deep=said["deep"])
+    return found
+
+
+def _slope(given: dict[str, Any]) -> Read:
+    """A slope g of the loss along a ladder of depths L: ln L* = ln L − g/2c, c its curvature.
+
+    The error has that of the slope, (s_g / 2c)², and half of the distance g/2c at all sizes, since c is known to a
+    factor of 1.6.
+    """
+    ladder, slope, curvature = given["ladder"], given["slope"], given["curvature"]
+    n = np.array([row["n_params"] for row in given["sizes"]])
+    x = np.log(n / ladder["n_params"])
+    c = curvature["value"] * (n / curvature["n_params"]) ** curvature["power"]
+    distance = -slope["value"] / (2.0 * c)
+    of_slope = slope["sd"] ** 2 + slope["covariance"] * (x[:, None] + x) + slope["power_sd"] ** 2 * np.outer(x, x)
+    covariance = of_slope / (4.0 * np.outer(c, c)) + np.outer(distance, distance) / 4.0
+    value = math.log(ladder["depth"]) + ladder["power"] * x + distance
+    tokens = tuple(float(row["tokens_per_param"]) for row in given["sizes"])
+    return {"depth": Estimates(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
+
+
+def _pairs(given: dict[str, Any]) -> Read:
+    """Two depths A < B of which B gains Δ nats: ln L* = ½·ln(A·B) + Δ / (2c·ln(B/A)); or a reading that is held, where
+    Δ is beyond what any curvature explains or is no loss."""
+    rows = []
+    for row in given["pairs"]:
+        if "held" in row:
+            value = math.log(row["held"])
+        else:
+            apart = math.log(row["deep"] / row["shallow"])
+            value = 0.5 * math.log(row["shallow"] * row["deep"]) + row["gain"] / (2.0 * row["curvature"] * apart)
+        rows.append((row, value, row["sd"]))
+    return {"depth": _independent(rows, given["shared"])}
+
+
+def _law(given: dict[str, Any]) -> Read:
+    """A law at every size for which it was published; beyond the sizes that it trained its error grows with ln N."""
+    n = np.array(given["sizes"])
+    value = np.array([math.log(law_depth(size)) for size in n])
+    far = np.maximum(0.0, np.log(n / given["trained_to"]))
+    covariance = given["shared"] ** 2 + np.diag(np.full(len(n), given["sd"] ** 2))
+    covariance += given["drift"] ** 2 * np.outer(far, far)
+    # a law has no count of tokens: it is read at the usual one
+    tokens = (TOKENS_PER_PARAM,) * len(n)
+    return {"depth": Estimates(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
+
+
+def law_depth(n_params: float) -> float:
+    """Best depth by the published law, in its own words at any size."""
+    depth = laws.published().depth(n_params)[0]
+    assert depth is not None
+    return depth
+
+
+def _built(given: dict[str, Any]) -> Read:
+    """Median depths built near a size: shallower than the best by a factor that all teams share, since time, latency
+    and parallelism count as well."""
+    rows = [
+        (row | {"tokens_per_param": TOKENS_PER_PARAM}, math.log(row["depth"]) + given["below"], given["sd"])
+        for row in given["depths"]
+    ]
+    return {"depth": _independent(rows, given["below_sd"])}
+
+
+READINGS: Mapping[str, Callable[[dict[str, Any]], Read]] = {
+    "losses": _losses,
+    "optima": _optima,
+    "slope": _slope,
+    "pairs": _pairs,
+    "law": _law,
+    "built": _built,
+}
 
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
@@ -128,20 +263,25 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     return rows
 
 
-def _independent(rows: Sequence[tuple[float, float, float, float]], shared: float = 0.0) -> Estimates:
-    """Of rows (N, tokens per parameter, value, sd): errors of their own, and one of sd ``shared`` that all have."""
+def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: float = 0.0) -> Estimates:
+    """Of rows (sizes and tokens, value, sd): errors of their own, and one of sd ``shared`` that all have."""
     if not rows:
         return NOTHING
-    n, tokens, value, sd = (tuple(column) for column in zip(*rows, strict=True))
-    return Estimates(n, tokens, value, _lists(np.diag(np.array(sd) ** 2) + shared**2))
+    n, tokens = (tuple(float(row[name]) for row, _, _ in rows) for name in ("n_params", "tokens_per_param"))
+    value, sd = [value for _, value, _ in rows], [sd for _, _, sd in rows]
+    return Estimates(n, tokens, tuple(value), _lists(np.diag(np.array(sd) ** 2) + shared**2))
 
 
-def _answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None) -> dict[str, Estimates]:
-    """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters."""
+def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
+    """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law
+    whose slope prices a depth, or is ``own``."""
     rows = [
         (table, x, tokens / math.exp(x) if tokens else ratio or 20.0) for table, tokens in tables for x in _sizes(table)
     ]
+    if not rows:
+        return dict.fromkeys(("depth", "shallow", "deep"), NOTHING)
     drawn = [quantities(table, x) for table, x, _ in rows]
+    slopes = [own_slope(table, x) if loss == "own" else LAWS[loss].slope(math.exp(x)) for table, x, _ in rows]
     first = [id(table) for table, _, _ in rows]
     same = np.equal.outer(first, first)
     found = {}
@@ -151,12 +291,14 @@ def _answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | 
         sd = (high - low) / 2.0
         # ranks, since some draws lie at an end
         ranks = draws.argsort(axis=1).argsort(axis=1)
-        correlation = np.corrcoef(ranks) * np.where(same, 1.0, 0.0)
+        correlation = np.atleast_2d(np.corrcoef(ranks)) * np.where(same, 1.0, 0.0)
         for i, (_, x, _) in enumerate(rows):
             for j, (_, other, _) in enumerate(rows):
                 if not same[i, j]:
                     correlation[i, j] = SAME_SHAPES * math.exp(-abs(x - other))
         covariance = _positive(correlation * np.outer(sd, sd))
+        if name != "depth":
+            middle, covariance = middle - np.log(slopes), covariance + SLOPE_SD**2
         found[name] = Estimates(
             tuple(round(math.exp(x)) for _, x, _ in rows),
             tuple(float(f"{tokens:.3g}") for _, _, tokens in rows),
@@ -164,6 +306,14 @@ def _answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | 
             _lists(covariance),
         )
     return found
+
+
+def own_slope(surface: LossSurface, x: float) -> float:
+    """−dloss/d ln N of the best depth by a fitted surface, nats, at ln N = x inside its data."""
+    record = surface.record
+    step = min(SLOPE_STEP, (record.high - record.low) / 2.0)
+    middle = min(max(x, record.low + step), record.high - step)
+    return max((surface.level(middle - step) - surface.level(middle + step)) / (2.0 * step), FLATTEST)
 
 
 def _sizes(surface: LossSurface) -> list[float]:

@@ -31,6 +31,7 @@ from dwsweep.fit.along_cells import (
 from dwsweep.fit.analysis import fit_table, noise_summary, provenance
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
+from dwsweep.fit.data.account import account
 from dwsweep.fit.data.settings import RECIPE, TUNING
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
@@ -88,7 +89,7 @@ def fit_along(
     names = labels(tables) if len(tables) > 1 else [""]
     with threadpool_limits(1, user_api="blas"):
         found, along = compared(tables, names, column, chosen, baseline, margin)
-        return _fit(found, along, tables[0], chosen)
+        return _fit(found, along, tables, chosen)
 
 
 def fit_beside_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> Fit:
@@ -148,8 +149,17 @@ def compared(
     )
 
 
-def _fit(found: Sequence[ArmAlong], along: Along, data: Table, options: FitOptions) -> AlongFit:
-    """What is said, with the warnings of all arms and the noise of the first. data: the table of the first arm."""
+def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> AlongFit:
+    """What is said, with the warnings of all arms and the noise of the first. tables: one of each arm."""
+    data, used = tables[0], sum(len(one.arm.runs) for one in found)
+    of_file = {table.source: table for table in tables}.values()  # the arms of one sweep are of one file
+    rows = account(
+        sum(table.n_read for table in of_file),
+        used,
+        [one for table in of_file for one in table.account],
+        [one.out for one in found],
+        [note for table in of_file for note in table.notes],
+    )
     warnings: dict[str, list[str]] = {}
     for one in found:
         for line in one.arm.warnings:
@@ -170,7 +180,7 @@ def _fit(found: Sequence[ArmAlong], along: Along, data: Table, options: FitOptio
             df={names[d]: v for d, v in (noise.df or {}).items()},
         ),
         unit=data.unit,
-        provenance=provenance(data, options, sum(len(one.arm.runs) for one in found)),
+        provenance=replace(provenance(data, options, used), account=rows),
     )
 
 

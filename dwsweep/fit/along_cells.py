@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, number, select_runs, too_many
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
+from dwsweep.fit.data.account import LeftOut
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
@@ -214,12 +215,13 @@ def apart(
 @dataclass(frozen=True)
 class ArmAlong:
     """One arm. arm: its curves, numbered alike in all arms. groups: those of a single value too. rows: a row of each
-    cell of the curves. bad: runs left out as impossible."""
+    cell of the curves. bad: runs left out as impossible. out: rows that are out, by reason."""
 
     arm: Arm
     groups: Sequence[Group]
     rows: Sequence[Row]
     bad: Sequence[BadRun]
+    out: Mapping[LeftOut, int] = field(default_factory=dict)
 
 
 def unit_of(tables: Sequence[Table]) -> str:
@@ -276,11 +278,11 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
     """
     sizes = {} if column in SIZES else _sizes(tables)
     chosen = [_selected(data, column, options) for data in tables]
-    curves = {_curve(run.row, column) for runs, _ in chosen for run in runs}
+    curves = {_curve(run.row, column) for runs, *_ in chosen for run in runs}
     number = {key: k for k, key in enumerate(sorted(curves), start=1)}
     unit = unit_of(tables)
     found: list[ArmAlong] = []
-    for data, name, (usable, said) in zip(tables, names, chosen, strict=True):
+    for data, name, (usable, said, out) in zip(tables, names, chosen, strict=True):
         if not usable and found:
             continue
         if not usable:
@@ -300,7 +302,8 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
         cells = _groups(rows_of, column, sizes, data.source)
         groups = [Group.of(arm, key, cells[key], rows_of, len(found), k) for k, key in enumerate(cells)]
-        found.append(ArmAlong(arm, groups, rows_of, bad))
+        out["have an impossible loss", ""] += len(bad)
+        found.append(ArmAlong(arm, groups, rows_of, bad, out))
     return found
 
 
@@ -309,8 +312,10 @@ def _curve(row: Row, column: str) -> tuple[float, ...]:
     return (row["depth"],) if column in ("depth", *SIZES) else (row["depth"], row[column])
 
 
-def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run], list[str]]:
-    """The runs that count, and warnings, value by value: what differs within one is refused as in a plain fit."""
+def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run], list[str], Counter[LeftOut]]:
+    """The runs that count, warnings, and rows that are out, value by value: what differs within one is refused as in a
+    plain fit."""
+    out: Counter[LeftOut] = Counter()
     of_value: dict[Any, list[Row]] = defaultdict(list)
     for row in data.rows:
         if row.get(column) is not None:
@@ -324,6 +329,7 @@ def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run],
             said = "" if value is None else f"at {column} {value:g}: "
             raise InputError(*(f"{said}{line}" for line in error.templates)) from None
         runs += selection.runs
+        out.update(selection.account)
         for line in selection.warnings:
             where[line].append(value)
     lines = [
@@ -331,7 +337,8 @@ def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run],
         for line, values in where.items()
     ]
     blank = sum(row.get(column) is None for row in data.rows)
-    return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])]
+    out[f"have no {column}", ""] += blank
+    return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])], out
 
 
 def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[list[Run], list[BadRun]]:

@@ -17,7 +17,17 @@ import numpy as np
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.ask import LossSurface, accepted_forms, quantiles, transitions
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS, Law, ellipse, outside, published, published_alternatives
+from dwsweep.fit.laws import (
+    EXTRAPOLATION_LIMIT,
+    FORMS,
+    GRID_STEP,
+    Law,
+    ellipse,
+    law_interval,
+    outside,
+    published,
+    published_alternatives,
+)
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
@@ -29,6 +39,7 @@ FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
+OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
 
 
 @dataclass(frozen=True)
@@ -164,23 +175,30 @@ def guideline_row(
     """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
 
     rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
-    depth_low … width_high: at the fixed budget, so width_low = √(N/12·depth_high) goes with depth_high. depth_int,
-    width_int: a shape one can build, the width rounded to a multiple of 64 (smaller nets: 8).
+    A published law has the interval of `guide --law` (``law_interval``). depth_low … width_high: at the fixed budget,
+    so width_low = √(N/12·depth_high) goes with depth_high. depth_int, width_int: a shape one can build, the width
+    rounded to a multiple of 64 (smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
-    if factor > EXTRAPOLATION_LIMIT:
-        why = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
+    limit = OWN_LIMIT if isinstance(law, OwnGuide) else EXTRAPOLATION_LIMIT
+    if factor > limit:
+        why = f"{law.name}: refused, more than {limit:g} times outside its range"
         return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
+    if isinstance(law, Law) and depth is not None:
+        forms = [law, *(form for form in alternatives if isinstance(form, Law))]
+        low, high = law_interval(forms, n_params, GRID_STEP)
     if depth is None:
         why = f"{law.name}: no optimum, the loss falls up to the deepest net that it can speak of"
         if isinstance(law, Law):
             why = f"{law.name}: no optimum, its width does not grow with depth"
-        return _row_without_number(name, n_params, trained, factor, why)
-    depth_int = max(1, round(depth))
-    wide = n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2
-    multiple = WIDTH_MULTIPLE if wide else 8
-    width_int = max(multiple, multiple * round(math.sqrt(n_params / (12.0 * depth_int)) / multiple))
+        row = _row_without_number(name, n_params, trained, factor, why)
+        if low is None and high is None:
+            return row
+        bound = {"depth_low": low, "depth_high": high}
+        widths = {"width_low": width_at(n_params, high), "width_high": width_at(n_params, low)}
+        return replace(row, law=f"{law.name}: beyond the depths trained, a bound alone", **bound, **widths)
+    depth_int, width_int = nearest_shape(n_params, depth)
     ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(
         _row_without_number(name, n_params, trained, factor, law.name),
@@ -234,6 +252,13 @@ def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[
     low = [d[1] for d in depths if d[1] is not None]
     high = [d[2] for d in depths if d[2] is not None]
     return min(low) if len(low) == len(depths) else None, max(high) if len(high) == len(depths) else None
+
+
+def nearest_shape(n_params: float, depth: float) -> tuple[int, int]:
+    """(depth, width) of a shape that one can build, the width rounded to a multiple of 64 (smaller nets: 8)."""
+    layers = max(1, round(depth))
+    multiple = WIDTH_MULTIPLE if n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2 else 8
+    return layers, max(multiple, multiple * round(math.sqrt(n_params / (12.0 * layers)) / multiple))
 
 
 def width_at(n_params: float, depth: float | None) -> float | None:

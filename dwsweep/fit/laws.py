@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -20,6 +20,9 @@ DEPTH_LIMIT = 1.0e5
 # beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
 AS_PRINTED = 1.005  # a size with three digits is the size that it stands for
+# ASSUMPTION: factor in N by which another recipe may shift the transition of a depth, at 95 %
+RECIPE_FACTOR = 4.0
+GRID_STEP = float(np.median(np.diff(published_law.DEPTHS)))  # layers between neighbouring depths of the published law
 REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # of the published law, by which its alternatives are fitted
 
 
@@ -225,6 +228,22 @@ class Law:
     def extrapolation(self, n_params: float) -> float:
         """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
         return outside(n_params, self.valid_from, self.valid_to)
+
+
+def law_interval(laws: Sequence[Law], n_params: float, spacing: float) -> tuple[float | None, float | None]:
+    """(low, high) of the best depth by laws that fit the same points; None: no bound.
+
+    Over their own intervals, over recipes that have a transition at up to RECIPE_FACTOR times smaller or larger sizes,
+    and up to the next depth of the law's grid, ``spacing`` layers deeper, with which a depth ties.
+    """
+    lows, highs = [], []
+    for law in laws:
+        depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
+        lows.append(depth if low is None else low)
+        depth, _, high = law.depth(n_params * RECIPE_FACTOR)
+        highs.append(None if depth is None or high is None else high + spacing)
+    low = min((value for value in lows if value is not None), default=None)
+    return low, None if None in highs else max(value for value in highs if value is not None)
 
 
 def published() -> Law:

@@ -30,7 +30,7 @@ FEWEST_DEPTHS = 3
 SIZE_SLOPE = -0.076  # of the loss, per unit of ln N (Kaplan et al. 2020); its error is as large
 LENGTHS = (0.6, 1.2, 2.4)  # ℓ, units of ln L
 STEPS = np.concatenate([[0.0], np.geomspace(0.005, 1.0, 16)])  # s over the range of the means
-LIKELY = 0.12  # … at which its prior, a half Cauchy, has fallen to a half
+LIKELY = 0.2  # … at which its prior, a half Cauchy, has fallen to a half
 DRAWS, POINTS = 4000, 241
 FLOOR = 1e-6  # nats
 

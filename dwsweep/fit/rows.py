@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError, example
+from dwsweep.fit.data import condition
 from dwsweep.text import listed
 
 Row = dict[str, Any]
@@ -34,6 +35,8 @@ def why_no_loss(row: Row) -> str:
 
 def no_loss(why: str) -> str:
     """``have no loss``, ``are oom``: a reason of ``why_no_loss`` in a sentence about rows."""
+    if isinstance(why, Word):
+        return f"have {why} for a loss"
     return {"no loss": "have no loss", "loss is NaN": "have NaN for a loss"}.get(why, f"are {why}")
 
 
@@ -48,7 +51,7 @@ def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def of_arm(rows: Sequence[Row]) -> str:
     """The expression of ``where`` that keeps the arm of these rows."""
-    return f"{ARM} == {rows[0].get(ARM)!r}"
+    return condition.equals(ARM, rows[0].get(ARM))
 
 
 def check_one_arm(rows: Sequence[Row], source: str) -> None:
@@ -61,7 +64,7 @@ def check_one_arm(rows: Sequence[Row], source: str) -> None:
     raise InputError(
         f"{ARM}: {source} holds {len(labels)} ({listed_values(labels)}), which would be averaged; compare them with "
         f"{example('dwsweep.compare_arms', '--compare')}, or choose one with "
-        + example(f"where={choice!r}", f"--where {chr(34)}{choice}{chr(34)}")
+        + example(f"where={choice!r}", condition.option(choice))
     )
 
 

@@ -211,9 +211,11 @@ def _chosen(
 ) -> tuple[list[Row], list[LeftOutRows]]:
     """Rows that ``where`` keeps, each once, and an account of the others."""
     n_read, account = len(rows), []
+    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in names}
+    written |= {one: name for name in names if (one := plain(name)) not in names and one not in written}
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
-        keep = compile_expression(expression, names, theirs)
+        keep = compile_expression(expression, names, written)
         kept = [row for row in rows if keep(row)]
         arms = expression.startswith(f"{ARM} ==")
         why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
@@ -268,7 +270,7 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
     elif "loss" in given and loss != "loss":
         yield f"loss = {loss}, which is held out, and not the column loss"
     if unit == BITS:
-        yield f"losses are in bits per byte ({loss})"
+        yield f"Losses are in bits per byte ({loss})"
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:

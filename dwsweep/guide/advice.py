@@ -15,7 +15,8 @@ from dwsweep import evidence, published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.laws import Law, outside
+from dwsweep.evidence.words import compares_at_scale, words
+from dwsweep.fit.laws import AS_PRINTED, Law, published
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
@@ -25,17 +26,19 @@ from dwsweep.guide.answers import (
     BestDepth,
     BudgetAnswer,
     BuiltModel,
+    Candidate,
+    NoBest,
     RuleAnswer,
     RuleRow,
     ShapeAnswer,
     SourceNote,
     SourceRow,
 )
-from dwsweep.guide.costs import LAYER_SECONDS, SPANS, Budget, best_of, thinned, training_seconds, with_one
-from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens, of_source
+from dwsweep.guide.costs import LAYER_SECONDS, Budget, best_of, thinned, training_seconds, with_one
+from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens
 from dwsweep.guide.practice import Rule
 from dwsweep.guide.shapes import Options, block_params, counted, matched, shapes_near, usual_shape
-from dwsweep.guide.sources import Source, fitted_source, public_source, published_source
+from dwsweep.guide.sources import FORMS_AGREE, LARGEST, Source, fitted_source, public_source, published_source
 from dwsweep.shapes import LARGEST_SIZE, Shape
 from dwsweep.text import format_count
 
@@ -43,7 +46,34 @@ Parsed = TypeVar("Parsed")
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # budgets that are answered from a fit, and from public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
-TOLERANCES = (0.001, 0.005, 0.01)
+TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
+LITTLE = 0.05  # share of compute that a range of depths, or a rule of thumb, may waste
+BALANCED = 1.0  # % of compute that a shape wastes at most to be called balanced
+PARALLEL = 8  # by which depth and heads of a default shape can be divided, where there is such a shape
+# counts of all parameters by which models are called, and the share of embeddings from which on that matters
+USUAL_TOTALS = (
+    *(14e6, 70e6, 100e6, 110e6, 117e6, 124e6, 125e6, 130e6, 135e6, 150e6, 160e6, 200e6, 250e6, 300e6, 345e6, 350e6),
+    *(
+        355e6,
+        360e6,
+        400e6,
+        410e6,
+        500e6,
+        600e6,
+        700e6,
+        760e6,
+        774e6,
+        1e9,
+        1.1e9,
+        1.2e9,
+        1.3e9,
+        1.4e9,
+        1.5e9,
+        1.6e9,
+        1.7e9,
+    ),
+)
+MUCH_EMBEDDED = 0.1
 DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
 SIZED = (("params", None), ("flops", None), ("hours", None), ("shapes", "--shape"), ("rules", "--rule"))
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
@@ -89,12 +119,17 @@ def answer(
         errors.append(f"{argument('law')}: {law!r}; allowed: {published_law.SHORT}")
     elif law is not None and fit is not None:
         errors.append(f"{argument('law')}: {law}; is asked instead of a fit; both: {argument('compare')}")
+    if law is None:
+        errors += [_too_large("params", None, f"{value:g}") for value in params if LARGEST * AS_PRINTED < value <= 1e30]
     errors += _wrong_budget(params, flops, hours, chosen)
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
         errors.append(f"{of}: would change nothing, since no size is asked for; allowed with one of {sizes}")
     parsed, parsed_rules = _parsed(parse_shape, shapes, errors), _parsed(_parse_rule, rules, errors)
+    if law is None:
+        large = [(depth, width) for depth, width in parsed if 12.0 * depth * width**2 > LARGEST * AS_PRINTED]
+        errors += [_too_large("shapes", "--shape", f"{depth}x{width}") for depth, width in large]
     if errors:
         raise InputError(*errors)
     tokens = Tokens(chosen.tokens, chosen.tokens_per_param)
@@ -109,11 +144,13 @@ def answer(
     if flops is not None or hours is not None:
         size, spent = affordable(flops, hours, sources[0], chosen)
         afforded = _afforded(size, spent, flops, hours, chosen)
+        if law is None and size > LARGEST * AS_PRINTED:
+            raise InputError(_too_large(*(("flops", None, f"{flops:g}") if flops else ("hours", None, f"{hours:g}"))))
         params, chosen = (size,), replace(chosen, tokens=spent)
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     if by_source:
-        budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params)) for row in budgets)
+        budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, tokens)) for row in budgets)
     verdicts = tuple(verdict(*shape, source, chosen) for shape in parsed for source in sources)
     overview = (
         ()
@@ -142,6 +179,16 @@ def answer(
         notes=(guide_sources.NEWER_DATA,) if any(isinstance(source.law, Law) for source in sources) else (),
         afforded=afforded,
         instead=sources[0].instead or None,
+    )
+
+
+def _too_large(name: str, option: str | None, given: str) -> str:
+    """The line that refuses a size beyond which no evidence speaks."""
+    of_law = argument("law")
+    return (
+        f"{argument(name, option)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
+        f"shapes were compared beyond 15B and no law was published beyond {format_count(LARGEST)}"
+        + (f" (allowed: {of_law} {published_law.SHORT}, to 1.2T)" if name == "params" else "")
     )
 
 
@@ -275,6 +322,8 @@ def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, sour
     depth, law_low, law_high = source.law.depth(n_params)
     refused = source.silent(n_params)
     rivals = source.alternative_depths(n_params)
+    if isinstance(source.law, Predicted) and max(rivals.values()) <= FORMS_AGREE * min(rivals.values()):
+        rivals = {}
     known = BestDepth(
         name=name,
         source=source.name,
@@ -285,6 +334,7 @@ def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, sour
         extrapolation_factor=source.law.extrapolation(n_params),
         refused=refused,
         trust=guide_sources.judge(source, n_params),
+        basis=source.basis(n_params),
         rivals=rivals,
     )
     if refused or depth is None:
@@ -326,19 +376,31 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     candidates = [c for c in every if c.size] or every
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
-    shown = [asked.bounded(c) for c in thinned(candidates, (*bests.values(), as_usual))]
+    default = _default(candidates, loss.stretch(LITTLE)) if optimum.basis == "range" else None
+    shown = [asked.bounded(c) for c in thinned(candidates, (*bests.values(), as_usual, default))]
     by_shape = {(c.depth, c.width): c for c in shown}
     bests = {constraint: best and by_shape[best.depth, best.width] for constraint, best in bests.items()}
-    if (at_size := bests["size"]) and at_size.size:
-        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.nats / loss.level))
-    risks = asked.risks(bests)
+    default = default and by_shape[default.depth, default.width]
     built = practice.near(size)
+    no_best = None
+    if optimum.basis == "range":
+        no_best = NoBest(
+            published().depth(size)[0],
+            _ends([m.depth for m in practice.near(size, practice.ABOUT)]),
+            _extrapolated(size, options),
+        )
+    elif (at_size := bests["size"]) and at_size.size:
+        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.less_compute))
+    risks = asked.risks(bests | ({"size": default} if default else {}))
     return replace(
         unanswered,
         optimum=optimum,
         near_best=near,
         candidates=tuple(shown),
         best=bests,
+        default=default,
+        no_best=no_best,
+        blocks_if_total=_blocks_if_total(n_params, bests["size"], options, source),
         risk=risks.get(options.at),
         risks=risks,
         usual=as_usual and by_shape[as_usual.depth, as_usual.width],
@@ -355,17 +417,47 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     )
 
 
-def sources_at(n_params: float) -> tuple[SourceRow, ...]:
-    """What the recipe of each public source says of a size, and how far the size is from those that it has."""
+def _default(candidates: Sequence[Candidate], near: tuple[float, float]) -> Candidate | None:
+    """The best at equal training time of the shapes whose depths waste little, where possible one that parallelism can
+    divide."""
+    low, high = near
+    kept = [c for c in candidates if c.within_budget and c.time and low <= c.depth <= high]
+    even = [c for c in kept if c.depth % PARALLEL == 0 and c.heads % PARALLEL == 0]
+    return min(even or kept, key=lambda c: c.time.less_compute if c.time else math.inf, default=None)
+
+
+def _ends(depths: Sequence[int]) -> tuple[int, int] | None:
+    return (min(depths), max(depths)) if depths else None
+
+
+def _extrapolated(n_params: float, options: Options) -> tuple[float, float]:
+    """The shallowest and the deepest that the recipes of sources that compare shapes have at a size beyond theirs."""
     every = evidence.read()
+    tokens = Tokens(options.tokens, options.tokens_per_param).at(n_params) / n_params
+    found = [words(one, evidence.read_populations(), n_params, tokens).depth for one in every if compares_at_scale(one)]
+    return min(found), max(found)
+
+
+def _blocks_if_total(n_params: float, best: Candidate | None, options: Options, source: Source) -> float | None:
+    """Parameters in the blocks, were the budget a count of all parameters, as a usual name of a model is; None where
+    it is no such name, or embeddings hardly count."""
+    if options.total or best is None or not any(math.isclose(n_params, usual) for usual in USUAL_TOTALS):
+        return None
+    if best.n_params_total / best.n_params - 1.0 < MUCH_EMBEDDED:
+        return None
+    try:
+        return block_params(n_params, replace(options, total=True), lambda n: source.at(n).law.depth(n)[0])
+    except InputError:
+        return None
+
+
+def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
+    """What each public source says of a size, in its own words where it has any."""
     rows = []
-    for source in every:
-        drawn = of_source(source, every).at(math.log(n_params))
-        low, middle, high = np.exp(np.quantile(drawn, [0.025, 0.5, 0.975])).tolist()
-        sizes = source.depth.n_params
-        factor = outside(n_params, min(sizes), max(sizes))
+    for source in evidence.read():
+        said = words(source, evidence.read_populations(), n_params, tokens.at(n_params) / n_params)
         about = (source.name, source.reference, source.kind, source.sure, source.matched)
-        rows.append(SourceRow(*about, middle, low, high, factor))
+        rows.append(SourceRow(*about, said.depth, said.low, said.high, said.outside, said.whose))
     return tuple(rows)
 
 
@@ -374,9 +466,9 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
 
     Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
     transition a depth ties with the next, and the best lies between the two; below the grid's first depth at most twice
-    the best), or, in losses of one's own, at a cost of at most 0.1 %. Too deep or too shallow: outside the one
-    interval, of form, parameters and recipe; undecided between the two. The size is the true count of the block that
-    ``options`` describe, 12·L·d_x² for the standard one.
+    the best), or, in losses of one's own and by public evidence, wasting at most BALANCED percent of compute. Too
+    deep or too shallow: outside the one interval, of form, parameters and recipe; undecided between the two. The size
+    is the true count of the block that ``options`` describe, 12·L·d_x² for the standard one.
     """
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):
@@ -393,7 +485,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     cost = mine.size
     said = "balanced"
     public = isinstance(source.law, Predicted)
-    if (source.own or public) and cost is not None and cost.nats <= TOLERANCES[0] * asked.loss.level:
+    if (source.own or public) and cost is not None and cost.less_compute <= BALANCED:
         pass
     elif public:
         said = "undecided"
@@ -436,8 +528,8 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
     """A rule of thumb against the best, from 1e7 to 1e12 parameters."""
     rows = [_rule_row(rule, float(n), source, options) for n in RULE_SIZES]
     tags = dict.fromkeys(source.at(row.n_params).loss(row.n_params).tag for row in rows if row.size)
-    percent = 100 * SPANS[0]
-    fine = [row.loss_percent is not None and row.loss_percent <= percent for row in rows]
+    percent = 100.0 * LITTLE
+    fine = [row.size is not None and row.size.less_compute <= percent for row in rows]
     good: list[tuple[float, float]] = []
     for k, row in enumerate(rows):
         if fine[k]:
@@ -461,7 +553,7 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
     if at_size and depth:
         asked, unit = Budget(n_params, n_params, source, options), options.pipeline_parallel
         own = matched(max(unit, round(depth / unit) * unit), n_params, options)
-        others = shapes_near(n_params, *asked.loss.stretch(SPANS[0]), options)
+        others = shapes_near(n_params, *asked.loss.stretch(LITTLE), options)
         candidates = asked.costed(with_one(others, own), any_size=True)
         at_time = next((c.time for c in candidates if (c.depth, c.width) == (own.depth, own.width)), None)
         loss_percent = 100 * at_size.nats / asked.loss.level

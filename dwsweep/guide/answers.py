@@ -40,8 +40,10 @@ class BestDepth:
     n_params: in the blocks. depth_low, depth_high: the one interval, of form, parameters and recipe (sources.py); None:
     no bound, or no depth at all. law_low, law_high: of the source's own form alone. next_depth: what the depth ties
     with where the source is a law of transitions, else the depth itself. The width is √(N/12L); its low end goes with
-    the deep one. rivals: best depth by every other form that is not rejected. extrapolation_factor: how many times
-    outside the data, 1 inside.
+    the deep one. rivals: best depth by every other form that is not rejected; of public evidence, by each form where
+    the two are more than a tenth apart. extrapolation_factor: how many times outside the data, 1 inside. basis:
+    ``compared`` (at such sizes shapes were compared), ``projection``, ``range`` (no best depth can be named), ``law``
+    or ``refused``.
     """
 
     name: str
@@ -62,6 +64,7 @@ class BestDepth:
     width: float | None = None
     width_low: float | None = None
     width_high: float | None = None
+    basis: str = "compared"
     rivals: Mapping[str, float]
     rival_depth_min: float | None = None
     rival_depth_max: float | None = None
@@ -69,8 +72,9 @@ class BestDepth:
 
 @dataclass(frozen=True)
 class Cost:
-    """nats: loss above the best at a constraint, with its interval where it has one. less_compute: the same in percent
-    of compute, "as if you had this much less": 100·(1 − exp(−nats/slope)), slope = −dloss/d ln N of best-shaped nets.
+    """Wasted compute of a shape. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w in ln
+    N. nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with its
+    interval where it has one.
 
     At equal tokens compute grows in proportion to N, so this is exact; where tokens grow with N as they should, a
     factor of compute moves N and tokens by its root each and the loss by as much again.
@@ -84,8 +88,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class NearBest:
-    """Depths whose loss is within ``percent`` of the best, which is ``nats`` or ``less_compute`` percent of compute. An
-    end that lies beyond what the source can speak of is None."""
+    """Depths that waste at most ``less_compute`` percent of compute: ``nats``, ``percent`` of the loss. An end that
+    lies beyond what the source can speak of is None."""
 
     percent: float
     nats: float
@@ -98,10 +102,10 @@ class NearBest:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape one can build. mismatch: its count over the budget, less 1. missing_nats: what it loses by being smaller
-    than the budget, which is part of every cost. size: nats above the best depth of the budget; flops, time, decode:
-    above the best of the candidates that spend as much, on the same tokens; None where the source says nothing, or the
-    shape is above the budget while others are not."""
+    """A shape one can build. mismatch: its count over the budget, less 1. missing_nats: price of its distance from the
+    budget, on either side, which is part of every cost. size: wasted against the best depth of the budget; flops, time,
+    decode: against the best of the candidates that spend as much, on the same tokens; None where the source says
+    nothing, or the shape is above the budget while others are not."""
 
     depth: int
     width: int
@@ -133,8 +137,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Risk:
-    """What a shape may lose against the best shape under its constraint, which nobody knows: in expectation, and at
-    most (95 %), in nats and as percent less compute."""
+    """Regret of a recommendation: what it may waste against the best shape under its constraint, which nobody knows, in
+    expectation and at most (95 %). At equal size it is that of the depth."""
 
     expected: Cost
     worst: Cost
@@ -142,8 +146,8 @@ class Risk:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """What the recipe of one public source says of a budget's size. outside: factor by which the size lies outside the
-    source's own; 1 inside."""
+    """What one public source says of a budget's size. outside: factor by which the size lies outside the source's
+    own; 1 inside. words: whose they are, the source's own or all sources' with its offset."""
 
     name: str
     reference: str
@@ -154,6 +158,17 @@ class SourceRow:
     depth_low: float
     depth_high: float
     outside: float
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class NoBest:
+    """Depths at a size at which no shapes were compared: by the published law, of models that were built (shallowest,
+    deepest), and of recipes extrapolated from the sizes at which their shapes were compared (shallowest, deepest)."""
+
+    law: float | None
+    built: tuple[int, int] | None
+    recipes: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -179,10 +194,12 @@ class BudgetAnswer:
 
     optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
     candidate of least cost under each constraint, among those not above the budget. recommended: that under the
-    constraint asked for, ``at``. usual: the shape that GPT-3's table has at this size. built: models of other families
-    near it. risks: of the best shape under each constraint; risk: of the recommended one. loss_level: nats per token of
-    the best depth. limits: the options that rule out shapes, as given, by their names; widths: the narrowest and the
-    widest shape that meets them.
+    constraint asked for, ``at``; at equal size ``default`` where no best can be named (``no_best``), the
+    best at equal time of the shapes that waste at most 5 % in expectation. usual: the shape that GPT-3's table has at
+    this size. built: models of other families near it. risks: of the best shape under each constraint; risk: of the
+    recommended one. loss_level: nats per token of the best depth. blocks_if_total: parameters in the blocks, were a
+    budget that is a usual count of all parameters meant so. limits: the options that rule out shapes, as given, by
+    their names; widths: the narrowest and the widest shape that meets them.
     """
 
     optimum: BestDepth
@@ -192,6 +209,9 @@ class BudgetAnswer:
     near_best: tuple[NearBest, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
+    default: Candidate | None = None
+    no_best: NoBest | None = None
+    blocks_if_total: float | None = None
     usual: Candidate | None = None
     built: tuple[BuiltModel, ...] = ()
     risk: Risk | None = None
@@ -204,7 +224,7 @@ class BudgetAnswer:
 
     @property
     def recommended(self) -> Candidate | None:
-        return self.best.get(self.at)
+        return self.default if self.default is not None and self.at == "size" else self.best.get(self.at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +263,7 @@ class RuleRow:
 
 @dataclass(frozen=True)
 class RuleAnswer:
-    """A rule over sizes. good: (from, to) of the sizes at which it costs at most ``tolerance`` percent of the loss."""
+    """A rule over sizes. good: (from, to) of the sizes at which it wastes at most ``tolerance`` percent of compute."""
 
     rule: str
     source: str

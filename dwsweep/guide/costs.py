@@ -14,7 +14,7 @@ from dwsweep.cost.duration import BANDWIDTH_SHARE, assumed_mfu
 from dwsweep.guide.answers import CONSTRAINTS, Candidate, Cost, Risk
 from dwsweep.guide.losses import LawLoss, LossAt
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, Options, counted, matched, shapes_near
-from dwsweep.guide.sources import Source
+from dwsweep.guide.sources import Source, regret
 from dwsweep.shapes import Shape
 
 LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
@@ -22,12 +22,11 @@ TOKENS_PER_STEP = 500_000  # of the assumed training step
 TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: costs that look the same tie
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
+NEAR_BUDGET = 0.25  # ASSUMED: share at which a distance from the budget counts that is inside its tolerance
 ANOTHER_SIZE = 1.5
 FEWEST_ROWS, MOST_ROWS = 4, 11
-SPANS = (0.005, 0.01, 0.02, 0.04)  # of the loss: the candidates span the depths within one of these tolerances
+SPANS = (0.05, 0.1, 0.2, 0.4)  # of compute: the candidates span the depths that waste at most one of these shares
 MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
-WORST = 0.95  # share of what is likely that the named risk holds
-ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,14 @@ class Budget:
         return counted(shape, self.options) <= (1 + BUDGET_TOLERANCE) * self.asked
 
     def missing(self, shape: Shape) -> float:
-        """Nats that a shape below the budget loses for its missing size, S of the budget's B: level(N·min(1, S/B)) −
-        level(N) of the loss of the best depth. A shape above the budget gets nothing for what it has more."""
-        share = min(1.0, counted(shape, self.options) / self.asked)
-        return max(0.0, self.loss.level_of(self.n_params * share) - self.loss.level)
+        """Nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, but a quarter of
+        that up to BUDGET_TOLERANCE. Below, its loss is higher; above, it spends more; and no budget is exact."""
+        off = abs(math.log(counted(shape, self.options) / self.asked))
+        return self.loss.slope * (off - (1.0 - NEAR_BUDGET) * min(off, math.log1p(BUDGET_TOLERANCE)))
 
     @cached_property
     def shapes(self) -> list[Shape]:
-        """Shapes at the depths within the last of SPANS of the best loss, or beyond them where the best under some
+        """Shapes at the depths that waste at most the last of SPANS, or beyond them where the best under some
         constraint lies at their end."""
         (low, high), spoken = self.loss.stretch(SPANS[-1]), self.loss.depths
         while True:
@@ -96,7 +95,7 @@ class Budget:
         return found
 
     def spent(self, shapes: Sequence[Shape], any_size: bool = False) -> Spent:
-        """What shapes spend, and what that is worth beside what is lost by their sizes; nothing is with ``any_size``.
+        """What shapes spend, and what that is worth beside their distances from the budget; none with ``any_size``.
 
         With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets
         ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what
@@ -128,13 +127,13 @@ class Budget:
         return float(best.min()), float(best.max())
 
     def costed(self, shapes: Sequence[Shape], any_size: bool = False) -> list[Candidate]:
-        """Shapes with their costs: what the depth loses at the shape's own size, and what the shape loses by being
-        smaller than the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at
+        """Shapes with their costs: what the depth loses at the shape's own size, and the price of the shape's distance
+        from the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at
         equal training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only,
         unless all of them are. A shape off the budget is left out if it cannot be the best. Without intervals: see
         ``bounded``.
 
-        any_size: shapes are compared as if each had its width to the last unit; no size is missing.
+        any_size: shapes are compared as if each had its width to the last unit; none is off the budget.
         """
         if not shapes:
             return []
@@ -197,8 +196,8 @@ class Budget:
         return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
-        """What the best shape under each constraint may lose there against the best of each draw: at equal size of all
-        depths, else of all ``shapes`` that are not above the budget."""
+        """Regret of the best shape under each constraint, against the best of each draw: at equal size of its depth
+        against all depths, else against all ``shapes`` that are not above the budget."""
         named = [best for best in bests.values() if best and best.size]
         if isinstance(self.loss, LawLoss) or not named:  # a law that is taken to be true risks nothing
             return {}
@@ -212,10 +211,8 @@ class Budget:
             if best is None or (at := places.get((best.depth, best.width))) is None:
                 continue
             drawn = rows + more
-            regret = drawn[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
-            worst = float(np.quantile(regret, WORST))
-            # a few draws of one's own fit lose without end at depths that were not trained
-            expected = float(np.minimum(regret, np.quantile(regret, ENDLESS)).mean())
+            lost = rows[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
+            expected, worst = regret(lost, self.source.own is not None)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found
 

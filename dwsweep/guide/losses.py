@@ -1,45 +1,44 @@
-"""What another depth costs at a size: by public evidence, by one's own losses, or by a law that is taken to be true.
+"""Losses of other depths at a size: by public evidence, by one's own losses, or by a law that is taken to be true.
 
-Public evidence is for a recipe that nobody measured, or outside one's own losses. The loss at a size N is, for each
-draw of a recipe like the public ones (evidence/random_effects.py),
+A wrong depth is priced in size first: L layers do as well as the best depth at N·exp(−w). Nats are w times the slope
+−dloss/d ln N, so the percent of compute that a shape wastes, 100·(1 − e^(−w)), needs no level of the loss. By public
+evidence, for each draw of a recipe like the public ones (evidence/random_effects.py),
 
-    loss(L) − loss(L*) = c·(ln L − ln L*)²,    c of its own on either side of L*,
+    w(L) = κ·(ln L − ln L*)²,    κ of its own on either side of L*,
 
-and, beside losses of one's own, a share of their own penalties at their nearest size, moved along with L*. The share is
-1 at that size and fades as the departure of the recipe does, so that nothing jumps where the losses end.
+and, beside losses of one's own, a share of their own prices at their nearest size, moved along with L*. The share is 1
+at that size and fades with the distance in ln N, so that nothing jumps where the losses end.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dwsweep.evidence import Evidence, Neighbour, Prediction, predict, read
-from dwsweep.evidence.random_effects import CURVATURE, DEPTH, DRAWS, TOKENS_PER_PARAM
-from dwsweep.evidence.summary import quantities
+from dwsweep.evidence import Bound, Estimates, Evidence, Populations, Recipe, levels, read, read_populations, recipe
+from dwsweep.evidence.random_effects import CENTRE, DRAWS, LENGTH, SCORES, TOKENS_PER_PARAM, Population, quantiles
+from dwsweep.evidence.summary import answers, own_slope
 from dwsweep.fit.laws import Law, outside
 from dwsweep.guide.answers import Cost, NearBest
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
+    from dwsweep.records.transitions import Optimum
 
 TAIL = 0.025
 GRID = 400  # points of depth
-# Kaplan et al. 2020 (arXiv 2001.08361), eq. (1.1): L(N) = (N_c / N)^α_N, N non-embedding, nats per token
-KAPLAN_N_C = 8.8e13
-KAPLAN_ALPHA = 0.076
 
 
-def kaplan(n_params: float) -> float:
-    """Loss of Kaplan et al. 2020, nats per token."""
-    return (KAPLAN_N_C / n_params) ** KAPLAN_ALPHA
+def wasted(share: float) -> float:
+    """w of a share of compute that is wasted: 0.05 → −ln 0.95."""
+    return -math.log1p(-share)
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,12 @@ class LossAt(ABC):
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
         """(low, high) of a quantity that was computed for each of the D rows of ``drawn``."""
-        low, high = np.nanquantile(values, [TAIL, 1.0 - TAIL])
+        low, high = quantiles(values, [TAIL, 1.0 - TAIL])
         return float(low), float(high)
 
     def level_of(self, n_params: float) -> float:
         """Loss of the best depth of any size, nats per token."""
-        return kaplan(n_params)
+        return levels.level(n_params)
 
     @cached_property
     def level(self) -> float:
@@ -82,7 +81,12 @@ class LossAt(ABC):
     @cached_property
     def slope(self) -> float:
         """−d loss / d ln N of the best depth, nats."""
-        return KAPLAN_ALPHA * kaplan(self.n_params)
+        return levels.slope(self.n_params)
+
+    @property
+    def slope_tag(self) -> str:
+        """The law whose slope turns size into nats."""
+        return f"by the slope of {levels.law_at(self.n_params).name}"
 
     def cost(self, nats: float, *interval: float) -> Cost:
         """``nats`` above the best, also as by how many percent a best-shaped model would be smaller that is as much
@@ -107,15 +111,16 @@ class LossAt(ABC):
         """The one of ``depths`` that costs least."""
         return float(self.depths[self._above[0].argmin()])
 
-    def stretch(self, tolerance: float) -> tuple[float, float]:
-        """(shallow, deep) ends of the depths within ``tolerance`` of the best loss, or of what it can speak of."""
-        low, high = _ends(self.depths, self._above, tolerance * self.level)
+    def stretch(self, share: float) -> tuple[float, float]:
+        """(shallow, deep) ends of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of what it can
+        speak of."""
+        low, high = _ends(self.depths, self._above, wasted(share) * self.slope)
         return float(low[0]), float(high[0])
 
-    def near_best(self, tolerance: float) -> NearBest:
-        """Depths whose loss is within ``tolerance`` (0.001: 0.1 %) of the best loss, each end with its interval."""
-        nats = tolerance * self.level
-        low, high = self.stretch(tolerance)
+    def near_best(self, share: float) -> NearBest:
+        """Depths that waste at most a ``share`` of compute (0.05: 5 %), each end with its interval."""
+        nats = wasted(share) * self.slope
+        low, high = self.stretch(share)
         drawn_low, drawn_high = _ends(self.depths, self.drawn(self.depths), nats)
 
         def bounded(value: float) -> float | None:
@@ -125,25 +130,24 @@ class LossAt(ABC):
             first, last = self.interval(values)
             return bounded(first), bounded(last)
 
-        less = self.cost(nats).less_compute
-        return NearBest(100 * tolerance, nats, less, bounded(low), ends(drawn_low), bounded(high), ends(drawn_high))
+        percent = 100.0 * nats / self.level
+        return NearBest(percent, nats, 100.0 * share, bounded(low), ends(drawn_low), bounded(high), ends(drawn_high))
 
 
 def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.ndarray, np.ndarray]:
     """(low, high) ends of the stretch around each row's least penalty where it is at most ``nats`` above it."""
     above = penalties - penalties.min(axis=1, keepdims=True) > nats
-    best = penalties.argmin(axis=1)
-    index = np.arange(len(depths))[None]
-    low = np.where(above & (index < best[:, None]), index + 1, 0).max(axis=1)
-    high = np.where(above & (index > best[:, None]), index - 1, len(depths) - 1).min(axis=1)
+    best, index = penalties.argmin(axis=1)[:, None], np.arange(len(depths))[None]
+    before, after = (above & (index < best))[:, ::-1], above & (index > best)
+    low = np.where(before.any(axis=1), len(depths) - before.argmax(axis=1), 0)
+    high = np.where(after.any(axis=1), after.argmax(axis=1) - 1, len(depths) - 1)
     return depths[low], depths[high]
 
 
-# ASSUMPTION: c of penalty = c·(ln L − ln L*)², nats, and the ends between which it is taken to lie. A quadratic in
-# ln N, ln L and ln tokens through the public Gemstones runs has 0.023 to 0.025. CompleteP's shapes within 1 % of the
-# best loss give 0.018 to 0.042 (see LawLoss).
-LAW_CURVATURE = 0.024
-LAW_CURVATURE_ENDS = (0.02, 0.055)
+# ASSUMED of a law alone: κ of w = κ·(ln L − ln L*)², and the ends between which it is taken to lie. Four sources have
+# 0.08 to 0.32 between 3e7 and 1.5e9 parameters, without a common trend.
+LAW_PRICE = 0.19
+LAW_PRICE_ENDS = (0.08, 0.32)
 LAW_GRID = 600
 REACH = 16.0  # factor in depth from the best
 REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes to 0.1 %
@@ -151,27 +155,22 @@ REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes
 
 @dataclass(frozen=True)
 class LawLoss(LossAt):
-    """Penalties of a law's best depth L*(N), with a curvature seen in public data.
+    """Prices of a law's best depth L*(N), with a price seen in public data.
 
-        penalty(L, N) = c·(ln L − ln L*(N))²,   c = 0.024 nats, 0.02 to 0.055   (ASSUMED)
+        w(L, N) = κ·(ln L − ln L*(N))²,   κ = 0.19, 0.08 to 0.32   (ASSUMED)
 
-    c multiplies the square itself: it is half the second derivative of the loss by ln L. CompleteP (Dey et al. 2025,
-    arXiv 2505.01618) decides between the two readings of "nats per (ln L)²". Its best widths per layer are 40, 50 and
-    62 at 5e7, 3e8 and 1.5e9 parameters. Its losses are about 2.7, 2.4 and 2.2 there, and down to 12, 15 and 11.8 widths
-    per layer they are within 1 % of the best. At equal N = 12·L·d² a ratio r of d/L is −⅔·ln r in ln L. So c is 0.042,
-    0.037 and 0.018. This range holds the 0.023 to 0.025 of a quadratic through the Gemstones runs (McLeish et al. 2025,
-    arXiv 2502.06857). As second derivatives the three would be 0.084, 0.075 and 0.036, which does not hold it. The
-    level of loss is that of Kaplan et al. 2020, eq. (1.1).
+    κ is the curvature of the loss, half its second derivative by ln L, over its slope −dloss/d ln N, both of one
+    source.
     """
 
     law: Law
 
     @property
     def tag(self) -> str:
-        low, high = LAW_CURVATURE_ENDS
+        low, high = LAW_PRICE_ENDS
         return (
-            f"ASSUMED: {LAW_CURVATURE}·(ln L/L*)² from the best depth L* of the law ({self.law.name}), "
-            f"with {low} to {high} for {LAW_CURVATURE} as public data have it; level of loss from Kaplan et al. 2020"
+            f"ASSUMED: depths priced at {LAW_PRICE}·(ln L/L*)² of ln N, with {low} to {high} for {LAW_PRICE}, from the "
+            f"best depth L* of the law ({self.law.name}); nats {self.slope_tag}"
         )
 
     @cached_property
@@ -179,16 +178,16 @@ class LawLoss(LossAt):
         return _around(self.law.depth(self.n_params)[0], LAW_GRID)
 
     def penalties(self, depths: np.ndarray) -> np.ndarray:
-        return LAW_CURVATURE * self._squares(np.asarray(self.law.theta)[None], depths)[0]
+        return self.slope * LAW_PRICE * self._squares(np.asarray(self.law.theta)[None], depths)[0]
 
     def drawn(self, depths: np.ndarray) -> np.ndarray:
-        """Every law of the region, and the likeliest, with each of the curvatures."""
+        """Every law of the region, and the likeliest, with each of the prices."""
         laws = np.concatenate([np.asarray(self.law.theta)[None], np.asarray(self.law.region)[::REGION_STEP]])
         squares = self._squares(laws, depths)
-        return np.concatenate([c * squares for c in (LAW_CURVATURE, *LAW_CURVATURE_ENDS)])
+        return np.concatenate([self.slope * price * squares for price in (LAW_PRICE, *LAW_PRICE_ENDS)])
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """The extremes: the rows of ``drawn`` lie on the edges of the law's region and of the curvature's range."""
+        """The extremes: the rows of ``drawn`` lie on the edges of the law's region and of the price's range."""
         return float(np.nanmin(values)), float(np.nanmax(values))
 
     def _squares(self, theta: np.ndarray, depths: np.ndarray) -> np.ndarray:
@@ -203,56 +202,77 @@ def _around(best: float | None, points: int) -> np.ndarray:
     return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), points)
 
 
-SLOPE_STEP = 0.3  # of ln N, to either side
-STEEPNESS = (0.05, 4.0)  # of one's own losses over Kaplan's, beyond which noise is read
+STEEPNESS = (0.05, 4.0)  # of one's own losses over those of the published laws, beyond which noise is read
+
+
+def bounds_of(rows: Iterable[Optimum]) -> tuple[Bound, ...]:
+    """One-sided bounds on the best depth, from a fit's best depths at its sizes (``depth_low`` and ``depth_high`` of ln
+    size ``ln_x``, None for an open end): "below 5.6 layers", "above 12.8"."""
+    found = []
+    for row in rows:
+        low, high = row.depth_low, row.depth_high
+        if (low is None) != (high is None):
+            ends = (-math.inf if low is None else math.log(low), math.inf if high is None else math.log(max(high, 1.0)))
+            found.append(Bound(row.ln_x - CENTRE, *ends))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class OwnLosses:
     """The surface of one's own fit, and the sizes at which it answers.
 
-    trained: it speaks of the depths between those trained alone, where the data do not bound the best depth.
+    trained: it speaks of the depths between those trained alone, where the data do not bound the best depth. bounds: on
+    one side, at sizes where the losses bound the best depth on no other. answers: whether the fit guides at its sizes;
+    else the surface gives the level and the slope of the loss, and the bounds.
     """
 
     surface: LossSurface
     low: float
     high: float
     trained: bool = False
+    bounds: tuple[Bound, ...] = ()
+    answers: bool = True
 
-    def neighbour(self, name: str) -> Neighbour:
-        low, high = math.log(self.low), math.log(self.high)
-        ends = (np.resize(quantities(self.surface, x)[name], DRAWS) for x in (low, high))
-        return Neighbour(low, high, *ends)
+    @cached_property
+    def source(self) -> Mapping[str, Estimates]:
+        """What the losses say beyond their sizes, as one more source: ``depth`` and the prices on its ``shallow`` and
+        ``deep`` side at the sizes at which the losses bound the best depth on both sides; empty without such a size."""
+        # the fit's own tokens are the usual ones: others move the answer by what all sources say
+        return answers([(self.surface, None)], TOKENS_PER_PARAM, "own")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the losses bound the best depth on both sides at some size."""
+        return self.answers and len(self.source["depth"]) > 0
 
     @cached_property
     def profiles(self) -> dict[float, np.ndarray]:
-        """(D, G) loss above the best whole number of layers on the surface's grid, at either end."""
+        """(D, G) price in ln N of each depth against the best whole number of layers on the surface's grid, at either
+        end of the sizes."""
         grid = np.exp(self.surface.grid)
-        rows = {n: self.surface.penalties(n, grid) for n in (self.low, self.high)}
+        rows = {n: self.surface.penalties(n, grid) / self.slope(n) for n in (self.low, self.high)}
         return {n: np.resize(found, (DRAWS, len(grid))) for n, found in rows.items()}
 
     def level_of(self, n_params: float) -> float:
-        """Loss of the best depth; outside the sizes of the losses it falls as Kaplan's does, by the slope that they
-        have at their end."""
+        """Loss of the best depth; outside the sizes of the losses it falls as those of the published laws do, by the
+        slope that the losses have at their end."""
         inside = self._inside(n_params)
-        return self.surface.level(math.log(inside)) - self._steepness(inside) * (kaplan(inside) - kaplan(n_params))
+        fallen = levels.level(inside) - levels.level(n_params)
+        return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
 
     def slope(self, n_params: float) -> float:
         """−d ``level_of`` / d ln N, nats."""
-        return self._steepness(self._inside(n_params)) * KAPLAN_ALPHA * kaplan(n_params)
+        return self._steepness(self._inside(n_params)) * levels.slope(n_params)
 
     def _inside(self, n_params: float) -> float:
         return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))
 
     def _steepness(self, n_params: float) -> float:
-        """Slope of one's own losses over Kaplan's, at most where the loss would end at zero."""
-        record = self.surface.record
-        step = min(SLOPE_STEP, (record.high - record.low) / 2.0)
-        x = min(max(math.log(n_params), record.low + step), record.high - step)
-        ends = (self.surface.level(x - step), self.surface.level(x + step))
+        """Slope of one's own losses over that of the published laws, at most where the loss would end at zero."""
+        x = math.log(n_params)
         least, most = STEEPNESS
-        steep = (ends[0] - ends[1]) / (kaplan(math.exp(x - step)) - kaplan(math.exp(x + step)))
-        return min(max(steep, least), most, self.surface.level(math.log(n_params)) / kaplan(n_params))
+        steep = own_slope(self.surface, x) / levels.slope(n_params)
+        return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
 
 
 @dataclass(frozen=True)
@@ -314,40 +334,52 @@ class Tokens:
 
 
 SIZES_KEPT = 128  # about those of two budgets
+FORMS = ("all", "power", "theory")
+QUANTITIES = ("depth", "shallow", "deep")
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the sources say of a recipe like theirs, as a law; with ``own``, of one's own recipe outside its losses."""
+    """What the sources say of a recipe like theirs, as a law; with ``own``, of one's own recipe outside its losses.
+
+    everyone: what the sources have in common. form: of the curve of all recipes, ``all`` averaged by their evidence, or
+    one: ``power`` of N, or ``theory``'s logarithm.
+    """
 
     sources: tuple[Evidence, ...]
+    everyone: Populations
     tokens: Tokens = Tokens()
     own: OwnLosses | None = None
+    form: str = FORMS[0]
 
     name: ClassVar[str] = "public evidence"
-    form: ClassVar[str] = "evidence"
+
+    @cached_property
+    def _compared(self) -> list[float]:
+        """Sizes at which shapes were trained and compared at equal size."""
+        return [n for source in self.sources if source.kind in ("losses", "optima") for n in source.depth.n_params]
 
     @cached_property
     def valid_from(self) -> float:
-        """The smallest size of a source."""
-        return min(n for source in self.sources for n in source.depth.n_params)
+        return min(self._compared)
 
     @cached_property
     def valid_to(self) -> float:
-        """The largest size of a source."""
-        return max(n for source in self.sources for n in source.depth.n_params)
+        return max(self._compared)
+
+    def recipe(self, name: str) -> Recipe:
+        """Draws of ln of the best ``depth``, or of ln of the price on its ``shallow`` or ``deep`` side, for one
+        recipe."""
+        if name not in self._recipes:
+            own = self.own.source[name] if self.own and self.own.bounded else None
+            bounds = self.own.bounds if self.own and name == "depth" else ()
+            axis = SCORES + QUANTITIES.index(name)
+            self._recipes[name] = recipe(getattr(self.everyone, name), own, bounds, axis)
+        return self._recipes[name]
 
     @cached_property
-    def predictions(self) -> dict[str, Prediction]:
-        """Predictions of ln of the best depth, and of the curvature on either side of it."""
-        return {
-            name: predict(
-                [getattr(source, name) for source in self.sources],
-                DEPTH if name == "depth" else CURVATURE,
-                self.own.neighbour(name) if self.own else None,
-            )
-            for name in ("depth", "shallow", "deep")
-        }
+    def _recipes(self) -> dict[str, Recipe]:
+        return {}
 
     @cached_property
     def _losses(self) -> dict[float, PredictedLoss]:
@@ -363,9 +395,12 @@ class Predicted:
         return found
 
     def extrapolation(self, n_params: float) -> float:
-        """Factor by which the size lies outside those of the sources and of one's own losses; 1 inside."""
+        """Factor by which the size lies outside those at which shapes were compared, in public or by one's own losses;
+        1 inside."""
         factor = outside(n_params, self.valid_from, self.valid_to)
-        return factor if self.own is None else min(factor, outside(n_params, self.own.low, self.own.high))
+        if self.own is None or not self.own.bounded:
+            return factor
+        return min(factor, outside(n_params, self.own.low, self.own.high))
 
     def depth(self, n_params: float) -> tuple[float, float, float]:
         """(L*, low, high): median and 95 % of what a recipe like these may have."""
@@ -378,24 +413,27 @@ NEWTON_STEPS = 12
 
 @dataclass(frozen=True)
 class PredictedLoss(LossAt):
-    """Penalties of a recipe like those of the public sources, in expectation over its draws."""
+    """Losses of a recipe like those of the public sources, in expectation over its draws."""
 
     law: Predicted
 
     @property
     def tag(self) -> str:
-        beside = ", with the penalties of your own losses near their sizes" if self.law.own else ""
-        return (
-            f"from the best depths and curvatures of {len(self.law.sources)} public sources{beside}; level of loss "
-            "from Kaplan et al. 2020"
-        )
+        own = self.law.own
+        beside = ", with the prices of your own losses near their sizes" if own and own.bounded else ""
+        return f"{self.slope_tag}; prices of a depth in size from {len(self.law.sources)} public sources{beside}"
+
+    @property
+    def slope_tag(self) -> str:
+        said = super().slope_tag
+        return said if self.law.own is None else f"{said}, as steep as your own losses at their end"
 
     def level_of(self, n_params: float) -> float:
-        return kaplan(n_params) if self.law.own is None else self.law.own.level_of(n_params)
+        return levels.level(n_params) if self.law.own is None else self.law.own.level_of(n_params)
 
     @cached_property
     def slope(self) -> float:
-        return KAPLAN_ALPHA * kaplan(self.n_params) if self.law.own is None else self.law.own.slope(self.n_params)
+        return levels.slope(self.n_params) if self.law.own is None else self.law.own.slope(self.n_params)
 
     @cached_property
     def ln_depth(self) -> np.ndarray:
@@ -403,17 +441,17 @@ class PredictedLoss(LossAt):
         return np.maximum(self._drawn("depth"), 0.0)
 
     @cached_property
-    def _curvatures(self) -> tuple[np.ndarray, np.ndarray]:
+    def _prices(self) -> tuple[np.ndarray, np.ndarray]:
         """(D,) each, on the shallow and on the deep side."""
         return np.exp(self._drawn("shallow")), np.exp(self._drawn("deep"))
 
     def _drawn(self, name: str) -> np.ndarray:
         ratio = self.law.tokens.at(self.n_params) / (TOKENS_PER_PARAM * self.n_params)
-        return self.law.predictions[name].at(math.log(self.n_params), math.log(ratio))
+        return self.law.recipe(name).at(math.log(self.n_params) - CENTRE, math.log(ratio))
 
     @cached_property
     def best_depth(self) -> tuple[float, float, float]:
-        low, middle, high = np.exp(np.quantile(self.ln_depth, [TAIL, 0.5, 1.0 - TAIL]))
+        low, middle, high = np.exp(quantiles(self.ln_depth, [TAIL, 0.5, 1.0 - TAIL]))
         return float(middle), float(low), float(high)
 
     @cached_property
@@ -434,7 +472,7 @@ class PredictedLoss(LossAt):
         """(D, M) nats of ``depths`` above the best depth of each draw."""
         asked = np.asarray(depths, dtype=float).tolist()
         if new := [depth for depth in dict.fromkeys(asked) if depth not in self._known]:
-            self._known.update(zip(new, self._lost(np.array(new)).T.copy(), strict=True))
+            self._known.update(zip(new, (self.slope * self._priced(np.array(new))).T.copy(), strict=True))
         return np.stack([self._known[depth] for depth in asked], axis=1)
 
     @cached_property
@@ -444,23 +482,24 @@ class PredictedLoss(LossAt):
             middle = float(np.exp(np.median(self.ln_depth)))
             whole = np.unique(np.maximum(1.0, np.geomspace(middle / WITHIN, middle * WITHIN, WHOLE).round()))
         else:
-            # the expected loss is convex in ln L: its slope, Σ c·(ln L − ln L*), is zero once
+            # the expected price is convex in ln L: its slope, Σ κ·(ln L − ln L*), is zero once
             at = float(self.ln_depth.mean())
             for _ in range(NEWTON_STEPS):
-                curvature = np.where(self.ln_depth > at, *self._curvatures)
-                at = float((curvature @ self.ln_depth) / curvature.sum())
+                price = np.where(self.ln_depth > at, *self._prices)
+                at = float((price @ self.ln_depth) / price.sum())
             whole = np.maximum(1.0, np.array([math.floor(math.exp(at)), math.ceil(math.exp(at))], dtype=float))
         return float(whole[self.drawn(whole).mean(axis=0).argmin()])
 
-    def _lost(self, depths: np.ndarray) -> np.ndarray:
+    def _priced(self, depths: np.ndarray) -> np.ndarray:
+        """(D, M) price of ``depths`` in ln N, of each draw."""
         best, own = self.ln_depth, self.law.own
-        shallow, deep = (side[:, None] for side in self._curvatures)
+        shallow, deep = (side[:, None] for side in self._prices)
         apart = np.log(depths)[None] - best[:, None]
         general = np.where(apart < 0, shallow, deep) * apart**2
-        if own is None:
+        if own is None or not own.bounded:
             return general
         near = own.low if self.n_params < own.low else own.high
-        share = self.law.predictions["depth"].memory(math.log(self.n_params))[:, None]
+        share = math.exp(-abs(math.log(self.n_params / near)) / LENGTH)
         moved = np.log(depths)[None] - (best - self.law.loss(near).ln_depth)[:, None]
         rows = _interpolated(moved, own.surface.grid, own.profiles[near])
         return share * rows + (1.0 - share) * general
@@ -477,15 +516,10 @@ def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndar
 
 def public(tokens: Tokens | None = None, own: OwnLosses | None = None) -> Predicted:
     """What the package's own sources say."""
-    return Predicted(read(), tokens or Tokens(), own)
+    return Predicted(read(), read_populations(), tokens or Tokens(), own)
 
 
-def of_source(source: Evidence, sources: Sequence[Evidence]) -> Prediction:
-    """The best depth of one source's own recipe at any size: beyond its sizes it returns to what all say."""
-    estimates = source.depth
-    x = np.log(estimates.n_params)
-    first, last = int(x.argmin()), int(x.argmax())
-    rng = np.random.default_rng(1)
-    rows = rng.multivariate_normal(np.array(estimates.value), np.array(estimates.covariance), DRAWS)
-    near = Neighbour(float(x[first]), float(x[last]), rows[:, first], rows[:, last])
-    return predict([one.depth for one in sources], DEPTH, near)
+def one_form(law: Predicted, form: str) -> Predicted:
+    """``law`` with one form of the curve that all recipes share: ``power`` or ``theory``."""
+    forms: dict[str, Population] = {"power": read_populations().power, "theory": read_populations().theory}
+    return replace(law, everyone=replace(law.everyone, depth=forms[form]), form=form)

@@ -107,6 +107,7 @@ def _root(excess: Callable[[float], float]) -> float | None:
 
 FILE = Path(__file__).with_name("families.csv")
 NEAR = 2.0  # factor in size, within which a model is named
+ABOUT = 1.35  # factor in size, within which a model is about as large
 
 
 @dataclass(frozen=True)
@@ -142,14 +143,14 @@ def models() -> tuple[Model, ...]:
         )
 
 
-def near(n_params: float) -> list[Model]:
-    """The model of each family that is nearest in size, within a factor of NEAR; the nearest first."""
+def near(n_params: float, factor: float = NEAR) -> list[Model]:
+    """The model of each family that is nearest in size, within a ``factor``; the nearest first."""
 
     def apart(model: Model) -> float:
         return abs(math.log(model.n_params / n_params))
 
     found: dict[str, Model] = {}
     for model in sorted(models(), key=apart):
-        if apart(model) <= math.log(NEAR):
+        if apart(model) <= math.log(factor):
             found.setdefault(model.family, model)
     return list(found.values())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.cost.devices import Device, find, suggestion
+from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
@@ -178,7 +178,8 @@ class Options:
             )
         if find(self.device_name) is None:
             wrong.append(
-                f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device)}"
+                f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device_name)}, "
+                f"{GIVEN}"
             )
         if self.at not in CONSTRAINTS:
             wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")

@@ -1,20 +1,22 @@
-"""Where a guideline comes from: public evidence, one's own fit, or the published law; with its range and loss.
+"""Sources of a guideline: public evidence, one's own fit, or the published law; with its range, its loss and its trust.
 
 An own fit brings its interval along: forms that the data leave open, parameters and noise are averaged in it, and the
 recipe is one's own. It answers at the sizes of its data. Elsewhere, and without one, public evidence answers, with what
 differs from recipe to recipe in its interval (losses.py). The published law's own interval is that of its two
-constants alone. So for it the interval is drawn around all forms that fit its points as well, over sizes up to
-RECIPE_FACTOR smaller and larger (other data, tokens, rates and blocks move a transition in N), and up to the next depth
-of its grid, with which a depth ties.
+constants alone. So for it the interval is drawn around all forms that fit its points as well (fit/guideline.py).
 
-Trust, by the first line that holds:
+Shapes were compared up to 1.5 billion parameters. To ten times that an answer is a projection; beyond, no best depth is
+named, but a range; beyond 1T nothing.
 
-    low     the published law alone, at every size; public evidence, where the depth of least expected loss may lose
-            more than SUBSTANTIAL_PUBLIC of the loss (95 %), or more than NEAR times outside its sizes; one's own
-            fit with forms apart by more than FORMS_APART, or no bound on a side
-    high    one's own fit, forms within FORMS_AGREE, interval (CONFIDENCE or more) within ENDS_AGREE,
-            and the shape to build within SUBSTANTIAL of the loss of the best depth
-    medium  else
+Trust, by one rule for public evidence and for own fits, from what the depth to build may waste (its regret) and from
+the distance to the nearest sizes at which shapes were compared, in public or by one's own losses:
+
+    high    inside one's own sizes, and a regret of at most SURE percent of compute (95 %)
+    medium  at most FAR times outside, and a regret of at most FAIR percent in expectation
+    low     else, and the published law alone at every size, since nothing prices what it risks
+
+A fit whose losses contradict every form somewhere, or a shape to build that wastes more than FAIR percent of compute at
+its own size, is trusted medium at most.
 """
 
 from __future__ import annotations
@@ -29,10 +31,22 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import argument
+from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import laws
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, Law, outside
+from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, Law, law_interval, outside
 from dwsweep.guide.answers import Cost, Trust
-from dwsweep.guide.losses import LawLoss, LossAt, OwnLosses, Predicted, SurfaceLoss, Tokens, public
+from dwsweep.guide.losses import (
+    FORMS,
+    LawLoss,
+    LossAt,
+    OwnLosses,
+    Predicted,
+    SurfaceLoss,
+    Tokens,
+    bounds_of,
+    one_form,
+    public,
+)
 from dwsweep.text import format_count, format_factor
 
 if TYPE_CHECKING:
@@ -40,7 +54,8 @@ if TYPE_CHECKING:
     from dwsweep.records.fit import FitResult, TrainedNets
 
 CONFIDENCE = 0.95  # of intervals, below which a fit is not trusted more for narrow ones, and says so
-FAR = 10.0  # times outside the range, beyond which a projection is called far
+FAR = 10.0  # times outside the range, beyond which a projection is called far, and public evidence names no best depth
+LARGEST = 1e12  # parameters, beyond which public evidence gives no answer
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,7 @@ class Source:
     name: str
     law: Law | OwnGuide | Predicted
     notes: tuple[str, ...]
-    alternatives: tuple[Law | OwnGuide, ...] = ()
+    alternatives: tuple[Law | OwnGuide | Predicted, ...] = ()
     own: OwnLosses | None = None
     spacing: float = 0.0
     inside: Source | None = None
@@ -70,10 +85,26 @@ class Source:
         return self if inside is None or inside.law.extrapolation(n_params) > 1.0 or inside.silent(n_params) else inside
 
     def refuses(self, n_params: float) -> bool:
+        if isinstance(self.law, Predicted):
+            return n_params > LARGEST * AS_PRINTED
         return self.law.extrapolation(n_params) > EXTRAPOLATION_LIMIT
+
+    def basis(self, n_params: float) -> str:
+        """What an answer at this size is: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
+        ``refused``."""
+        if self.silent(n_params):
+            return "refused"
+        if isinstance(self.law, Law):
+            return "law"
+        factor = self.law.extrapolation(n_params)
+        return (
+            "compared" if factor <= 1.0 or n_params < self.law.valid_to else "projection" if factor <= FAR else "range"
+        )
 
     def silent(self, n_params: float) -> bool:
         """Whether it says no depth of a size, or less than a layer."""
+        if isinstance(self.law, Predicted):
+            return self.refuses(n_params)
         depth = self.law.depth(n_params)[0]
         return depth is None or depth < 1.0 or self.refuses(n_params)
 
@@ -89,7 +120,9 @@ class Source:
     def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
         """What a depth costs at a size, against the best depth there, without its interval if ``rough``; None where the
         source says nothing of it."""
-        if self.refuses(n_params) or self.law.depth(n_params)[0] is None:
+        if self.refuses(n_params):
+            return None
+        if not isinstance(self.law, Predicted) and self.law.depth(n_params)[0] is None:
             return None
         return self.loss(n_params).cost_of(depth, rough)
 
@@ -102,15 +135,19 @@ class Source:
         """How far this size is from what the answer rests on, and what to make of it."""
         law, factor = self.law, self.law.extrapolation(n_params)
         span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
-        where = f"the {'sizes of the public sources' if isinstance(law, Predicted) else 'range of the law'}, {span}"
-        away, last = f"{format_factor(factor)} times outside {where}", format_count(law.valid_to * EXTRAPOLATION_LIMIT)
         if isinstance(law, Predicted):
-            said = f"inside {where}" if factor <= 1 else f"{away}; no number beyond {last}"
-            said = f"refused: {away}" if self.refuses(n_params) else said
-            if law.own is not None:
-                own = outside(n_params, law.own.low, law.own.high)
-                said = f"{format_factor(own)} times outside your own losses; {said}"
-            return said
+            where = f"the sizes at which shapes were compared, {span}"
+            if self.refuses(n_params):
+                return f"refused: beyond {format_count(LARGEST)} parameters no evidence speaks"
+            own = law.own
+            said = (
+                f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
+            )
+            said = "" if own and not own.answers else said
+            public = outside(n_params, law.valid_from, law.valid_to)
+            return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
+        where = f"the range of the law, {span}"
+        away, last = f"{format_factor(factor)} times outside {where}", format_count(law.valid_to * EXTRAPOLATION_LIMIT)
         depth = law.depth(n_params)[0]
         if depth is not None and depth < 1.0:
             return f"refused: the law puts the best depth below one layer; its range is {span}"
@@ -129,8 +166,13 @@ def published_source() -> Source:
         f"ln d_x = {published_law.A} + {published_law.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals "
         f"from a covariance that is {published_law.COVARIANCE_TAG}"
     )
-    spacing = float(np.median(np.diff(published_law.DEPTHS)))
-    return Source(published_law.NAME, laws.published(), (note,), laws.published_alternatives(), spacing=spacing)
+    return Source(published_law.NAME, laws.published(), (note,), laws.published_alternatives(), spacing=laws.GRID_STEP)
+
+
+SPEAKS_FOR = (
+    "the evidence speaks for decoders that predict the next token of text; losses of your own (`dwsweep fit`) speak "
+    "for your recipe"
+)
 
 
 def public_source(tokens: Tokens | None = None, own: OwnLosses | None = None, notes: Sequence[str] = ()) -> Source:
@@ -139,7 +181,8 @@ def public_source(tokens: Tokens | None = None, own: OwnLosses | None = None, no
     law = public(tokens, own)
     names = ", ".join(source.name for source in law.sources)
     said = f"{len(law.sources)} public sources ({names}), after {law.tokens}; --sources lists what each says"
-    return Source(law.name, law, (*notes, said))
+    forms = tuple(one_form(law, form) for form in FORMS[1:])
+    return Source(law.name, law, (*notes, SPEAKS_FOR, said), forms)
 
 
 def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
@@ -165,9 +208,14 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         why = "this fit shows no best depth: public evidence answers"
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        return replace(public_source(tokens, notes=notes), nets=fit.nets, instead=f"{path}: {why}")
+        bounded = _bounded(fit)
+        if bounded is not None:
+            why = "this fit bounds the best depth on one side: public evidence answers inside that bound"
+        made = public_source(tokens, bounded, notes)
+        return replace(made, nets=fit.nets, instead=f"{path}: {why}")
     guide, alternatives = found
-    own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None)
+    bounds = bounds_of(guide.surface.record.optima)
+    own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None, bounds=bounds)
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if guide.surface.record.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, as this fit was asked for")
@@ -182,18 +230,27 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         nets=fit.nets,
         misfit=any(NO_FORM_FITS in line for line in fit.warnings),
     )
-    return replace(public_source(tokens, own, notes), inside=inside, nets=fit.nets)
+    # losses that bound nothing change nothing beyond their sizes
+    beyond = own if own.bounded or own.bounds else None
+    return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets)
 
 
-# ASSUMPTION: where another recipe has the transition of a depth, in N, at 95 %
-RECIPE_FACTOR = 4.0
+def _bounded(fit: FitResult) -> OwnLosses | None:
+    """The losses of a fit that shows no best depth and bounds it on one side somewhere."""
+    from dwsweep.fit.ask import LossSurface
+
+    record = fit.surface
+    if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := bounds_of(record.optima)):
+        return None
+    low, high = math.exp(record.low), math.exp(record.high)
+    return OwnLosses(LossSurface(record), low, high, bounds=bounds, answers=False)
+
+
 # the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
-NEAR = 3.0
-FORMS_AGREE, FORMS_APART = 1.15, 1.4  # deepest over shallowest best depth of the forms
-ENDS_AGREE = 1.5  # upper end over lower end of the interval
-SUBSTANTIAL = 0.005  # of the loss: a shape to build that costs more than this is not what the losses say is best
-SUBSTANTIAL_PUBLIC = 0.01  # of the loss, at 95 %: about a tenth of the compute
+FORMS_AGREE = 1.1  # deepest over shallowest best depth of the forms, beyond which both are named
+SURE, FAIR = 5.0, 6.0  # % of compute: of a regret at 95 %, and of one in expectation
+ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
 # where the shape that costs least on average is further than this from the likeliest best depth, it is said why
 BUILD_APART = 1.15
 
@@ -202,82 +259,67 @@ def interval(source: Source, n_params: float) -> tuple[float | None, float | Non
     """(low, high) of the best depth at ``n_params``; None: no bound."""
     if not isinstance(source.law, Law):
         return source.law.depth(n_params)[1:]
-    lows, highs = [], []
-    for law in (source.law, *source.alternatives):
-        depth, low, _ = law.depth(n_params / RECIPE_FACTOR)
-        lows.append(depth if low is None else low)
-        depth, _, high = law.depth(n_params * RECIPE_FACTOR)
-        highs.append(None if depth is None or high is None else high + source.spacing)
-    low = min((value for value in lows if value is not None), default=None)
-    return low, None if None in highs else max(value for value in highs if value is not None)
+    forms = [law for law in source.alternatives if isinstance(law, Law)]
+    return law_interval([source.law, *forms], n_params, source.spacing)
+
+
+def regret(drawn: np.ndarray, own: bool) -> tuple[float, float]:
+    """(in expectation, at most at 95 %) of nats that one choice loses in each draw (D,), of one's ``own`` fit or of
+    public evidence."""
+    # a few draws of one's own fit lose without end at depths that were not trained
+    endless, worst = quantiles(drawn, [ENDLESS, 0.95]).tolist()
+    return float(np.minimum(drawn, endless if own else math.inf).mean()), worst
 
 
 def judge(source: Source, n_params: float) -> Trust:
     """Level and reasons at ``n_params``, by the rule above."""
-    depth = source.law.depth(n_params)[0]
-    if depth is None or source.silent(n_params):
+    law = source.law
+    if source.silent(n_params):
         return Trust("low", (source.reach(n_params),))
-    if isinstance(source.law, Predicted):
-        return _judge_evidence(source.law, n_params)
-    factor = source.law.extrapolation(n_params)
+    if isinstance(law, Law):
+        return _judge_law(source, n_params)
+    loss = source.loss(n_params)
+    drawn = loss.drawn(loss.depths)
+    chosen = drawn[:, drawn.mean(axis=0).argmin()]
+    expected, worst = (loss.cost(nats).less_compute for nats in regret(chosen, source.own is not None))
+    factor = law.extrapolation(n_params)
+    level = "low"
+    if source.own is not None and factor <= 1.0 and worst <= SURE and not source.misfit:
+        level = "high"
+    elif factor <= FAR and expected <= FAIR:
+        level = "medium"
+    reasons = ["at some sizes no form fits your losses"] if source.misfit else []
+    if source.own is not None:
+        inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"
+        reasons.append(f"{inside} the sizes at which your losses say how deep; your recipe's own losses")
+        return Trust(level, tuple(reasons))
+    reasons.append(source.reach(n_params))
+    if not (isinstance(law, Predicted) and law.own):
+        reasons.append("no losses of your own recipe")
+    return Trust(level, tuple(reasons))
+
+
+def _judge_law(source: Source, n_params: float) -> Trust:
+    depth, factor = source.law.depth(n_params)[0], source.law.extrapolation(n_params)
+    assert depth is not None
     every = [depth, *source.alternative_depths(n_params).values()]
     apart = max(every) / min(every)
-    low, high = interval(source, n_params)
-    ends = math.inf if low is None or high is None else high / low
-    own = source.own is not None
-    # intervals that hold the truth less often are not trusted more for being narrow
-    agree = 1.0 if source.own and source.own.surface.record.confidence < CONFIDENCE else ENDS_AGREE
-    if not own or apart > FORMS_APART or math.isinf(ends):
-        level = "low"
-    elif apart <= FORMS_AGREE and ends <= agree and not source.misfit:
-        level = "high"
-    else:
-        level = "medium"
-    where = "the sizes at which your losses say how deep" if own else "the data of the published law"
-    reasons = [] if own else ["no losses of your own recipe"]
-    if source.misfit:
-        reasons.append("at some sizes no form fits your losses")
+    where = "the data of the published law"
+    reasons = ["no losses of your own recipe"]
     reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
     if len(every) > 1:
         said = "agree" if apart <= FORMS_AGREE else "fit as well"
         named = dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every)))
         reasons.append(f"forms that {said} put the best depth at {' to '.join(named)}")
-    else:
-        reasons.append("one form is left" if own else "one form only")
     reasons.append(
-        "your recipe's own losses"
-        if own
-        else f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED curvature"
+        f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
     )
-    return Trust(level, tuple(reasons))
+    return Trust("low", tuple(reasons))
 
 
-def _judge_evidence(law: Predicted, n_params: float) -> Trust:
-    """By what the depth of least expected loss risks."""
-    loss = law.loss(n_params)
-    drawn = loss.drawn(loss.depths)
-    at = drawn.mean(axis=0).argmin()
-    worst = float(np.quantile(drawn[:, at], 0.95)) / loss.level
-    factor = law.extrapolation(n_params)
-    _, low, high = law.depth(n_params)
-    reasons = [
-        f"the best depth of a recipe like these lies from {low:.3g} to {high:.3g}, so the depth of least expected loss "
-        f"loses at most {100 * worst:.1f} % of the loss (95 %)"
-    ]
-    where = "the sizes of the public sources"
-    reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
-    if law.own is None:
-        reasons.append("no losses of your own recipe")
-    else:
-        own = outside(n_params, law.own.low, law.own.high)
-        reasons.append(f"{format_factor(own)} times outside your own losses")
-    return Trust("low" if worst > SUBSTANTIAL_PUBLIC or factor > NEAR else "medium", tuple(reasons))
-
-
-def of_shape(found: Trust, behind: float) -> Trust:
-    """Lower high trust where the shape to build is more than SUBSTANTIAL ``behind`` the best depth, a share of the
-    loss."""
-    if behind <= SUBSTANTIAL:
+def of_shape(found: Trust, wasted: float) -> Trust:
+    """Lower high trust where the shape to build wastes more than FAIR percent of compute against the best depth."""
+    if wasted <= FAIR:
         return found
-    reason = f"the best shape that one can build is {100 * behind:.1f} % of the loss behind the best depth"
+    reason = f"the best shape that one can build wastes {wasted:.1f} % of compute against the best depth"
     return Trust("medium" if found.level == "high" else found.level, (reason, *found.reasons))

@@ -61,9 +61,9 @@ COLUMNS = (
     ),
     Column("optimizer", "recipe", "any", "", "how weights are updated"),
     Column("schedule", "recipe", "any", "", "of the learning rate over the steps"),
-    Column("d_ff", "size", "number"),  # inner width of the MLP
-    Column("mlp_ratio", "size", "number"),  # d_ff / d_x
-    Column("kv_heads", "size", "number"),
+    Column("d_ff", "recipe", "number"),  # inner width of the MLP
+    Column("mlp_ratio", "recipe", "number"),  # d_ff / d_x
+    Column("kv_heads", "recipe", "number"),
     Column("gated", "recipe"),  # a third matrix in the MLP
     Column("precision", "recipe", "any", "", "of the matrix products; everything else is float32"),
     Column("batch_size", "recipe", "any", "sequences", "sequences per step"),

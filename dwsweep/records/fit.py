@@ -14,7 +14,7 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, sealed
 from dwsweep.records.studies import (
     Along,
     AlongRow,
@@ -537,10 +537,17 @@ def write(result: Fit, out_dir: Any) -> list[str]:
         OSError: the folder cannot be written, or the disk is full.
     """
     out = paths.make_directory(paths.as_path(out_dir))
+    texts = {"fit.json": sealed(result.to_json()), **tables_of(result)}
+    for name, text in texts.items():
+        paths.write_atomic(out / name, text)
+    return [str(out / name) for name in texts]
+
+
+def tables_of(result: Fit) -> dict[str, str]:
+    """The CSVs beside fit.json, by their names."""
     texts = {}
     if isinstance(result, FitResult):
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
-    texts["fit.json"] = result.to_json()
     if result.along:
         texts["along.csv"] = csv_text(result.along.rows, AlongRow)
         if result.along.equal:
@@ -553,9 +560,7 @@ def write(result: Fit, out_dir: Any) -> list[str]:
         if result.equal_budgets:
             texts["equal_budgets.csv"] = csv_text(result.equal_budgets.best, BestAtBudget)
             texts["equal_budget_depths.csv"] = csv_text(result.equal_budgets.depths, DepthAtBudget)
-    for name, text in texts.items():
-        paths.write_atomic(out / name, text)
-    return [str(out / name) for name in texts]
+    return texts
 
 
 def check_folder(out_dir: Any) -> None:

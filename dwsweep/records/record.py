@@ -4,15 +4,23 @@ A record is a frozen dataclass. Its file is a JSON object with the fields' names
 fields as columns, in their order. Reading is strict: an integer is an integer and no text, a number is finite where the
 field says so, a status is a known one. Keys that the record does not have are passed over, since a later version may
 add some; fields that default to None are left out of the file while they are None.
+
+The last key of a JSON object is ``content_sha256``, the hash of the text without that key, compared on reading: a file
+that changed after it was written is damaged. Files of earlier versions have no such key and are still read.
+
+In a CSV an apostrophe stands before a text that a spreadsheet would take for a formula (``= + - @``), and before no
+number.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -109,6 +117,8 @@ def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number
     """Write rows as CSV; what is None or not there is blank."""
 
     def shown(value: Any) -> Any:
+        if isinstance(value, str):
+            return quoted_text(value)
         if isinstance(value, bool):
             return "true" if value else "false"
         return number(value) if isinstance(value, float) else value
@@ -120,20 +130,62 @@ def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number
     return buffer.getvalue()
 
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # at the start of a cell, a spreadsheet runs it
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-](inf|nan)")
+
+
+def quoted_text(text: str) -> str:
+    """A text as a cell of a CSV: with an apostrophe in front where it begins like a formula and is no number."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def unquoted_text(cell: str) -> str:
+    """The text of a cell: what ``quoted_text`` was given."""
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
+
+
+SEAL = "content_sha256"  # last key of the JSON object of a record
+_SEALED = re.compile(rb',?\n "([^"\n]{1,40})": "([^"\n]{64})"\n\}\n\Z')
+
+
+def sealed(text: str) -> str:
+    """The text of a JSON object, indented by one, with the hash of itself as its last key."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    body = text.rstrip("\n").removesuffix("}").rstrip("\n")
+    return f'{body}{"," * (body != "{")}\n "{SEAL}": "{digest}"\n}}\n'
+
+
+def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
+    """Tell why the bytes of a record are not those that were written; empty where they are, or have no hash because an
+    earlier version wrote them. ``known``: keys that the record has."""
+    found = _SEALED.search(data, max(0, len(data) - 200))
+    if found and found[1] == SEAL.encode():
+        start = data[: found.start()]
+        original = b"{}\n" if start == b"{" else start + b"\n}\n"
+        if hashlib.sha256(original).hexdigest().encode() == found[2]:
+            return ""
+    elif not (SEAL.encode() in data or (found and found[1].decode(errors="replace") not in known)):
+        return ""
+    return f"{SEAL}: is not the hash of the content; the file was changed or damaged after it was written"
+
+
 def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool = True) -> Kind | None:
     """Read the record, or a list of them, in a file; None where there is no file. ``name``: of the path in errors.
 
     Raises:
-        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have.
+        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have; or it is
+            not as it was written.
         OSError: the file cannot be read.
     """
     shown = name or str(path)
     try:
-        data = path.read_bytes()
+        data = paths.read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
         raise Damaged(path, shown, "is a folder") from None
+    except paths.NotAFile as error:
+        raise Damaged(path, shown, str(error.strerror)) from None
     try:
         found = _adapter(kind).validate_json(data, strict=strict)
     except ValidationError as error:
@@ -142,7 +194,13 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
         _decoder.decode(data.decode())
     except ValueError as error:
         raise Damaged(path, shown, str(error)) from None
+    if data[:1] == b"{" and (why := fault_of_seal(data, _keys(kind))):
+        raise Damaged(path, shown, why)
     return found
+
+
+def _keys(kind: Any) -> tuple[str, ...]:
+    return columns_of(kind) if is_dataclass(kind) else ()
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -181,14 +239,14 @@ def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
         raise InputError(f"{kind.__name__}: {_describe(error)}") from None
 
 
-def write(path: Any, record: Any, *, durable: bool = False) -> None:
-    """Write a record atomically; ``durable`` waits until the disk has it.
+def write(path: Any, record: Any, *, durable: bool = False, folder: bool = True) -> None:
+    """Write a record atomically, with its hash; ``durable`` waits until the disk has it, ``folder``: its name too.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
     """
     text = json.dumps(to_dict(record), indent=1, default=paths.plain, allow_nan=False)
-    paths.write_atomic(path, text + "\n", durable=durable)
+    paths.write_atomic(path, sealed(text + "\n"), durable=durable, folder=folder)
 
 
 def to_dict(record: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ each run the one that it was promised by.
 
 from __future__ import annotations
 
+import hashlib
 import io
-import json
 import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -129,6 +129,8 @@ class RunResult:
     params_sha256: str | None = None  # of params.safetensors (hex); None: the parameters were not kept
     params_bytes: Count | None = None
     heldout_tokens: Positive | None = None  # that the loss is the mean over; None in files of earlier versions
+    documents_sha256: str | None = None  # of documents.npy (hex); None in files of earlier versions
+    metrics_rows: Count | None = None  # lines of metrics.jsonl when the run was done; None in files of earlier versions
 
 
 @dataclass(frozen=True)
@@ -175,28 +177,34 @@ def fault_of_documents(path: Any, result: RunResult) -> str:
     """Tell why a ``documents.npy`` is not the one behind ``result``, empty where it is: rows of (summed nats, tokens),
     one per held-out document, with Σ nats / Σ tokens = loss and, where it is recorded, Σ tokens = heldout_tokens.
 
-    Faults: cut short, no array, an array of another shape or with impossible values, another loss or another number of
-    tokens. A missing file has none: without it a fit pairs nothing by document, and the loss stands. An object of a
-    bucket is whole or not there at all, and is not read for this.
+    Faults: other bytes than were written, cut short, no array, an array of another shape or with impossible values,
+    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing
+    file has none: without it a fit pairs nothing by document, and the loss stands. An object of a bucket is whole or
+    not there at all, and is not read for this.
     """
     if paths.is_remote(path):
         return ""
     try:
-        found = path.stat()
+        found = paths.check_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return ""
+    except IsADirectoryError:
+        return "is a folder"
+    except paths.NotAFile as error:
+        return str(error.strerror)
     version = found.st_ino, found.st_size, found.st_mtime_ns
-    return _fault_of_documents(path, result.loss, result.heldout_tokens, *version)
+    return _fault_of_documents(path, result.loss, result.heldout_tokens, result.documents_sha256, *version)
 
 
 @lru_cache(maxsize=1 << 16)
-def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, *version: int) -> str:
+def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest: str | None, *version: int) -> str:
     """What is wrong with the documents of a loss over so many tokens; empty for nothing. Read once for each ``version``
     of the file."""
     import numpy as np
 
     try:
-        array = _array(path.read_bytes())
+        data = paths.read_bytes(path)
+        array = _array(data)
     except PermissionError:
         raise
     except Exception as error:  # numpy has many ways to say that a header or a length is wrong
@@ -213,6 +221,8 @@ def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, *versio
         return f"sums to {sums_to:.10g} nats per token; the recorded loss is {loss:.10g}"
     if tokens_read is not None and tokens != tokens_read:
         return f"is of {tokens:.10g} held-out tokens; the recorded loss is of {tokens_read}"
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        return "is not what was written: its SHA-256 is not the one in result.json"
     return ""
 
 
@@ -259,30 +269,26 @@ class Metrics:
 
 
 def read_metrics(path: Any) -> Metrics:
-    """The rows of a file, uploaded segments included; what is no row is counted and left out."""
+    """The rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
+    counted and left out, and so are lines that were taken out of the middle."""
     text = paths.read_text_of_lines(path)
     rows: list[MetricsRow] = []
-    lost, last = 0, -1
-    whole, _, torn = text.rpartition("\n")
-    lines = whole.split("\n") if whole else []
-    for line in [*lines, torn]:
-        if not line.strip():
+    bad, last, last_number = 0, -1, 0
+    found = list(paths.checked_lines(text, path))
+    if found and found[-1][1] is None and not text.endswith("\n"):
+        found.pop()  # a kill cut it off
+    for number, content in found:
+        row = _metrics_row(content) if content is not None else None
+        if row is None or row["step"] <= last or (number is not None and number <= last_number):
+            bad += 1
             continue
-        row = _metrics_row(line)
-        if row is not None and row["step"] > last:
-            rows.append(row)
-            last = row["step"]
-        elif line is not torn:
-            lost += 1
-    return Metrics(tuple(rows), lost)
+        rows.append(row)
+        last, last_number = row["step"], number or last_number + 1
+    return Metrics(tuple(rows), max(bad, last_number - len(rows)))
 
 
-def _metrics_row(line: str) -> MetricsRow | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict) or not _is_count(row.get("step")):
+def _metrics_row(row: dict[str, Any]) -> MetricsRow | None:
+    if not _is_count(row.get("step")):
         return None
     known = [row[name] for name in METRICS if name in row]
     return cast(MetricsRow, row) if all(value is None or _is_number(value) for value in known) else None

@@ -3,7 +3,8 @@
 ``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
 fields here, in their order, and take their values in ``plan.units``.
 
-The files of a sweep as a whole: ``manifest.json``, and the lock that names the owner of the directory.
+The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (what results.csv was derived from), and the lock
+that names the owner of the directory.
 
 The manifest of a token store: ``manifest.json`` beside its shards, written last.
 """
@@ -14,12 +15,14 @@ import csv
 import io
 import os
 import platform
+import re
 import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -27,10 +30,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse, table_text
+from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse, table_text, unquoted_text
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, FixedRate, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
@@ -87,7 +89,7 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
         InputError: a row is none of a plan.
     """
     for row in csv.DictReader(io.StringIO(text)):
-        yield parse(PlanRow, {name: value for name, value in row.items() if name is not None and value})
+        yield parse(PlanRow, {name: unquoted_text(value) for name, value in row.items() if name is not None and value})
 
 
 def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
@@ -103,13 +105,21 @@ def results_row(config: RunConfig, state: RunState, result: RunResult | None) ->
     return {name: known.get(name) for name in RESULTS}
 
 
-def write_results(
-    path: Any, rows: Sequence[Mapping[str, Any]], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
-) -> None:
-    """Write the table atomically; ``evaluated``: further columns by run_id."""
+def results_text(
+    rows: Sequence[Mapping[str, Any]], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> str:
+    """The text of the table; ``evaluated``: further columns by run_id."""
     whole = [{**row, **evaluated.get(row["run_id"], {})} for row in rows]
     further = sorted({name for row in whole for name in row} - set(RESULTS))
-    paths.write_atomic(path, table_text(whole, (*RESULTS, *further), str))
+    return table_text(whole, (*RESULTS, *further), str)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """``derived.json``: the tables derived from the directories of the runs, and from which state of these."""
+
+    files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
+    runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -124,6 +134,7 @@ class Manifest:
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
     rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
+    files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
 
     def with_call(self, **flags: Any) -> Manifest:
         """Copy with this call added: time, host, command line, flags, versions, git commit."""
@@ -151,6 +162,9 @@ class Manifest:
         return replace(self, devices=self.devices | {kind: known})
 
 
+FORGOTTEN_SECONDS = 600.0  # without renewal, by clocks that may differ, after which nobody counts on an owner
+
+
 @dataclass(frozen=True)
 class Owner:
     """``locks/shard-I-of-N.lock``: who owns a sweep directory, or a shard of it.
@@ -164,21 +178,44 @@ class Owner:
     shard: tuple[Count, Positive]  # (index, count)
     since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
     nonce: str
+    epoch: Count = 0  # grows with every owner of the directory; 0 in files of earlier versions
+    renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = (
+        None  # seconds since the epoch; None: of an earlier version
+    )
+    beats: Count = 0  # how often it was renewed
+    space: str | None = None  # of process numbers: containers of one host each have their own
 
     @classmethod
     def this_process(cls, shard: tuple[int, int]) -> Owner:
-        pid = os.getpid()
-        return cls(platform.node(), pid, process_start(pid) or "", shard, time.time(), secrets.token_hex(8))
+        pid, now = os.getpid(), time.time()
+        start = process_start(pid) or ""
+        return cls(
+            platform.node(), pid, start, shard, now, secrets.token_hex(8), renewed=now, space=space_of_processes()
+        )
 
     @property
     def is_local(self) -> bool:
+        """True where this process can see whether the owner lives: the same host since the same boot, and the same
+        space of process numbers."""
+        if not self.is_of_this_name or (self.space is not None and self.space != space_of_processes()):
+            return False
+        boot, colon, _ = self.started.partition(":")
+        return self.renewed is None or not colon or boot == boot_id()
+
+    @property
+    def is_of_this_name(self) -> bool:
+        """True for a host of this name: this one, before a restart too, or another container or machine."""
         return self.host == platform.node()
+
+    def is_late(self, seconds: float) -> bool:
+        """True if the lock was not renewed for so long by this host's clock."""
+        return self.renewed is None or abs(time.time() - self.renewed) > seconds
 
     @property
     def is_alive(self) -> bool:
-        """True if the process still runs; on another host nobody can tell, and it counts as alive."""
+        """True if the process still runs; elsewhere it counts as alive while its lock is renewed."""
         if not self.is_local:
-            return True
+            return self.renewed is None or not self.is_late(FORGOTTEN_SECONDS)
         start = process_start(self.pid)
         return start is not None and start == self.started
 
@@ -207,6 +244,23 @@ def process_start(pid: int) -> str | None:
             pass
         return "unknown"
     return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+@cache
+def boot_id() -> str | None:
+    """What tells this boot of this host from every other; None where there is no /proc."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+    except OSError:
+        return None
+
+
+def space_of_processes() -> str | None:
+    """What tells this space of process numbers from that of another container; None where there is no /proc."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def timestamp() -> str:
@@ -256,6 +310,28 @@ class StoreSplit:
     n_shards: Positive
 
 
+Settings = Annotated[
+    dict[str, str | int | float | None], AfterValidator(lambda settings: _with_fraction(settings))
+]  # those of ``data``
+
+
+def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
+    fraction = settings.get("validation_fraction", 0.5)  # who writes a store by hand may leave it out
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
+    return settings
+
+
+def _inside(files: dict[str, str]) -> dict[str, str]:
+    for name in files:
+        if not _FILE_OF_STORE.fullmatch(name) or {".", ".."} & {*name.split("/")}:
+            raise ValueError(f"{name!r}; must be the name of a file in the store")
+    return files
+
+
+_FILE_OF_STORE = re.compile(r"([^/\x00-\x1f]+/)?[^/\x00-\x1f]+")
+
+
 def _both(splits: dict[str, StoreSplit]) -> dict[str, StoreSplit]:
     if set(splits) != set(SPLITS):
         raise ValueError(f"must have {' and '.join(SPLITS)}")
@@ -269,7 +345,7 @@ class StoreManifest:
     format: Literal[2] = FORMAT
     source: str  # data.source
     revision: str | None = None  # commit of the source, where it has one
-    settings: dict[str, str | int | float | None]  # the section ``data`` of the spec, without what changes nothing
+    settings: Settings  # the section ``data`` of the spec, without what changes nothing
     vocab_size: Positive
     dtype: Literal["<u2", "<u4"]  # of the shards, as NumPy writes it
     end_token: Count
@@ -289,7 +365,11 @@ class StoreManifest:
     seconds: dict[str, float]  # by pass
     versions: dict[str, str]  # of Python and the packages
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
-    files: dict[str, str] = field(default_factory=dict)  # SHA-256 (hex) of each data file; earlier versions kept none
+    # SHA-256 (hex) of each file but the manifest; earlier versions kept none, or none of the tokenizer's
+    files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))] = field(default_factory=dict)
+    key: str | None = (
+        None  # end of the folder's name, of the settings it was made by; None in files of earlier versions
+    )
 
     def shard_names(self, split: str) -> list[str]:
         return [f"{split}-{i:05d}.bin" for i in range(self.splits[split].n_shards)]

@@ -16,7 +16,16 @@ from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit
 from dwsweep.records.studies import AtOneSize
-from dwsweep.records.transitions import CHECKS, PCHIP, SURFACE, Contrast, SizedOptimum, Transition, verdicts
+from dwsweep.records.transitions import (
+    CHECKS,
+    PCHIP,
+    SURFACE,
+    Contrast,
+    GuidelineRow,
+    SizedOptimum,
+    Transition,
+    verdicts,
+)
 from dwsweep.report import document
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
@@ -25,6 +34,8 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
+OWN = "own"  # what the law of a row of the guideline begins with where it is the fit's own
+NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
 
 
@@ -53,7 +64,7 @@ def account(result: Fit) -> list[str]:
     if found is None:
         return []
     doubt = [note for note in found.notes if note.startswith((ONE_VARIABLE, "THE LOSS"))]
-    return [". ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
+    return ["; ".join([found.sentence, *doubt]) + ".", *(f"{note}." for note in found.notes if note not in doubt)]
 
 
 def answer(result: Fit) -> list[str]:
@@ -114,14 +125,14 @@ def _crossings(result: FitResult) -> str:
 
 def _beyond(result: FitResult) -> str:
     """The largest size that the guideline speaks of."""
-    known = [row for row in result.guideline if row.depth is not None]
+    known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
-        return ""
+        return (
+            "" if result.guideline_law else "Beyond their sizes these losses say nothing: the guideline is not theirs."
+        )
     row = known[-1]
     far, depth = row.extrapolation_factor, Interval.of(row, "depth")
     size = f"At N = {format_count(row.n_params)}"
-    if not result.guideline_law:
-        return f"{size} the best depth is {depth.format('.1f')} by {published_law.NAME}, not by these losses."
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
     if depth.high is None:  # what the forms say on average where they end nowhere is no answer
         bound = "unbounded" if depth.low is None else f"above {depth.low:.1f}"
@@ -143,7 +154,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
         found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets, result.unit)))
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
-    if result.transitions:
+    told = result.provenance.account
+    if result.transitions and not result.at_one_size and not (told and told.one_variable):
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))
@@ -328,7 +340,8 @@ def _second_route(result: FitResult) -> str:
 def guideline(result: FitResult) -> Table:
     """Best depth and width at each size; what the trained shape costs and what to build where a law says it."""
     rows = result.guideline
-    laws = list(dict.fromkeys(re.split(": (?:refused|no optimum)", row.law)[0] for row in rows))
+    laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
+    laws = [f"{NOT_YOURS}: {law}" if law == published_law.NAME else law for law in laws]
     costed = any(row.loss_penalty is not None for row in rows)
     table = Table(
         f"Guideline, {'; '.join(laws)}",
@@ -344,14 +357,26 @@ def guideline(result: FitResult) -> Table:
             row.name,
             format_count(row.n_params),
             _shape(row.trained_depth, row.trained_width),
-            *estimate(Interval.of(row, "depth"), ".1f", "refused" if "refused" in row.law else MISSING),
+            *_best(row),
             *estimate(Interval.of(row, "width"), ".0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
-            ("inside" if factor <= 1 else f"{format_factor(factor)}×") if result.guideline_law else "not your data",
+            "not your data" if row.law.startswith(published_law.SHORT) else _outside(factor),
             _shape(row.depth_int, row.width_int),
             *(estimate(cost, ".4f") if costed else ()),
         )
     return table
+
+
+def _best(row: GuidelineRow) -> list[str]:
+    """Cells of the best depth and its interval; a range alone where no best depth can be named."""
+    found = Interval.of(row, "depth")
+    if found.value is None and found.bounded:
+        return [MISSING, found.ends(".0f")]
+    return estimate(found, ".1f", "refused" if "refused" in row.law else MISSING)
+
+
+def _outside(factor: float) -> str:
+    return "inside" if factor <= 1 else f"{format_factor(factor)}×"
 
 
 def _shape(depth: int | None, width: int | None) -> str:
@@ -376,20 +401,27 @@ def _guideline_notes(result: FitResult) -> list[str]:
         "the deep end of L.",
         f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
     ]
+    if any(row.law.startswith("public") for row in result.guideline):
+        notes.append(
+            "Outside the data public evidence answers, as `dwsweep guide --fit` does. Outside: times beyond the "
+            "nearest sizes at which shapes were compared, in public or by these losses. Beyond 10 times no best depth "
+            "can be named; the interval then holds the depths that waste at most 5 % of compute."
+        )
     if result.own_law:
         notes.append(
             "Best depth: where the loss surface of all depths is least. Inside the data that is the loss itself; "
             "outside, the forms of the law that the data do not reject, averaged by their evidence. Its interval holds "
             "the form, the parameters and the noise."
         )
-    else:
+    elif any(row.law.startswith(published_law.SHORT) for row in result.guideline):
         notes.append(
             "The published law gives the depth at which the next depth of its grid starts to win, so the best depth "
             "lies between the two."
         )
         notes.append(
             f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
-            f"its intervals rest on a covariance that is {published_law.COVARIANCE_TAG}."
+            f"a {NOT_YOURS}. Its intervals, over all forms that fit its points and over other recipes, rest on a "
+            f"covariance that is {published_law.COVARIANCE_TAG}."
         )
     return notes + [f"Warning: {line}" for line in result.warnings]
 

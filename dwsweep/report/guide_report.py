@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 
 from dwsweep import paths, published_law
+from dwsweep.fit.laws import RECIPE_FACTOR
+from dwsweep.guide.advice import PARALLEL
 from dwsweep.guide.answers import (
     CONSTRAINTS,
     SPOKEN,
@@ -24,7 +26,7 @@ from dwsweep.guide.answers import (
 )
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
-from dwsweep.guide.sources import BUILD_APART, RECIPE_FACTOR
+from dwsweep.guide.sources import BUILD_APART
 from dwsweep.interval import Interval
 from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate, shown
 from dwsweep.report.document import render as rendered
@@ -34,7 +36,6 @@ if TYPE_CHECKING:  # takes as long as an answer of `guide`
     from dwsweep.design.study import Errors, Study
 
 MARK = "►"
-MOST_FREE = 5.0  # % of compute, beyond which it is not said that a depth costs next to nothing
 FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
@@ -104,6 +105,7 @@ def _outside(factor: float) -> str:
 
 
 def _trust(trust: Trust) -> Lines:
+    """Level, from regret and distance, and its reasons."""
     reasons = "; ".join(trust.reasons)
     return _said((f"Trust: {trust.level}. ", "bold"), f"{reasons[:1].upper()}{reasons[1:]}.")
 
@@ -131,7 +133,9 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
             "width multiple and of head size × key/value heads × tensor parallelism: a smaller head size or width "
             "multiple gives more."
         )
-    parts += [_build(row, assumptions), *_risk(row), _free(row), *_built(row), _trust(best.trust)]
+    if row.no_best is not None:
+        parts.append(_no_best(row))
+    parts += [_build(row, assumptions), *_risk(row), *_free(row), *_built(row), _trust(best.trust), *_meant(row)]
     parts.append(_candidates(row, assumptions))
     if row.by_source:
         parts += _sources(row)
@@ -154,10 +158,67 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
     found = [(SPOKEN[c], other.label + _off(other)) for c in others if (other := row.best[c]) is not None]
     more = "; ".join(f"at {name} {label}" for name, label in found)
     device = f" (time on {_on_device(assumptions)})"
+    if row.default is not None and row.at == "size":
+        first = "A default"
+        why = f"the best of these depths at equal training time with layers and heads that {PARALLEL} divides"
+    else:
+        first, why = "Build", f"the best at {SPOKEN[row.at]}"
+        if row.optimum.basis in ("projection", "range"):
+            why += ", a projection" if row.optimum.basis == "projection" else ", beyond every comparison"
     return _said(
-        (f"Build {shape.label}", "bold"),
-        f" ({heads}; {count}{_off(shape)}), the best at {SPOKEN[row.at]}; {more}{device}.{_apart(row, shape.depth)}",
+        (f"{first} {shape.label}" if first == "Build" else f"{first}: {shape.label}", "bold"),
+        f" ({heads}; {count}{_off(shape)}), {why}; {more}{device}.{_apart(row, shape)}",
     )
+
+
+def _no_best(row: BudgetAnswer) -> Lines:
+    """What is known where no shapes were compared: the law, built models, recipes extrapolated, and the range."""
+    known, size = row.no_best, format_count(row.optimum.n_params)
+    assert known is not None
+    law = f"The law says {known.law:.0f}, " if known.law is not None else ""
+    built = "" if known.built is None else f"built models have {_span(*known.built)}, "
+    low, high = _little(row)
+    last = MISSING if high is None else f"{high:.0f}"
+    text = f" {law}{built}recipes extrapolated {_span(*known.recipes)}; "
+    return _said(
+        (f"No comparison of shapes exists at {size}.", "bold"),
+        text,
+        (f"{low:.0f} to {last} layers waste at most {_allowed(row):g} % of compute in expectation", "bold"),
+        ": let the hardware choose.",
+    )
+
+
+def _span(low: float, high: float) -> str:
+    ends = dict.fromkeys(f"{end:.0f}" for end in (low, high))
+    return " to ".join(ends)
+
+
+def _allowed(row: BudgetAnswer) -> float:
+    """% of compute that the named range of depths may waste."""
+    return row.near_best[1].less_compute
+
+
+def _little(row: BudgetAnswer) -> tuple[int, int | None]:
+    """Whole numbers of layers that waste little, ends inside; without those whose own row of the table says more."""
+    near = row.near_best[1]
+    low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
+    high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
+    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size}
+    while low in costs and costs[low] > near.less_compute and (high is None or low < high):
+        low += 1
+    while high is not None and high in costs and costs[high] > near.less_compute and high > low:
+        high -= 1
+    return low, high
+
+
+def _meant(row: BudgetAnswer) -> list[Part]:
+    """How to ask for a count of all parameters, where the budget is a usual one."""
+    if row.blocks_if_total is None:
+        return []
+    size, left = format_count(row.budget), format_count(row.blocks_if_total)
+    return [
+        _said(f"If {size} counts all parameters, embeddings included, add --total: {left} are left for the blocks.")
+    ]
 
 
 def _off(shape: Candidate) -> str:
@@ -180,20 +241,34 @@ def _risk(row: BudgetAnswer) -> list[Part]:
         return []
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
-    text, share = f"Expected loss against the unknown best shape{at}: ", (f"{expected:.1f} % of compute", "bold")
-    return [_said(text, share, f"; 95 %: at most {worst:.1f} %.")]
+    share = (f"{expected:.1f} % of compute in expectation", "bold")
+    return [
+        _said(
+            f"Regret against the best {'depth' if not at else 'shape'}{at}, which nobody knows: ",
+            share,
+            f", at most {worst:.1f} % (95 %).",
+        )
+    ]
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
-    table = _table("source< best_depth> 95_%< outside> kind< matched<")
+    table = _table("source< best_depth> 95_%< words< outside> kind< sure<")
     for one in row.by_source:
         depth = estimate(Interval.of(one, "depth"), ".1f")
-        table.add(f"  {one.name}", *depth, _outside(one.outside), one.kind, one.matched)
+        table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
     legend = (
-        f"Each source's own recipe at {format_count(row.optimum.n_params)}. outside: factor from its own sizes, "
-        "from which its answer returns to what all sources say. matched: what is equal among its nets, N being the "
-        "weights of the blocks."
+        f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; of built models, the median "
+        "depth that was built. words: whose they are; extrapolated up to 3 times outside the source's "
+        "sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a second place, "
+        "C computed from the origin's figures."
     )
+    forms = row.optimum.rivals
+    if forms:
+        legend += (
+            " All together, by form of the curve: "
+            + " | ".join(f"{name} {depth:.1f}" for name, depth in forms.items())
+            + "."
+        )
     return [Heading("Where public data disagree"), table, _soft(legend)]
 
 
@@ -206,41 +281,41 @@ def forest(row: BudgetAnswer) -> Figure:
     return Figure(
         style.svg(lambda: laws.sources([row])),
         f"Best depth at {size} by source",
-        f"{caption} Filled: inside the sizes of the source.",
+        f"{caption} Filled: the source's own words; empty: extrapolated.",
     )
 
 
-def _apart(row: BudgetAnswer, depth: int) -> str:
-    """Why the shape to build is deeper or shallower than the best depth, where it is."""
-    likeliest = row.optimum.depth
-    if row.at != "size" or likeliest is None or abs(depth - likeliest) < 1.5:
+def _apart(row: BudgetAnswer, shape: Candidate) -> str:
+    """Why the shape to build is deeper or shallower than the best depth, where it is: what is uncertain, or the
+    widths."""
+    likeliest, depth = row.optimum.depth, shape.depth
+    if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.5:
         return ""
     if max(depth / likeliest, likeliest / depth) <= BUILD_APART:
         return ""
-    return (
-        f" It costs least on average over all that the losses leave open; the likeliest best depth is {likeliest:.1f}."
+    on_budget = (
+        f"Widths come in steps: at {depth} layers one lies nearest to the budget ({shape.mismatch:+.1%}). "
+        if shape.size and shape.size.nats - shape.missing_nats > shape.missing_nats
+        else "It wastes least on average over everything that the losses leave open. "
     )
+    return f" {on_budget}The likeliest best depth is {likeliest:.1f}."
 
 
-def _free(row: BudgetAnswer) -> Lines:
-    """Second line: the depths that cost next to nothing, and what the usual shape costs."""
-    near = row.near_best[0]
-    # whole numbers of layers inside; the ends lie on a grid
-    low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
-    high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
-    depths = f"Depths {low} to {'all that can be spoken of' if high is None else high} cost"
-    share, less = f"{near.percent:g} % of the loss", f"as if you had {near.less_compute:.1f} % less compute."
-    text = f" next to nothing at equal size: {share}, {less}"
-    if near.less_compute > MOST_FREE:
-        text = f" at most {share} at equal size. That is {less} These losses hardly fall with the size."
-    parts: list[Said] = [(f"Only a depth of {low} costs" if low == high else depths, "bold"), text]
+def _free(row: BudgetAnswer) -> list[Part]:
+    """The depths that waste little, and what the usual shape wastes."""
+    low, high = _little(row)
+    parts: list[Said] = []
+    if row.no_best is None:
+        depths = f"Depths {low} to {'all that can be spoken of' if high is None else high} waste"
+        parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
+        parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
     if usual and cost:
         at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
-        parts += [" The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, is{at} as if you had "]
-        parts += [(f"{cost.less_compute:.1f} % less compute", "bold"), f" ({cost.nats:.4f} nats)."]
-    return _said(*parts)
+        parts += ["The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, wastes{at} "]
+        parts += [(f"{cost.less_compute:.1f} %", "bold"), f" ({cost.nats:.4f} nats)."]
+    return [_said(*parts)] if parts else []
 
 
 def _built(row: BudgetAnswer) -> list[Part]:
@@ -248,12 +323,17 @@ def _built(row: BudgetAnswer) -> list[Part]:
     rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost is not None]
     if not rows:
         return []
-    return [_said(("Built near this size", "bold"), f", as less compute at equal size: {'; '.join(rows)}.")]
+    return [
+        _said(
+            ("Built near this size", "bold"),
+            f", with the compute that their depths waste at equal size: {'; '.join(rows)}.",
+        )
+    ]
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    hours, total = "hours>" if assumptions.tokens else "", "N_total> " if row.total else ""
-    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> {total}off> decode> {hours}")
+    hours = "hours>" if assumptions.tokens else ""
+    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}")
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
@@ -265,7 +345,7 @@ def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
             _nats(shape.size),
             heads,
             format_count(shape.n_params),
-            *([format_count(shape.n_params_total)] if row.total else []),
+            format_count(shape.n_params_total),
             f"{shape.mismatch:+.1%}",
             f"{shape.decode_seconds_per_token * 1e3:.3g} ms",
             *([_hours(shape, assumptions)] if assumptions.tokens else []),
@@ -299,16 +379,16 @@ def _tolerated(row: BudgetAnswer) -> str:
             for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
         ]
         depths = "all that the data speak of" if near.depth_low is near.depth_high is None else " to ".join(ends)
-        parts.append(f"within {near.percent:g} % of the loss ({near.less_compute:.1f} % of compute) {depths}")
-    return f"Depths {'; '.join(parts)}."
+        parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} nats): {depths}")
+    return f"Depths that waste {'; '.join(parts)}."
 
 
 def _costs_explained(assumptions: Assumptions) -> str:
     return (
-        "size, FLOPs, time, latency: by how many percent less compute, spent on the best shape, would be as good; at "
-        "equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
-        f"the same tokens against the best of these ({_on_device(assumptions)}). A shape below the budget is charged "
-        "for the size that it lacks."
+        "size, FLOPs, time, latency: wasted compute, the percent less of it that would do as well in the best shape; "
+        "at equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency "
+        f"on the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its "
+        f"distance from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
     )
 
 
@@ -343,8 +423,8 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         else:
             text += f"; best {better.label} ({format_count(better.n_params)})"
         on = f" on {_on_device(assumptions)}" if constraint == "time" else ""
-        less = (f"{cost.less_compute:.1f} % less compute", "bold")
-        lines.append(_said(f"At {SPOKEN[constraint]}{on}: as if you had ", less, text))
+        less = (f"{cost.less_compute:.1f} % of compute", "bold")
+        lines.append(_said(f"At {SPOKEN[constraint]}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
     if row.verdict == "undecided":
@@ -389,11 +469,11 @@ def _rule(rule: RuleAnswer) -> list[Part]:
     where = " and ".join(spans) if spans else "at none of these sizes"
     return [
         Heading(rule.rule, f" ({rule.source})"),
-        _said((f"Within {rule.tolerance:g} % of the best loss at equal size {where}.", "bold")),
+        _said((f"Wastes at most {rule.tolerance:g} % of compute at equal size {where}.", "bold")),
         table,
         _soft(
-            "size, time: by how many percent less compute, spent on the best shape, would be as good, at equal size "
-            "and at equal training time; loss: the same at equal size in percent of the loss.",
+            "size, time: wasted compute in percent, at equal size and at equal training time; loss: the same at equal "
+            "size in percent of the loss.",
             f"Nats {rule.loss_tag}.",
             apart=True,
         ),
@@ -420,7 +500,8 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
 
 OVERVIEW_LEGEND = (
     "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
-    "told apart. outside: of the sizes of the data, by this factor. `--params N` gives shapes to build, "
+    "told apart and are more than a tenth apart. outside: of the sizes at which shapes were compared, by this factor; "
+    "beyond 10 times no best depth can be named, and `--params N` says a range. `--params N` gives shapes to build, "
     "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
 )
 

@@ -342,7 +342,11 @@ def _content(
     curves, conditions = _logged(every, shown, root)
     kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
     figures = _figures(fit, folder) if fit else []
-    said: Sequence[Line] = fit_report.answer(fit) if fit else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
+    said: Sequence[Line] = (
+        [*fit_report.account(fit), *fit_report.answer(fit)]
+        if fit
+        else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
+    )
     public = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(sized)) if sized else ""
     sections = [
         Section("answer", "The answer", box("answer", [Lines(said)]) + html_of(figures[:1])),
@@ -436,12 +440,11 @@ def _public(fit: FitResult) -> list[Part]:
 
 def _name(root: Any) -> str:
     """The sweep's name, from its spec; the directory's where there is none."""
-    import yaml
+    from dwsweep.spec.reading import load_yaml_file
 
     try:
-        spec = yaml.safe_load((root / "spec.yaml").read_text("utf-8"))
-        return printable(str(spec["name"]))
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return printable(str(load_yaml_file(root / "spec.yaml")["name"]))
+    except (OSError, InputError, KeyError, TypeError):
         return printable(str(root.name))
 
 
@@ -454,7 +457,7 @@ def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
     if fit is None:
         return warned
     with contextlib.suppress(FileNotFoundError):
-        if hashlib.sha256((root / "results.csv").read_bytes()).hexdigest() != fit.provenance.input_sha256:
+        if hashlib.sha256(paths.read_bytes(root / "results.csv")).hexdigest() != fit.provenance.input_sha256:
             warned.append("stale: results.csv is not the one that was fitted; run `dwsweep fit` again")
     return [*warned, *fit.warnings]
 
@@ -517,8 +520,9 @@ def _logs_conditioning(path: Any) -> bool:
     if paths.is_remote(path):
         return True
     try:
+        paths.check_file(path)
         with open(path, "rb") as file:
-            return b'"conditioning' in file.readline()
+            return b'"conditioning' in file.readline(1 << 20)
     except OSError:
         return False
 
@@ -566,8 +570,8 @@ def _provenance(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
             parts += _facts("Last call", calls[-1])
     if fit is not None:
         parts += _facts("Fit", {**fit.provenance.to_dict(), "noise": fit.noise.to_dict()})
-    with contextlib.suppress(OSError):
-        spec = (root / "spec.yaml").read_text("utf-8")
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        spec = paths.read_text(root / "spec.yaml")
         parts.append(Fold("The spec", [Lines([spec], verbatim=True)]))
     return [Fold("What the numbers were made with", parts)]
 

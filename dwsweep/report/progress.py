@@ -14,6 +14,7 @@ from typing import Self
 from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from dwsweep import terminal
 from dwsweep.cost.devices import find
 from dwsweep.interval import Form, written
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
@@ -328,7 +329,7 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
     """
     from rich.live import Live
 
-    console = console or Console()
+    console = console or terminal.console()
     now, ends = snapshot(directory), None
     with Live(show(now), console=console, auto_refresh=False) as live:
         while now.is_live:

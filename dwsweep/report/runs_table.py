@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.table import read_other
 from dwsweep.interval import Form, written
@@ -45,7 +46,7 @@ def rows_of(path: Any) -> list[dict[str, str]]:
         InputError: it is no CSV, lacks depth, width or loss, or has texts where a number belongs.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
+        rows = list(csv.DictReader(io.StringIO(paths.read_text(path))))
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, csv.Error) as error:

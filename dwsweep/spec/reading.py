@@ -1,6 +1,7 @@
 """Reading of a spec: YAML, overrides of the command line, and one line per error.
 
-YAML as a spec may use it: plain values, every key once, and bounded in what it can unfold to.
+YAML as a spec may use it: plain values, every key once, and bounded in what it can unfold to. Numbers are those of YAML
+1.2 (``yaml_numbers``).
 
 Arms of a sweep: recipes that are compared over one grid. Each is a mapping of dotted keys of the spec onto values.
 
@@ -29,6 +30,7 @@ from pydantic import BaseModel, ValidationError
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.spec import yaml_numbers
 from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec, section_in
 
 SPEC_FILE = "spec.yaml"  # of a sweep directory
@@ -74,6 +76,8 @@ def _read(path: str | PathLike[str]) -> bytes:
     file = paths.as_path(path)
     if is_folder := file.is_dir():
         file = file / SPEC_FILE
+        if not paths.is_remote(file) and file.exists():
+            paths.check_file(file)
     known = find(str(path))
     try:
         stream = file.open("rb")
@@ -199,6 +203,20 @@ def _known_keys(location: Sequence[Any] = ()) -> list[str]:
     return [field.alias or name for name, field in section.model_fields.items()] if section else []
 
 
+def load_yaml_file(path: Any) -> Any:
+    """The value that a small YAML file of a sweep holds.
+
+    Raises:
+        InputError: it is no YAML, or larger or deeper than a spec may be.
+        OSError: it is not there, or is no file.
+    """
+    try:
+        text = paths.read_text(path, MAX_BYTES)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text ({error.reason})") from None
+    return load_yaml(text, str(path))
+
+
 def load_yaml(text: str, what: str) -> Any:
     """The value that ``text`` stands for; ``what`` begins the error's line, such as ``SPEC: sweep.yaml``.
 
@@ -252,10 +270,15 @@ class _Loader(yaml.SafeLoader):
         if len(node.value) > MAX_DIGITS:
             line = node.start_mark.line + 1
             raise InputError(f"an integer of {len(node.value):,} digits in line {line}; at most {MAX_DIGITS:,}")
-        return super().construct_yaml_int(node)
+        return yaml_numbers.parse_int(node.value)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        return yaml_numbers.parse_float(node.value)
 
 
+yaml_numbers.resolve_in(_Loader)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
 def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:

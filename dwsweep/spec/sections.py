@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from dwsweep import numerals
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
+from dwsweep.spec import yaml_numbers
 from dwsweep.spec.vocabulary import vocabulary
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
@@ -485,4 +485,4 @@ class Spec(Section):
         )
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
+        return yaml_numbers.dump(self.model_dump(mode="json", by_alias=True))

@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dwsweep import paths
+
 BYTES = "bytes"
 BYTES_VOCAB = 256
 NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # looked for in a folder
@@ -49,7 +51,7 @@ def vocabulary(tokenizer: str) -> int:
 def _vocabulary(path: Path, n_bytes: int, modified_ns: int) -> int:
     """Count once per state of the file: a spec is validated arm by arm, and a large vocabulary takes a while."""
     try:
-        data = path.read_bytes()
+        data = paths.read_bytes(path)
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror or error})") from None
     n = max(_json_ids(data)) + 1 if is_json(data) else _sentencepiece_size(data)

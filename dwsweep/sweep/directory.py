@@ -1,26 +1,23 @@
 """Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
-spec.yaml  plan.csv  results.csv  manifest.json
+spec.yaml  plan.csv  results.csv  derived.json  manifest.json
 packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
-locks/
-
-One owner per sweep directory and shard.
+locks/ (``ownership``)
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import json
+import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dwsweep import paths
-from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
@@ -38,7 +35,7 @@ from dwsweep.records.run import (
     RunState,
     fault_of_documents,
 )
-from dwsweep.records.sweep import DROP, Manifest, Owner, PlanRow
+from dwsweep.records.sweep import DROP, Derived, Manifest, PlanRow
 
 if TYPE_CHECKING:
     from dwsweep.plan import Plan
@@ -47,6 +44,7 @@ Record = TypeVar("Record")
 
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
+    Derived: ("", "derived.json"),
     RunConfig: ("runs", "config.json"),
     RunState: ("runs", "status.json"),
     RunResult: ("runs", "result.json"),
@@ -94,11 +92,12 @@ class SweepStore:
                 raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {owner!r}")
         return record
 
-    def write(self, owner: str, record: Any, durable: bool = False) -> None:
-        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it."""
+    def write(self, owner: str, record: Any, durable: bool = False, folder: bool = True) -> None:
+        """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
+        name too."""
         path = self.path_of(type(record), owner)
         paths.make_directory(path.parent)
-        reader.write(path, record, durable=durable)
+        reader.write(path, record, durable=durable, folder=folder)
 
     def name_of(self, path: Any) -> str:
         """The path as seen from the sweep directory, for messages."""
@@ -139,7 +138,7 @@ class SweepStore:
         with self.manifest_guard():
             old = self.manifest
             if (new := change(old)) != old:
-                self.write("", new)
+                self.write("", new, durable=True)
 
     # plan
 
@@ -149,7 +148,6 @@ class SweepStore:
 
         paths.make_directory(self.directory / "runs")
         paths.make_directory(self.directory / "packs")
-        paths.write_atomic(self.directory / "spec.yaml", plan.spec.to_yaml())
         there = set(self.run_ids())
         for run in plan.runs:
             if run.action == DROP:
@@ -158,14 +156,21 @@ class SweepStore:
             if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
                 self.write(run.run_id, run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
-        self.write_plan_table(plan)
+        with self.manifest_guard():  # several shards write the same files
+            text = plan.spec.to_yaml()
+            paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
+            plan_text = paths.read_bytes(self.write_plan_table(plan))
+            old = self.manifest
+            files = {"spec.yaml": _sha256(text.encode()), "plan.csv": _sha256(plan_text)}
+            if (new := replace(old, files=files)) != old:
+                self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
         """Write plan.csv, one row per run; returns its path."""
         from dwsweep.plan.units import to_rows
 
         path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)))
+        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)), durable=True)
         return path
 
     def planned(self) -> list[PlanRow]:
@@ -176,11 +181,13 @@ class SweepStore:
         """
         path = self.directory / "plan.csv"
         try:
-            return list(sweep_record.parse_plan_csv(path.read_text("utf-8")))
+            return list(sweep_record.parse_plan_csv(paths.read_text(path)))
         except FileNotFoundError:
             return []
         except IsADirectoryError:
             raise Damaged(path, path.name, "is a folder") from None
+        except paths.NotAFile as error:
+            raise Damaged(path, path.name, str(error.strerror)) from None
         except (UnicodeDecodeError, csv.Error) as error:
             raise Damaged(path, path.name, f"is no table ({error})") from None
 
@@ -264,15 +271,26 @@ class SweepStore:
     def finish(
         self, run_id: str, pack_id: str, result: RunResult, documents: Any, params: Mapping[str, Any] | None = None
     ) -> None:
-        """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete."""
+        """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete. All that
+        belongs to the run, what was written before included, is on the disk when this returns."""
         paths.make_directory(self.run_directory(run_id))
-        paths.write_array(self.documents_path(run_id), documents)
-        stamped = replace(result, run_id=run_id, pack_id=pack_id)
+        digest = paths.write_array(self.documents_path(run_id), documents, folder=False)
+        rows = len(paths.read_text_of_lines(self.metrics_path(run_id)).splitlines()) or None
+        stamped = replace(result, run_id=run_id, pack_id=pack_id, documents_sha256=digest, metrics_rows=rows)
         if params is not None:
             digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
             stamped = replace(stamped, params_sha256=digest, params_bytes=size)
-        self.write(run_id, stamped, durable=True)
+        for path in (self.path_of(RunConfig, run_id), self.metrics_path(run_id)):
+            paths.sync_file(path)
+        self.write(run_id, stamped, durable=True, folder=False)
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
+
+    def sync(self, run_id: str) -> None:
+        """Bring all files of a run to the disk: those of a run that ended although its last write failed, say."""
+        if not paths.is_remote(self.directory) and (folder := self.run_directory(run_id)).exists():
+            for name in paths.names_in(folder):
+                paths.sync_file(folder / name)
+            paths.sync_folder(folder)
 
     def evaluation(self, run_id: str) -> Evaluation | None:
         """How a finished run does in downstream tasks; None where nothing was evaluated, or other parameters."""
@@ -331,6 +349,10 @@ class SweepStore:
         return self.pack_directory(pack_id) / "log.txt"
 
 
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def is_over(state: str, retry: Collection[str] = ()) -> bool:
     """True for a run that ended and is not to be tried again: its state is none of ``retry`` (failed, diverged).
 
@@ -339,123 +361,7 @@ def is_over(state: str, retry: Collection[str] = ()) -> bool:
     return state in FINAL | STOPPED and state not in retry and not (state == OOM and FAILED in retry)
 
 
-Shard = tuple[int, int]  # (index, count)
-
-
-def owners(directory: Any) -> list[Owner]:
-    """Everyone who holds a lock of the sweep directory, dead ones included; damaged locks name nobody."""
-    return [owner for _, owner in _locks(paths.as_path(directory) / "locks") if owner is not None]
-
-
-def _locks(folder: Any) -> Iterator[tuple[Any, Owner | None]]:
-    for name in paths.names_in(folder) if not paths.is_link(folder) else ():
-        if name.endswith(".lock"):
-            yield folder / name, _read(folder / name)
-
-
-def _read(path: Any) -> Owner | None:
-    try:
-        return reader.read(path, Owner)
-    except Damaged:
-        return None
-
-
-def _folder_of_locks(directory: Any, say: Callable[[str], None]) -> Any:
-    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
-    another kind of file, is set aside: it is never followed."""
-    folder = paths.as_path(directory) / "locks"
-    if paths.is_remote(folder):
-        return paths.make_directory(folder)
-    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
-        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
-    paths.make_directory(folder)
-    for name in paths.names_in(folder):
-        if not name.endswith(".damaged"):
-            set_aside_unless_file(folder / name, f"locks/{name}", say)
-    return folder
-
-
 def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
     """Set aside what stands where a file of ours belongs and is none; ``name``: of the path in messages."""
     if paths.is_link(path) or (path.exists() and not path.is_file()):
         say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")
-
-
-@contextlib.contextmanager
-def hold(
-    directory: Any, shard: Shard = (0, 1), takeover: bool = False, say: Callable[[str], None] = lambda line: None
-) -> Iterator[Owner]:
-    """Own the sweep directory, or one shard of it, while the block runs.
-
-    A dead owner on this host is taken over; one on another host only with ``takeover``. Owners of different shards of
-    the same division live side by side; a different division would train packs twice and is refused. A lock that
-    cannot be read is set aside, which ``say`` hears: a lock appears with its content or not at all.
-
-    Raises:
-        InputError: somebody else holds it; names host and process.
-    """
-    folder = _folder_of_locks(directory, say)
-    path = folder / f"shard-{shard[0]}-of-{shard[1]}.lock"
-    mine = Owner.this_process(shard)
-    with exclusive(folder / "guard"):
-        for other in owners(directory):
-            if other.shard != shard and other.shard[1] == shard[1]:
-                continue
-            if other.is_alive and not (takeover and not other.is_local):
-                raise InputError(_refusal(directory, other))
-        for found, other_owner in list(_locks(folder)):
-            with contextlib.suppress(FileNotFoundError):
-                if other_owner is None:
-                    say(f"locks/{found.name}: names no owner; set aside as {paths.set_aside(found)}")
-                elif other_owner.shard == shard or other_owner.shard[1] != shard[1]:
-                    found.unlink()
-        _create(path, json.dumps(reader.to_dict(mine)), directory)
-    try:
-        yield mine
-    finally:
-        current = _read(path)
-        if current and current.nonce == mine.nonce:
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
-@contextlib.contextmanager
-def unowned(directory: Any) -> Iterator[None]:
-    """Keep the sweep directory without an owner while the block runs, for a command that writes a file into it.
-
-    Raises:
-        InputError: somebody owns it; names host and process.
-    """
-    folder = paths.as_path(directory) / "locks"
-    if paths.is_link(folder):
-        raise InputError(f"--out: {directory}; its locks is a link to elsewhere, which `dwsweep run` sets aside")
-    paths.make_directory(folder)
-    with exclusive(folder / "guard"):
-        for owner in owners(directory):
-            if owner.is_alive:
-                raise InputError(_refusal(directory, owner))
-        yield
-
-
-def _create(path: Any, content: str, directory: Any) -> None:
-    if paths.is_remote(path):
-        path.write_text(content, "utf-8")
-        return
-    # written first and linked then: a lock never exists without its owner's name
-    draft = paths.temporary_of(path)
-    draft.write_text(content, "utf-8")
-    try:
-        os.link(draft, path)
-    except FileExistsError:  # the guard is void on this file system, and somebody was faster
-        other = _read(path)
-        raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
-    except OSError:  # no hard links here
-        os.replace(draft, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
-
-
-def _refusal(directory: Any, owner: Owner) -> str:
-    hint = "wait for it or stop it" if owner.is_local else "if that process is gone, add --takeover"
-    return f"--out: {directory}; another `dwsweep run` owns it ({owner}); {hint}"

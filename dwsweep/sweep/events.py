@@ -15,6 +15,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
 from dwsweep.records.record import parse, to_dict
+from dwsweep.sweep.ownership import Fence
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Job:
     attempt: int = 1
     frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
     following: Pack | None = None  # what the same worker will probably train next
+    fence: Fence | None = None  # of the owner of the directory: who loses it trains no further step
 
 
 # commands of the parent

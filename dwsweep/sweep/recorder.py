@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import importlib.util
 import io
 import itertools
 import math
+import netrc
 import os
 import re
+import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +38,7 @@ from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, Metrics, 
 from dwsweep.sweep import events
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Emit
+from dwsweep.text import one_line
 from dwsweep.train import Recorder
 
 if TYPE_CHECKING:
@@ -272,11 +277,15 @@ class Logger(Protocol):
         """Close; everything logged is on disk afterwards."""
 
 
-def check(names: Sequence[str]) -> None:
-    """Refuse loggers that are not installed, before anything trains.
+LOGIN_SECONDS = 30.0  # for W&B to answer whether a key is one of its keys
+
+
+def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
+    """Refuse loggers that are not installed, or that cannot log in, before anything trains. Without a key W&B keeps
+    everything on disk, which ``say`` hears.
 
     Raises:
-        InputError: names the extra to install.
+        InputError: names the extra to install, or why W&B refuses.
     """
     lines = [
         f"execution.loggers: {name!r}; its package is not installed: pip install 'dwsweep[{name}]'"
@@ -285,15 +294,89 @@ def check(names: Sequence[str]) -> None:
     ]
     if lines:
         raise InputError(*lines)
+    if "wandb" in names and os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared"):
+        if _has_key():
+            _log_in()
+        else:
+            os.environ["WANDB_MODE"] = "offline"  # the workers have it from here
+            say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
 
 
-def make(names: Sequence[str], store: SweepStore, pack: Pack) -> list[Logger]:
-    """The loggers by name, for the runs of one pack."""
-    check(names)
+def _has_key() -> bool:
+    """Whether W&B finds a key: in its variable, or in the netrc file of the user."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urllib.parse.urlparse(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
+    places = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
+    for place in map(os.path.expanduser, places):
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            if netrc.netrc(place).authenticators(host):
+                return True
+    return False
+
+
+def _log_in() -> None:
+    found: list[str] = []
+
+    def log_in() -> None:
+        try:
+            import wandb
+
+            wandb.login(verify=True, timeout=int(LOGIN_SECONDS))
+            found.append("")
+        except BaseException as error:  # of the package, of what it is built on; and it may exit
+            found.append(" ".join(str(error).split())[:200] or type(error).__name__)
+
+    thread = threading.Thread(target=log_in, daemon=True)
+    thread.start()
+    thread.join(LOGIN_SECONDS)
+    why = found[0] if found else f"no answer within {LOGIN_SECONDS:.0f} s"
+    if why:
+        raise InputError(
+            f"execution.loggers: 'wandb'; cannot log in ({why}); correct the key, or set WANDB_MODE=offline"
+        )
+
+
+def make(
+    names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None] = lambda line: None
+) -> list[Logger]:
+    """The loggers by name, for the runs of one pack. One that fails is left out from there on, which ``say`` hears:
+    training goes on without it."""
     makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {
         **{"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "trackio": TrackioLogger}
     }
-    return [makers[name](store, pack) for name in names]
+    return [TolerantLogger(name, functools.partial(makers[name], store, pack), say) for name in names]
+
+
+class TolerantLogger:
+    """A logger whose failure ends its log, and not the run."""
+
+    def __init__(self, name: str, make: Callable[[], Logger], say: Callable[[str], None]) -> None:
+        self._name, self._make, self._say = name, make, say
+        self._logger: Logger | None = None
+        self._failed = False
+
+    def resumed(self, run_id: str, step: int) -> None:
+        self._try(lambda logger: logger.resumed(run_id, step))
+
+    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
+        self._try(lambda logger: logger.metrics(run_id, rows))
+
+    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
+        self._try(lambda logger: logger.finished(run_id, result))
+
+    def close(self) -> None:
+        self._try(lambda logger: logger.close())
+
+    def _try(self, call: Callable[[Logger], None]) -> None:
+        if self._failed:
+            return
+        try:
+            self._logger = self._logger or self._make()
+            call(self._logger)
+        except Exception as error:
+            self._failed = True
+            self._say(f"execution.loggers: {self._name} failed and is left out from here on: {one_line(error)}")
 
 
 class TensorBoardLogger:

@@ -20,6 +20,7 @@ from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import Manifest, process_start
 from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
@@ -39,8 +40,11 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
         _configs(store, plan, say)
     families = _families(store, packs)
     for pack in packs:
+        ended_well = all(store.pack_state(name).state in (DONE, REBUILT) for name in families[pack.pack_id])
         for run_id in pack.run_ids:
             _run(store, run_id, say)
+            if not ended_well:  # a killed process may not have brought all of it to the disk
+                store.sync(run_id)
         for pack_id in families[pack.pack_id]:
             _pack(store, pack, pack_id, say)
         for pack_id in families[pack.pack_id]:
@@ -55,7 +59,7 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
     """
     if paths.is_remote(store.directory):
         return
-    alone = len(sweep_directory.owners(store.directory)) == 1
+    alone = len(ownership.owners(store.directory)) == 1
     folders = [store.run_directory(name) for pack in packs for name in pack.run_ids]
     folders += [store.pack_directory(name) for family in _families(store, packs).values() for name in family]
     if alone:

@@ -14,16 +14,17 @@ from typing import Any
 
 from dwsweep import errors, paths
 from dwsweep.errors import InputError
+from dwsweep.paths import FencedOff
 from dwsweep.plan import Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import directory as sweep_directory
-from dwsweep.sweep import policy, repair, work_queue
+from dwsweep.sweep import ownership, policy, repair, work_queue
 from dwsweep.sweep import recorder as run_recorder
-from dwsweep.sweep.directory import Shard, SweepStore
+from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import handled, join_slice
+from dwsweep.sweep.ownership import Fence, Shard
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
 from dwsweep.sweep.work_queue import Unit, fix_rates
@@ -56,7 +57,7 @@ def run_sweep(
         view: what shows the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: take the lock of an owner on another host.
+        takeover: take the lock of an owner elsewhere, once it gives its word or no longer renews its lock.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
@@ -65,7 +66,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    run_recorder.check(plan.spec.execution.loggers)
+    run_recorder.check(plan.spec.execution.loggers, view.say)
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -74,10 +75,24 @@ def run_sweep(
     tokens = paths.absolute(store_path)
 
     def lead(worker: WorkerProcess | None = None) -> int:
+        sweeps: list[_Sweep] = []
+
+        def lost(why: str, at_once: bool) -> None:
+            view.say(f"{'stopped' if at_once else 'stopping'}: {why}")
+            for sweep in sweeps:
+                sweep.lose(why, at_once)
+
         try:
-            with sweep_directory.hold(directory, shard, takeover, view.say):
+            with ownership.hold(directory, shard, takeover, view.say, lost) as owner:
                 settled = fix_rates(plan, store, retry, view.say)
-                return _Sweep(settled, tokens, store, shard, retry, view).run(executor, address, worker)
+                fence = ownership.fence_of(directory, owner)
+                sweeps.append(_Sweep(settled, tokens, store, shard, retry, view, fence))
+                status = sweeps[0].run(executor, address, worker)
+                fence.check()  # the status is that of its owner
+                return status
+        except FencedOff as error:
+            view.say(f"stopped: {error}")
+            return errors.INTERRUPTED
         except Exception as error:
             if reason := paths.out_of_reach(error):
                 view.say(f"stopped: {directory}: {reason}")
@@ -98,8 +113,16 @@ class _Sweep:
     """One call of ``run``: the queue of packs and what is happening to each."""
 
     def __init__(
-        self, plan: Plan, store_path: str, store: SweepStore, shard: Shard, retry: Collection[str], view: SweepView
+        self,
+        plan: Plan,
+        store_path: str,
+        store: SweepStore,
+        shard: Shard,
+        retry: Collection[str],
+        view: SweepView,
+        fence: Fence,
     ) -> None:
+        self.fence = fence
         self.plan = plan
         self.store_path = store_path
         self.store = store
@@ -191,7 +214,9 @@ class _Sweep:
         )
         directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
         following = self.waiting[0].pack if self.waiting else None
-        self.executor.start(Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following))
+        self.executor.start(
+            Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.fence)
+        )
 
     def _handle(self, pack_id: str, event: Event) -> None:
         self.silence.heard(pack_id, event)
@@ -216,6 +241,9 @@ class _Sweep:
         self.silence.end(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
+        if ended.kind != DONE:  # a run may read as done although the last of its writes failed
+            for name in finished & unit.runs:
+                self.store.sync(name)
         if finished >= unit.runs and ended.kind != DONE:
             # it failed at its last checkpoint: nothing is missing
             self.view.say(f"note: {pack_id} is finished, but {ended.cause}")
@@ -247,7 +275,7 @@ class _Sweep:
         self.finished_since_rebuild += 1
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
         if self.finished_since_rebuild * 20 >= len(self.plan.packs):
-            rebuild_results(self.store)
+            rebuild_results(self.store, settled=False)
             self.finished_since_rebuild = 0
 
     def _outcome(self, unit: Unit, ended: Ended, events: tuple[PackEvent, ...]) -> str:
@@ -267,6 +295,16 @@ class _Sweep:
             self.stop_cause = cause
             self.silence.stop_asked()
             self.executor.stop(cause)
+
+    def lose(self, why: str, at_once: bool) -> None:
+        """Give the sweep up to another owner: by checkpoints, or at once where that one owns it already."""
+        executor: Executor | None = getattr(self, "executor", None)  # none yet while it still repairs
+        if self.stop_cause is None and not at_once and executor is not None:
+            self._stop(why)
+            return
+        self.stop_cause = self.stop_cause or why
+        if at_once and executor is not None:
+            executor.kill()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -8,13 +8,16 @@ What a person sees of a sweep that trains: the interface, which ``report.progres
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.records import sweep as sweep_record
@@ -34,7 +37,7 @@ from dwsweep.records.run import (
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, PackProgress]  # of the packs that are running, by pack
-    owners: tuple[tuple[sweep_directory.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
+    owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
     promises: tuple[PlannedTime, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
@@ -92,7 +95,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in sweep_directory.owners(directory))
+    owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
     runs = []
     for row in planned:
@@ -162,20 +165,106 @@ def _rows(store: SweepStore, run_ids: list[str]) -> list[dict[str, Any]]:
     return [results_row(config, store.state(config.run_id), store.result(config.run_id)) for config in configs]
 
 
-def rebuild_results(store: SweepStore) -> Any:
-    """Write results.csv, and orphans.csv where there are any; returns the path of results.csv."""
+ORPHANS = "orphans.csv"
+
+
+def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
+    """Write results.csv, orphans.csv where there are any, and derived.json; returns the path of results.csv.
+
+    ``settled``: no run trains, so that the state of the runs' files is written down too; looking at all of them costs
+    time in proportion to the sweep.
+    """
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
-        planned, orphans = results_rows(store)
-        found = {row["run_id"]: store.evaluation(row["run_id"]) for row in (*planned, *orphans)}
-        evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
-        sweep_record.write_results(store.results_path, planned, evaluated)
-        apart = store.directory / "orphans.csv"
-        if orphans:
-            sweep_record.write_results(apart, orphans, evaluated)
-        elif apart.exists():
-            apart.unlink()
+        _write_tables(store, _state_of_runs(store) if settled else None)
     return store.results_path
+
+
+def _write_tables(store: SweepStore, state: str | None) -> None:
+    texts = tables(store)
+    for name, text in texts.items():
+        paths.write_atomic(store.directory / name, text)
+    if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
+        apart.unlink()
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    store.write("", sweep_record.Derived(digests, state))
+
+
+def tables(store: SweepStore) -> dict[str, str]:
+    """The texts of results.csv and, where there are any, of orphans.csv, by their names."""
+    planned, orphans = results_rows(store)
+    found = {row["run_id"]: store.evaluation(row["run_id"]) for row in (*planned, *orphans)}
+    evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
+    tables = {store.results_path.name: planned, **({ORPHANS: orphans} if orphans else {})}
+    return {name: sweep_record.results_text(rows, evaluated) for name, rows in tables.items()}
+
+
+def _state_of_runs(store: SweepStore) -> str | None:
+    """SHA-256 (hex) of names, sizes and times of change of all that the tables are derived from; None for a bucket,
+    where each look is a request."""
+    if paths.is_remote(store.directory):
+        return None
+    digest = hashlib.sha256()
+
+    def add(*name: str) -> None:
+        with contextlib.suppress(OSError):
+            found = os.stat(os.path.join(store.directory, *name))
+            digest.update(f"{'/'.join(name)} {found.st_size} {found.st_mtime_ns}\n".encode(errors="surrogateescape"))
+
+    add("plan.csv")
+    for run_id in store.run_ids():
+        for name in ("config.json", "status.json", "result.json", "eval.json", "documents.npy"):
+            add("runs", run_id, name)
+    return digest.hexdigest()
+
+
+def settle_results(directory: Any, say: Callable[[str], None]) -> None:
+    """Have the results.csv of a sweep directory be that of its runs, before it is read: one that is not is set aside
+    and written again, which ``say`` hears. Nothing is done to a table without runs beside it, in a bucket, or while a
+    sweep trains.
+
+    Raises:
+        InputError: it is not, and cannot be written again.
+    """
+    store = SweepStore(directory)
+    if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
+        return
+    try:
+        if not any(owner.is_alive for owner in ownership.owners(directory)):
+            _settle(store, say)
+    except InputError as error:  # the plan is damaged: whoever needs it says so
+        if not isinstance(error, Damaged):
+            raise
+
+
+def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
+    path = store.results_path
+    try:
+        derived = store.read(sweep_record.Derived)
+    except Damaged:
+        derived = None
+    try:
+        data: bytes | None = paths.read_bytes(path)
+    except OSError:
+        data = None
+    whole = (
+        derived is not None and data is not None and hashlib.sha256(data).hexdigest() == derived.files.get(path.name)
+    )
+    if whole and derived is not None and derived.runs == _state_of_runs(store):
+        return
+    if tables(store)[path.name].encode() == data:
+        return
+    said = "is older than the runs; written again from runs/"
+    try:
+        if not whole and os.path.lexists(path):
+            said = f"is not the table of the runs; set aside as {paths.set_aside(path)}, written again from runs/"
+        rebuild_results(store)
+    except OSError as error:
+        raise InputError(
+            f"{path}: is not the table of the runs in {store.directory / 'runs'}, and cannot be written again "
+            f"({error.strerror or error}); copy the sweep to where it can be written"
+        ) from None
+    say(f"{path}: {said}")
 
 
 EQUAL = 1.1  # factor between the shapes that still counts as equal time

@@ -32,9 +32,9 @@ from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, FixedRate, RunState
 from dwsweep.records.sweep import Manifest
 from dwsweep.spec import Spec
-from dwsweep.sweep import directory as sweep_directory
-from dwsweep.sweep import repair
-from dwsweep.sweep.directory import Shard, SweepStore, is_over
+from dwsweep.sweep import ownership, repair
+from dwsweep.sweep.directory import SweepStore, is_over
+from dwsweep.sweep.ownership import Shard
 from dwsweep.sweep.policy import with_microbatch
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def with_rates_fixed(plan: Plan, directory: str | os.PathLike[str]) -> Plan:
         return plan
     store = SweepStore(directory)
     paths.make_directory(store.directory)
-    with sweep_directory.unowned(directory):
+    with ownership.unowned(directory):
         return fix_rates(plan, store)
 
 
@@ -367,5 +367,5 @@ def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
             "prepared here: run `dwsweep prepare` first, or name another directory"
         )
     paths.make_directory(store.directory)
-    with sweep_directory.unowned(directory):
+    with ownership.unowned(directory):
         return store.write_plan_table(plan)

@@ -23,9 +23,9 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.paths import one_worker
+from dwsweep.paths import FencedOff, one_worker
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import policy
+from dwsweep.sweep import ownership, policy
 from dwsweep.sweep import recorder as run_recorder
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
@@ -172,25 +172,37 @@ def prepare_environment() -> None:
 
 
 def attempt(job: Job, channel: Channel) -> Ended:
-    """Train the job's pack to its end or to a stop.
+    """Train the job's pack to its end or to a stop; or until somebody else owns the directory.
 
     The processes of a slice that follow take the same steps, and write nothing but their part of the checkpoints.
     """
+    with ownership.fenced(job.directory, job.fence):
+        return _attempt(job, channel)
+
+
+def _attempt(job: Job, channel: Channel) -> Ended:
+    def should_stop() -> bool:
+        if job.fence is not None:
+            job.fence.check()  # before the next step
+        return channel.should_stop()
+
     store = SweepStore(job.directory)
     directory = store.pack_directory(job.pack.pack_id)
     recorder: RunRecorder | None = None
     try:
         if channel.group is not None and channel.group.index > 0:
-            outcome = train(job, directory, Recorder(), should_stop=channel.should_stop)
+            outcome = train(job, directory, Recorder(), should_stop=should_stop)
             return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
         with one_worker(directory, waiting=lambda text: channel.emit(Note(text))):
-            extra = run_recorder.make(job.pack.execution.loggers, store, job.pack)
+            extra = run_recorder.make(
+                job.pack.execution.loggers, store, job.pack, lambda text: channel.emit(Note(text))
+            )
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
                 job,
                 paths.make_directory(directory),
                 recorder,
-                should_stop=channel.should_stop,
+                should_stop=should_stop,
                 following=job.following,
             )
             if outcome.interrupted:
@@ -200,6 +212,8 @@ def attempt(job: Job, channel: Channel) -> Ended:
             if missing := recorder.unfinished():
                 raise RuntimeError(f"the trainer returned without a result for {', '.join(missing)}")
             return Ended(DONE)
+    except FencedOff as error:
+        return Ended(INTERRUPTED, str(error))
     except Exception as error:
         traceback.print_exc()
         return Ended(*policy.of_exception(error))

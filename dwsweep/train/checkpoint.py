@@ -12,6 +12,7 @@ is in the bucket: a new process begins with an empty folder and what it fetches.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -125,6 +126,32 @@ def fingerprints(tree: Any, xp: Any = jnp) -> Any:
     return jax.tree.map(one, tree)
 
 
+SEAL = "content_sha256"  # key of the meta data with the hash of the others
+_KEYS = frozenset({"pack", "forked", "progress", "kernel", "fingerprints"})
+
+
+def _digest(meta: Meta) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+
+
+def _sealed(meta: Meta) -> dict[str, Any]:
+    """Meta data with their hash, as JSON gives them back."""
+    plain = json.loads(json.dumps(meta))
+    return {**plain, SEAL: _digest(plain)}
+
+
+def _checked(meta: Meta) -> dict[str, Any]:
+    """Meta data without their hash; those of an earlier version have none.
+
+    Raises:
+        ValueError: they are not what was written.
+    """
+    rest = {name: value for name, value in meta.items() if name != SEAL}
+    if (SEAL in meta or rest.keys() - _KEYS) and _digest(rest) != meta.get(SEAL):
+        raise ValueError("damaged: its meta data are not those that were written")
+    return rest
+
+
 def _named(tree: Any) -> Mapping[str, Any]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path): leaf for path, leaf in leaves}
@@ -149,6 +176,7 @@ class Checkpoints:
         Raises:
             OSError: this write or the one before failed (a full disk); the checkpoints before them are kept.
         """
+        paths.check_fence(self.directory)
         hashes = self._hashes(state)
         try:
             self._finish()
@@ -156,7 +184,8 @@ class Checkpoints:
             self._manager.save(
                 number,
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave({**meta, "fingerprints": hashes})
+                    state=ocp.args.StandardSave(state),
+                    meta=ocp.args.JsonSave(_sealed({**meta, "fingerprints": hashes})),
                 ),
             )
         except Exception as error:
@@ -207,7 +236,7 @@ class Checkpoints:
             problem: object = None
             try:
                 restored = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))
-                meta = dict(restored["meta"])
+                meta = _checked(restored["meta"])
                 hashes = meta.pop("fingerprints")
                 found = _named(self._manager.item_metadata(number)["state"].tree)
             except Exception as error:

@@ -42,7 +42,7 @@ def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
             raise InputError(f"OUT: {place}; is there already; remove it or name another directory")
         if place.exists() and (others := _others(place)):
             raise InputError(f"OUT: {place}; holds other files, such as {others[0]}; name another directory")
-    tokenizers = {data: Tokenizer.load(store.path) for data, store in stores.items()}
+    tokenizers = {data: Tokenizer.of(store) for data, store in stores.items()}
     files = {data: tokenizer_files(tokenizer) for data, tokenizer in tokenizers.items()}
     for run, architecture, place in zip(runs, found, places, strict=True):
         data = run.config.data_hash

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from dwsweep import paths
@@ -20,9 +19,11 @@ from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.records.run import RunConfig, RunResult
 from dwsweep.shapes import Shape
 from dwsweep.spec import DataSpec, ModelSpec, Section, TrainSpec
+from dwsweep.spec.reading import load_yaml_file
 from dwsweep.sweep.directory import SweepStore
 
 Kind = TypeVar("Kind", bound=Section)
+MOST_PARAMS_BYTES = 1 << 40  # of params.safetensors
 Arrays = dict[str, Any]
 """NumPy arrays by their dotted name; those of the blocks have a leading layer axis."""
 
@@ -69,7 +70,7 @@ class TrainedRun:
         path = self.sweep.params_path(self.run_id)
         name = self.sweep.name_of(path)
         try:
-            data = path.read_bytes()
+            data = paths.read_bytes(path, MOST_PARAMS_BYTES)
         except FileNotFoundError:
             raise InputError(f"{name}: is not there; result.json says {self.result.params_bytes:,} bytes") from None
         if (found := hashlib.sha256(data).hexdigest()) != self.result.params_sha256:
@@ -87,8 +88,8 @@ class TrainedRun:
         """
         spec = self.sweep.directory / "spec.yaml"
         try:
-            cache = (yaml.safe_load(spec.read_text("utf-8")).get("data") or {}).get("cache_dir")
-        except (OSError, yaml.YAMLError, AttributeError):
+            cache = (load_yaml_file(spec).get("data") or {}).get("cache_dir")
+        except (OSError, InputError, AttributeError):
             cache = None
         store = find_store(self._section(DataSpec, {**self.config.data, "cache_dir": cache}))
         if store is None:

@@ -25,7 +25,7 @@ def sample(
     Raises:
         InputError: the parameters are damaged, or the data with the tokenizer is not prepared here.
     """
-    tokenizer = Tokenizer.load(run.token_store().path)
+    tokenizer = Tokenizer.of(run.token_store())
     model = build(run.shape, run.scales)
     params = nested(run.arrays())
     ids = [tokenizer.end_token, *map(int, tokenizer.encode(prompt.replace("\0", "")))]  # as documents begin in training

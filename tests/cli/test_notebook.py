@@ -18,6 +18,7 @@ from checkout import ROOT
 import dwsweep
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer
+from dwsweep.guide.guideline import completed
 from dwsweep.records.fit import FitOptions
 from dwsweep.results import AlongResult, BudgetsResult, ComparisonResult, Guidance, Shown, TransitionsResult
 from tests.simulations.along import AlongStudy, draw_along
@@ -120,7 +121,7 @@ def test_a_result_has_the_tables_of_its_own_question() -> None:
     record = fit_table(LAPTOP, draws=100)
     assert (found.transitions, found.guideline, found.width_law) == (
         record.transitions,
-        record.guideline,
+        completed(record).guideline,
         record.width_law,
     )
     assert [row["n_params"] for row in found.tables()["best_depths"]] == [row.n_params for row in found.best_depths]

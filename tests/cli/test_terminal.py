@@ -190,7 +190,7 @@ def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout
     assert max(map(len, lines.splitlines())) <= 60
-    assert "3.74 ms" in lines
+    assert "3.59 ms" in lines
 
 
 def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:

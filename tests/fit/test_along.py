@@ -182,7 +182,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
         ("heads", {"margin": 0.0}, "margin: 0.0; must be a positive number of nats"),
         ("heads", {"baseline": "heads > 4"}, "baseline: 'heads > 4'; 4 shapes meet it"),
         ("heads", {"baseline": "heads == 3"}, "baseline: 'heads == 3'; no shape meets it, one must"),
-        ("heads", {"baseline": "hands == 3"}, "baseline: 'hands' in 'hands == 3'; columns are"),
+        ("heads", {"baseline": "hands == 3"}, "baseline: 'hands' in 'hands == 3'; did you mean 'heads'?"),
         ("heads", {"confidence": 1.0}, "confidence: 1.0; must be a number from 0.5 to below 1"),
         ("heads", {"draws": 10}, "draws: 10; must be an integer of at least 100"),
         ("heads", {"draws": 10**9}, "draws: 1000000000; must be an integer of at least 100, at most 100,000"),
@@ -208,7 +208,7 @@ def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared() -> N
 @pytest.mark.parametrize("budget", ["large", -1.0, math.inf])
 def test_a_budget_that_is_no_size_is_passed_over(budget: object) -> None:
     (rows, *_) = draw_along(replace(DEGRADES, budgets=(1e5,)), np.random.default_rng(0))
-    sizes = [row["n_params"] for row in rows]
+    sizes = [row["non_embedding_params"] for row in rows]
     found = dwsweep.fit_along([{**row, "budget": budget} for row in rows], "heads", draws=DRAWS).along
     assert found is not None and min(sizes) <= (found.curves[0].budget or 0.0) <= max(sizes)
 

@@ -17,6 +17,7 @@ import pytest
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
+from dwsweep.fit import analysis
 from dwsweep.fit.cells import find_bad_runs, select_runs
 from dwsweep.report.fit_report import to_text
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
@@ -64,7 +65,7 @@ def test_noise_free_losses_return_the_guideline():
     table = draw(
         SmoothTruth((6, 12, 18, 24, 30, 36, 48)), rng(), budgets=np.geomspace(1e6, 3e9, 12), sigma=0.0, seed_sd=0.0
     )
-    result = dwsweep.fit_table(table, draws=DRAWS)
+    result = analysis.fit_table(table, draws=DRAWS)
     best = {row["name"]: row for row in result.guideline}
     for expected in result.published["guideline"]:
         inside = expected["n_params"] <= 3e9
@@ -105,7 +106,7 @@ def test_surface_puts_the_optimum_between_the_depths_that_tie():
 def test_surface_prices_a_depth():
     """What 12 layers lose at 125M and 24 at 350M, against the best depth of the truth (between those of the grid)."""
     truth = SmoothTruth()
-    result = dwsweep.fit_table(draw(truth, rng()), draws=DRAWS)
+    result = analysis.fit_table(draw(truth, rng()), draws=DRAWS)
     rows = {row["name"]: row for row in result.guideline}
     for name, depth in (("125M", 12), ("350M", 24)):
         x = math.log(rows[name]["n_params"])

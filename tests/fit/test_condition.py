@@ -64,9 +64,9 @@ def test_along_takes_the_tables_own_name_of_a_column():
 
 
 def test_a_dropped_column_is_as_if_it_were_not_there():
-    rows = [{"depth": 6, "width": 64, "loss": 4.0, "eval_loss": 3.0, "n_head": 2}]
-    assert read_table(rows).rows == [{"depth": 6, "width": 64, "loss": 4.0, "eval_loss": 3.0, "heads": 2}]
-    for drop in (["loss", "heads"], ["loss", "n_head"]):
+    rows = [{"depth": 6, "width": 64, "val_loss": 4.0, "test_loss": 3.0, "n_head": 2}]
+    assert read_table(rows).rows == [{"depth": 6, "width": 64, "loss": 4.0, "test_loss": 3.0, "heads": 2}]
+    for drop in (["val_loss", "heads"], ["val_loss", "n_head"]):
         assert read_table(rows, drop=drop).rows == [{"depth": 6, "width": 64, "loss": 3.0}]
     assert "heads" not in read_table(rows, drop="heads").columns
     with pytest.raises(InputError, match=r"drop: 'nhead'; not in the table, did you mean 'n_head'\?") as refused:

@@ -15,6 +15,7 @@ import dwsweep
 from dwsweep import published_law
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
+from dwsweep.fit import analysis
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.guideline import guideline_rows, guides
 from dwsweep.fit.noise import document_covariance
@@ -42,7 +43,7 @@ def fitted(tmp_path_factory):
     table[0]["status"] = "failed"
     table[-1]["loss"] = math.inf
     out = tmp_path_factory.mktemp("fit")
-    result = dwsweep.fit_table(table, draws=500)
+    result = analysis.fit_table(table, draws=500)
     fit_record.write(result, out / "fit")
     fit_report.write_guideline(result, out / "fit")
     return result, out

@@ -247,7 +247,7 @@ def test_embeddings_in_the_count_leave_the_truth() -> None:
 
 def test_depth_and_width_exchanged_are_asked_about() -> None:
     rows = [{"depth": row["d_model"], "width": row["n_layer"], "loss": row["val_loss"]} for row in drawn()]
-    with pytest.raises(InputError, match=r"depth 104 to 1664, width 6 to 36; they look exchanged") as caught:
+    with pytest.raises(InputError, match=r"depth 104 to 1808, width 6 to 36; they look exchanged") as caught:
         fitted(rows)
     assert "--column depth=width --column width=depth" in caught.value.option_lines[0]
     holds(fitted(rows, columns={"depth": "width", "width": "depth"}))
@@ -346,7 +346,7 @@ def test_a_training_loss_alone_is_said_in_the_first_line() -> None:
     for row in rows:
         del row["val_loss"]
     first, *_ = fit_report.account(fitted(rows))
-    assert first.startswith("35 rows read, all used. THE LOSS IS A TRAINING LOSS (train_loss), not held out")
+    assert first.startswith("35 rows read, all used; THE LOSS IS A TRAINING LOSS (train_loss), not held out")
 
 
 def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
@@ -357,13 +357,13 @@ def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
     ]
     result = fitted(rows)
     holds(result)
-    assert account(result) == "35 rows read, all used. losses are in bits per byte (val_bpb)."
+    assert account(result) == "35 rows read, all used. Losses are in bits per byte (val_bpb)."
 
 
 def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
     rows = drawn()[:12]
     rows[5]["val_loss"] = 1000
-    assert account(fitted(rows)) == "12 rows read, 11 used: 1 has an impossible loss (6×1224: 1000)."
+    assert account(fitted(rows)) == "12 rows read, 11 used: 1 has an impossible loss (6×1312: 1000)."
 
 
 def test_flops_that_were_asked_for_are_not_spent() -> None:

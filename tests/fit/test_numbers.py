@@ -65,7 +65,7 @@ def test_a_column_of_both_marks_is_refused_by_its_value(tmp_path):
 
 def test_words_in_the_place_of_a_loss_are_no_loss_and_counted(tmp_path):
     words = ["FAIL", "FAIL", "OOM", "crashed", "error", "-", "—", "#N/A", "NaN", "", "Infinity", "diverged"]
-    text = "depth,width,loss\n6,64,3.5\n" + "".join(f"6,96,{word}\n" for word in words)
+    text = "depth,width,seed,loss\n6,64,0,3.5\n" + "".join(f"6,96,{k},{word}\n" for k, word in enumerate(words))
     table = written(tmp_path, text)
     assert table.left_out == {
         **{"FAIL": 2, "OOM": 1, "crashed": 1, "error": 1, "-": 1, "—": 1, "#N/A": 1},

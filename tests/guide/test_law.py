@@ -20,7 +20,7 @@ from dwsweep.guide import Options, answer, export, exported, practice, published
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import CONSTRAINTS, Answer
 from dwsweep.guide.costs import LAYER_SECONDS, TIE_NATS, Budget, best_of
-from dwsweep.guide.losses import KAPLAN_ALPHA, LAW_CURVATURE, LAW_CURVATURE_ENDS, LawLoss
+from dwsweep.guide.losses import LAW_PRICE, LAW_PRICE_ENDS, LawLoss
 from dwsweep.guide.shapes import HEAD_SIZES, is_round, lattice, matched, shapes_near
 from dwsweep.guide.sources import fitted_source
 from dwsweep.report import guide_report
@@ -98,36 +98,26 @@ def test_verdicts(shape: str, verdict: str) -> None:
     )
     for constraint in CONSTRAINTS:
         best = row.best[constraint]
-        assert 0.9 < best.n_params / row.optimum.n_params <= 1.05
+        # fast decoding is worth some of the size
+        assert (0.85 if constraint == "decode" else 0.9) < best.n_params / row.optimum.n_params <= 1.05
         assert row.costs[constraint] is None or best.cost(constraint).nats <= row.costs[constraint].nats + 1e-4
 
 
-def test_the_cost_of_a_depth_is_the_curvature_times_the_square_of_its_distance() -> None:
-    """penalty = c·(ln L − ln L*)², c = 0.024 in 0.02 to 0.055, and L* anywhere in the law's own interval."""
+def test_the_cost_of_a_depth_is_its_price_times_the_square_of_its_distance() -> None:
+    """w = κ·(ln L − ln L*)², κ = 0.19 in 0.08 to 0.32, and L* anywhere in the law's own interval."""
     law, n = laws.published(), 1.2e9
     model = LawLoss(n, law)
     best, low, high = law.depth(n)
     depths = np.array([10.0, 24.0, 60.0, 120.0])
-    assert model.penalties(depths) == pytest.approx(0.024 * np.log(depths / best) ** 2)
+    assert model.penalties(depths) == pytest.approx(model.slope * LAW_PRICE * np.log(depths / best) ** 2)
+    least_price, most_price = (model.slope * price for price in LAW_PRICE_ENDS)
     assert model.penalties(np.array([best]))[0] == pytest.approx(0, abs=1e-12)
     for depth, column in zip(depths, model.drawn(depths).T, strict=True):
         near, far = sorted(abs(np.log(depth / end)) for end in (low, high))
-        assert model.interval(column) == pytest.approx((0.02 * near**2, 0.055 * far**2), rel=0.05)
+        assert model.interval(column) == pytest.approx((least_price * near**2, most_price * far**2), rel=0.05)
     # inside the law's own interval a depth may be the best one
     least, most = model.interval(model.drawn(np.array([best]))[:, 0])
     assert least == pytest.approx(0, abs=1e-9) and most > 1e-6
-
-
-def test_the_curvature_is_half_the_second_derivative_as_two_public_sources_agree() -> None:
-    """CompleteP's shapes within 1 % of the best loss: c multiplies the square, or else the two sources are apart."""
-    rows = ((40, 12, 2.7), (50, 15, 2.4), (62, 11.8, 2.2))
-    squares = [0.01 * loss / (2 / 3 * math.log(best / worst)) ** 2 for best, worst, loss in rows]
-    assert squares == pytest.approx([0.042, 0.037, 0.018], abs=5e-4)
-    gemstones = (0.023, 0.025)
-    assert min(squares) < gemstones[0] and gemstones[1] < max(squares)
-    assert 2 * min(squares) > gemstones[1], "as second derivatives they would be steeper than Gemstones at every size"
-    assert gemstones[0] <= LAW_CURVATURE <= gemstones[1]
-    assert LAW_CURVATURE_ENDS[0] < LAW_CURVATURE and max(squares) < LAW_CURVATURE_ENDS[1]
 
 
 def test_equivalent_size_undoes_the_loss() -> None:
@@ -136,15 +126,17 @@ def test_equivalent_size_undoes_the_loss() -> None:
     percent = model.cost(0.002).less_compute
     smaller = n * (1 - percent / 100)
     assert model.level_of(smaller) - model.level == pytest.approx(0.002, rel=0.02)
-    assert model.slope == pytest.approx(KAPLAN_ALPHA * (8.8e13 / n) ** 0.076)
+    assert model.slope == pytest.approx(0.3478 * 482.01 * n**-0.3478), "Besiroglu's, who fitted such sizes"
+    assert LawLoss(1e7, laws.published()).slope == pytest.approx(0.076 * (8.8e13 / 1e7) ** 0.076), "Kaplan's"
 
 
 def test_near_best_sets_end_where_the_loss_says() -> None:
     model = published_source().loss(3e9)
     previous = None
-    for tolerance in (0.001, 0.005, 0.01):
+    for tolerance in (0.01, 0.05, 0.1):
         found = model.near_best(tolerance)
         assert (found.depth_low, found.depth_high) == model.stretch(tolerance)
+        assert model.cost(found.nats).less_compute == pytest.approx(100 * tolerance) == found.less_compute
         for end, ends in ((found.depth_low, found.depth_low_interval), (found.depth_high, found.depth_high_interval)):
             at = model.penalties(np.array([end]))[0]
             assert at == pytest.approx(found.nats, rel=0.05) and at <= 1.001 * found.nats
@@ -229,7 +221,7 @@ def test_heads_may_be_apart_from_the_width() -> None:
 def test_models_of_families_are_facts_with_a_source() -> None:
     """Their counts are those that the families state for all parameters, less embeddings."""
     models = {model.model: model for model in practice.models()}
-    assert len({model.family for model in models.values()}) == 6
+    assert len({model.family for model in models.values()}) == 13
     for model in models.values():
         assert model.sure in ("P", "S") and "/" in model.source
         assert model.heads % model.kv_heads == 0
@@ -266,7 +258,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     coarse = Options(head_size=128, kv_heads=8, mlp="gated", width_multiple=256, context=8192, vocab_size=128_256)
     row = by_law([3e9], options=coarse).budgets[0]
     assert {2048, 3072} <= {c.width for c in row.candidates if abs(c.mismatch) <= 0.05}
-    assert row.best["time"].label == "31 × 3072" and row.best["size"].width == 2048
+    assert row.best["time"].label == "30 × 3072" and row.best["size"].width == 2048
     none = by_law([1e6], options=Options(head_size=128, kv_heads=8)).budgets[0]
     assert not none.candidates and none.recommended is None is none.best["time"]
 
@@ -585,12 +577,14 @@ def test_the_verdict_stands_before_the_table() -> None:
     assert (
         lines[1].startswith(f"Build {shape.label} (") and f"at equal training time {row.best['time'].label}" in lines[1]
     )
-    assert lines[2].startswith("Depths 36 to 65 cost next to nothing")
-    assert f"{usual.label} as in GPT-3's table" in lines[2] and f"{usual.size.less_compute:.1f} % less" in lines[2]
+    assert lines[2].startswith("Depths 29 to 80 waste at most 5 % of compute")
+    assert f"{usual.label} as in GPT-3's table" in lines[2] and f"wastes {usual.size.less_compute:.1f} %" in lines[2]
     assert lines[4].startswith(
         "Trust: low. No losses of your own recipe; 5 times outside the data of the published law"
     )
-    assert lines[3].startswith("Built near this size, as less compute at equal size: Llama 3.2 3B 28 × 3072, ")
+    assert lines[3].startswith(
+        "Built near this size, with the compute that their depths waste at equal size: Llama 3.2 3B 28 × 3072, "
+    )
     (marked,) = [line for line in lines[5:] if line.startswith(MARK) and "×" in line]
     assert shape.label in marked
 
@@ -674,7 +668,7 @@ def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(f
     assert all(a[0] < b[0] for a, b in pairwise(best))
     low, high = best[1][1:]
     assert low < SmoothTruth().best_depth(edge * 10.0) < high
-    assert [guide_sources.judge(source.at(n), n).level for n in (inside, edge * 100.0)] == ["high", "low"]
+    assert [guide_sources.judge(source.at(n), n).level for n in (inside, 2e11)] == ["high", "low"]
 
 
 def test_a_fit_that_contradicts_every_form_is_not_trusted_most(fitted: Any) -> None:

@@ -72,7 +72,7 @@ def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
 
 
 def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
-    """Its cost is what its depth loses at its own size and what the best depth loses by the missing size."""
+    """Its cost is what its depth loses at its own size and the price of its distance from the budget."""
     n = 1.0e6
     source = source.at(n)
     loss, row = source.loss(n), advice.budget(n, source, Options(width_multiple=128, head_size=64))
@@ -81,7 +81,8 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
         assert 1 / FARTHEST <= c.n_params / n <= FARTHEST
         if c.size is None:
             continue
-        missing = max(0.0, loss.level_of(min(c.n_params, n)) - loss.level)
+        off = abs(math.log(c.n_params / n))
+        missing = loss.slope * (off - 0.75 * min(off, math.log(1.0 + BUDGET_TOLERANCE)))
         depth = source.loss(c.n_params).penalties(np.array([float(c.depth)]))[0]
         assert c.missing_nats == pytest.approx(missing, abs=1e-12)
         assert c.size.nats == pytest.approx(depth + missing, abs=1e-12)
@@ -90,14 +91,17 @@ def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
 
 def test_trust_is_not_high_where_the_shape_to_build_is_far_behind() -> None:
     high = Trust("high", ("reason",))
-    assert guide_sources.of_shape(high, guide_sources.SUBSTANTIAL) == high
-    behind = guide_sources.of_shape(high, 0.031)
+    assert guide_sources.of_shape(high, guide_sources.FAIR) == high
+    behind = guide_sources.of_shape(high, 8.1)
     assert behind.level == "medium"
-    assert behind.reasons == ("the best shape that one can build is 3.1 % of the loss behind the best depth", "reason")
-    assert guide_sources.of_shape(Trust("low", ()), 0.031).level == "low"
+    assert behind.reasons == (
+        "the best shape that one can build wastes 8.1 % of compute against the best depth",
+        "reason",
+    )
+    assert guide_sources.of_shape(Trust("low", ()), 8.1).level == "low"
     fine, coarse = (answer([2e5], fit=LAPTOP, options=Options(width_multiple=m)).budgets[0] for m in (None, 96))
     assert coarse.recommended and coarse.recommended.size
-    assert coarse.recommended.size.nats > guide_sources.SUBSTANTIAL * coarse.loss_level
+    assert coarse.recommended.size.less_compute > guide_sources.FAIR
     assert coarse.optimum.trust.level != "high"
     assert coarse.optimum.trust.reasons[0].startswith("the best shape that one can build")
     assert not fine.optimum.trust.reasons[0].startswith("the best shape")
@@ -138,10 +142,10 @@ def said(found: advice.Answer) -> tuple[str, dict]:
     return console.export_text(), found.to_dict()
 
 
-def test_the_slopes_of_the_old_costs_are_named_nowhere() -> None:
+def test_what_a_law_alone_assumes_is_named() -> None:
     for n in (1e8, 3e9):
         row = answer([n], law=LAW).budgets[0]
-        assert row.loss_tag and row.loss_tag.startswith("ASSUMED: 0.024·(ln L/L*)²") and "slope" not in row.loss_tag
+        assert row.loss_tag and row.loss_tag.startswith("ASSUMED: depths priced at 0.19·(ln L/L*)² of ln N")
         assert not any("slope" in reason for reason in row.optimum.trust.reasons)
         assert math.isclose(row.loss_level, published_source().loss(n).level)
 

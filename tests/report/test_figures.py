@@ -102,6 +102,7 @@ def test_bars_of_differences_leave_out_what_the_depths_share() -> None:
     def pair(shallow: int, deep: int, se: float) -> PairCurve:
         return replace(
             fit.curves.pairs[0],
+            estimator="pchip",
             shallow=shallow,
             deep=deep,
             x=(1e5, 1e7),

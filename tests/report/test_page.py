@@ -166,7 +166,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     answer = fit_report.answer(fit)
     assert 3 <= len(answer) <= fit_report.ANSWER_LINES and all(text.count(line) == 1 for line in answer)
     assert text.index(answer[0]) < text.index(sweep_page.WITHOUT_BUDGET) < text.index("Transitions (where")
-    for row in fit_report.verdicts(fit):
+    for row in fit.verdicts:
         size = Interval.of(row, "n_params")
         said = (
             f"at N = {size.format(format_count)}"
@@ -270,16 +270,22 @@ def row(**facts: object) -> Transition:
     [
         (
             row(status="crossed", n_params=5e6, n_params_low=4e6, width=264.0, width_low=236.0, width_high=300.0),
-            ["6→12", "crossed", "5M", "> 4M", "264", "236 … 300", "pchip"],
+            ["6→12", "crossed", "5M", "> 4M", "264", "236 … 300", "the pair alone"],
         ),
-        (row(status="not_reached", n_params_low=2e7), ["6→12", "not reached", "–", "> 20M", "–", "", "pchip"]),
+        (row(status="not_reached", n_params_low=2e7), ["6→12", "not reached", "–", "> 20M", "–", "", "the pair alone"]),
         (
             row(status="not_reached", n_params_low=2e7, tie_low=2e7, tie_high=1e8),
-            ["6→12", "not reached, then a tie", "–", "> 20M", "–", "", "pchip"],
+            ["6→12", "not reached, then a tie", "–", "> 20M", "–", "", "the pair alone"],
         ),
-        (row(status="already_crossed", n_params_high=1e6), ["6→12", "already crossed", "–", "< 1M", "–", "", "pchip"]),
-        (row(status="undecided", cause="no curve"), ["6→12", "undecided: no curve", "–", "", "–", "", "pchip"]),
-        (row(status="ambiguous"), ["6→12", "ambiguous", "–", "", "–", "", "pchip"]),
+        (
+            row(status="already_crossed", n_params_high=1e6),
+            ["6→12", "already crossed", "–", "< 1M", "–", "", "the pair alone"],
+        ),
+        (
+            row(status="undecided", cause="no curve"),
+            ["6→12", "undecided: no curve", "–", "", "–", "", "the pair alone"],
+        ),
+        (row(status="ambiguous"), ["6→12", "ambiguous", "–", "", "–", "", "the pair alone"]),
     ],
 )
 def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str]) -> None:
@@ -293,7 +299,7 @@ def test_a_pair_has_one_verdict_and_the_estimators_are_checks_in_a_fold() -> Non
     joint = row(estimator="surface", status="crossed", n_params=4e7, n_params_low=3e7, n_params_high=5e7)
     fit = replace(report_sweeps.fit("one_pair"), transitions=[own, joint])
     table, fold = {anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]
-    assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", "", "surface"]]
+    assert isinstance(table, Table) and table.rows == [["6→12", "crossed", "40M", "30M … 50M", "–", "", "all losses"]]
     assert isinstance(fold, Fold) and fold.parts[0].rows == [["6→12", "not reached", "> 20M"]]  # type: ignore[union-attr]
     assert fit_report.answer(fit)[1].count("6→12") == 1
 

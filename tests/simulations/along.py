@@ -69,7 +69,8 @@ def draw_along(study: AlongStudy, rng: np.random.Generator) -> list[list[Row]]:
                 miss = rng.uniform(-study.off, study.off)
                 loss = LOSS + SLOPE * math.log(budget / 1e5) + slopes[arm] * miss + effects[k] + float(luck[arm])
                 shape: Row = {"depth": 2, "heads": 2, "width": round(math.sqrt(budget / 24.0)) + k}
-                shape |= {study.column: value, "n_params": budget * math.exp(miss), "budget": budget}
+                # by a name that calls it a count of blocks: it misses 12·L·d² by chance
+                shape |= {study.column: value, "non_embedding_params": budget * math.exp(miss), "budget": budget}
                 tables[arm] += [
                     {**shape, "seed": s, "loss": loss + float(seeds[arm][s] + noise[arm][s])}
                     for s in range(study.seeds)

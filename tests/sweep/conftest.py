@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sweep_tools import train_here, with_standin
+from sweep_tools import LEASE_SECONDS, train_here, with_standin
+
+from dwsweep.sweep import ownership
+
+
+@pytest.fixture(autouse=True)
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owners renew their locks several times a second, here and in processes of their own."""
+    monkeypatch.setenv("DWSWEEP_LEASE_SECONDS", str(LEASE_SECONDS))
+    monkeypatch.setattr(ownership, "LEASE_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", LEASE_SECONDS / 6)
 
 
 @pytest.fixture

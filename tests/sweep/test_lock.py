@@ -22,7 +22,7 @@ from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.plan import build
 from dwsweep.records.sweep import Owner, process_start
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.work_queue import write_plan
 
@@ -38,25 +38,25 @@ def put(directory: Path, owner: Owner) -> None:
 
 def test_a_second_owner_is_refused_by_host_and_process(tmp_path: Path) -> None:
     with (
-        sweep_directory.hold(tmp_path) as owner,
+        ownership.hold(tmp_path) as owner,
         pytest.raises(InputError, match=f"host {platform.node()}, process {os.getpid()}"),
-        sweep_directory.hold(tmp_path),
+        ownership.hold(tmp_path),
     ):
         raise AssertionError("two owners")
     assert owner.pid == os.getpid()
-    with sweep_directory.hold(tmp_path):
+    with ownership.hold(tmp_path):
         pass
-    assert sweep_directory.owners(tmp_path) == []
+    assert ownership.owners(tmp_path) == []
 
 
 def test_a_dead_owner_on_this_host_is_taken_over(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "60"])
     put(tmp_path, replace(Owner.this_process((0, 1)), pid=process.pid, started=process_start(process.pid) or ""))
-    with pytest.raises(InputError), sweep_directory.hold(tmp_path):
+    with pytest.raises(InputError), ownership.hold(tmp_path):
         pass
     process.kill()
     process.wait()
-    with sweep_directory.hold(tmp_path) as owner:
+    with ownership.hold(tmp_path) as owner:
         assert owner.pid == os.getpid()
 
 
@@ -68,59 +68,60 @@ def test_a_zombie_is_dead(tmp_path: Path) -> None:
 
 
 def test_a_process_number_given_again_is_not_the_owner(tmp_path: Path) -> None:
-    put(tmp_path, replace(Owner.this_process((0, 1)), started="another boot:1", nonce="x"))
-    with sweep_directory.hold(tmp_path) as owner:
+    boot = Owner.this_process((0, 1)).started.partition(":")[0]
+    put(tmp_path, replace(Owner.this_process((0, 1)), started=f"{boot}:1", nonce="x"))
+    with ownership.hold(tmp_path) as owner:
         assert owner.nonce != "x"
 
 
 def test_another_host_only_by_takeover(tmp_path: Path) -> None:
     put(tmp_path, replace(Owner.this_process((0, 1)), host="elsewhere", pid=77))
-    with pytest.raises(InputError, match=r"host elsewhere, process 77.*--takeover"), sweep_directory.hold(tmp_path):
+    with pytest.raises(InputError, match=r"host elsewhere, process 77.*--takeover"), ownership.hold(tmp_path):
         pass
-    with sweep_directory.hold(tmp_path, takeover=True) as owner:
+    with ownership.hold(tmp_path, takeover=True) as owner:
         assert owner.host == platform.node()
 
 
 def test_takeover_does_not_take_a_living_owner_on_this_host(tmp_path: Path) -> None:
-    with sweep_directory.hold(tmp_path), pytest.raises(InputError), sweep_directory.hold(tmp_path, takeover=True):
+    with ownership.hold(tmp_path), pytest.raises(InputError), ownership.hold(tmp_path, takeover=True):
         pass
 
 
 def test_shards_live_side_by_side_and_other_divisions_are_refused(tmp_path: Path) -> None:
-    with sweep_directory.hold(tmp_path, (0, 2)), sweep_directory.hold(tmp_path, (1, 2)):
-        assert len(sweep_directory.owners(tmp_path)) == 2
+    with ownership.hold(tmp_path, (0, 2)), ownership.hold(tmp_path, (1, 2)):
+        assert len(ownership.owners(tmp_path)) == 2
         for other in ((0, 2), (0, 1), (2, 3)):
-            with pytest.raises(InputError, match="shard"), sweep_directory.hold(tmp_path, other):
+            with pytest.raises(InputError, match="shard"), ownership.hold(tmp_path, other):
                 pass
-        assert len(sweep_directory.owners(tmp_path)) == 2
+        assert len(ownership.owners(tmp_path)) == 2
 
 
 def test_a_lock_taken_over_is_not_removed_by_its_old_owner(tmp_path: Path) -> None:
-    with sweep_directory.hold(tmp_path):
+    with ownership.hold(tmp_path):
         put(tmp_path, replace(Owner.this_process((0, 1)), nonce="the new owner's"))
-    assert [owner.nonce for owner in sweep_directory.owners(tmp_path)] == ["the new owner's"]
+    assert [owner.nonce for owner in ownership.owners(tmp_path)] == ["the new owner's"]
 
 
 def test_a_lock_that_a_power_cut_left_empty_is_no_owner(tmp_path: Path) -> None:
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "shard-0-of-1.lock").touch()
-    with sweep_directory.hold(tmp_path) as owner:
-        assert [found.nonce for found in sweep_directory.owners(tmp_path)] == [owner.nonce]
+    with ownership.hold(tmp_path) as owner:
+        assert [found.nonce for found in ownership.owners(tmp_path)] == [owner.nonce]
 
 
 def test_plan_writes_beside_no_owner(tmp_path: Path) -> None:
     plan = make_plan()
     path = write_plan(plan, tmp_path / "sweep")
     whole = path.read_text()
-    assert sweep_directory.owners(tmp_path / "sweep") == [] and whole.count("\n") == 9
+    assert ownership.owners(tmp_path / "sweep") == [] and whole.count("\n") == 9
     with (
-        sweep_directory.hold(tmp_path / "sweep", (1, 2)),
+        ownership.hold(tmp_path / "sweep", (1, 2)),
         pytest.raises(InputError, match=f"owns it .*process {os.getpid()}"),
     ):
         write_plan(make_plan(grid__seeds=1), tmp_path / "sweep")
     put(tmp_path / "sweep", replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone"))
     write_plan(plan, tmp_path / "sweep")  # a dead owner is none, and its lock stays for `run` to take over
-    assert path.read_text() == whole and len(sweep_directory.owners(tmp_path / "sweep")) == 1
+    assert path.read_text() == whole and len(ownership.owners(tmp_path / "sweep")) == 1
 
 
 def test_plan_without_hashes_leaves_a_sweep_alone_that_has_begun(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
     """Six processes race for the lock of a dead owner."""
     put(tmp_path, replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone", nonce="x"))
     code = (
-        "import sys, time\nfrom dwsweep.sweep import directory as owned\nfrom dwsweep.errors import InputError\n"
+        "import sys, time\nfrom dwsweep.sweep import ownership as owned\nfrom dwsweep.errors import InputError\n"
         "sys.stdin.readline()\n"
         "try:\n    with owned.hold(sys.argv[1]):\n        print('mine', flush=True)\n        time.sleep(5)\n"
         "except InputError:\n    print('refused')\n"
@@ -197,7 +198,7 @@ def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
 def test_two_runners_at_once(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.02)
     first = start(tmp_path / "sweep")
-    wait_for(lambda: sweep_directory.owners(tmp_path / "sweep"))
+    wait_for(lambda: ownership.owners(tmp_path / "sweep"))
     with pytest.raises(InputError, match=f"process {first.pid}"):
         run(make_plan(), tmp_path / "sweep")
     text, _ = first.communicate(timeout=120)
@@ -224,7 +225,7 @@ def test_a_killed_parent_leaves_a_lock_that_the_next_takes_over(tmp_path: Path) 
     wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    assert sweep_directory.owners(tmp_path / "sweep")[0].pid == first.pid
+    assert ownership.owners(tmp_path / "sweep")[0].pid == first.pid
     order(tmp_path)
     assert run(make_plan(), tmp_path / "sweep")[0] == 0
     assert_complete(make_plan(), tmp_path / "sweep")

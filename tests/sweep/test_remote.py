@@ -18,7 +18,7 @@ from sweep_tools import make_plan, order, run, start, wait_for
 import dwsweep.paths as paths
 from dwsweep.errors import InputError
 from dwsweep.records.run import RunResult
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.trained import runs
@@ -117,12 +117,12 @@ def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket
 
 def test_one_owner_of_a_bucket(bucket: Path) -> None:
     with (
-        sweep_directory.hold("gs://b/sweep"),
+        ownership.hold("gs://b/sweep"),
         pytest.raises(InputError, match="another `dwsweep run` owns it"),
-        sweep_directory.hold("gs://b/sweep"),
+        ownership.hold("gs://b/sweep"),
     ):
         pass
-    assert sweep_directory.owners("gs://b/sweep") == []
+    assert ownership.owners("gs://b/sweep") == []
 
 
 def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:

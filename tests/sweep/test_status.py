@@ -24,7 +24,7 @@ from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import DONE, RunState
 from dwsweep.report import progress as status
 from dwsweep.report.progress import ProgressView
-from dwsweep.sweep import directory as sweep_directory
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot, time_left
 from dwsweep.text import format_clock
@@ -141,7 +141,7 @@ def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
     store.write_state(plan.runs[0].run_id, RunState("running", 3, None, plan.runs[0].pack_id))
     now = snapshot(tmp_path / "sweep")
     assert not now.is_live and now.runs[0].state.state == "interrupted"
-    with sweep_directory.hold(tmp_path / "sweep"):
+    with ownership.hold(tmp_path / "sweep"):
         assert snapshot(tmp_path / "sweep").runs[0].state.state == "running"
 
 
@@ -152,7 +152,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
     for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
         progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
         paths.write_json(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
-        with sweep_directory.hold(tmp_path / "sweep"):
+        with ownership.hold(tmp_path / "sweep"):
             row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)
 
@@ -160,7 +160,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
 def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.02)
     process = start(tmp_path / "sweep")
-    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and sweep_directory.owners(tmp_path / "sweep"))
+    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and ownership.owners(tmp_path / "sweep"))
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0

@@ -184,12 +184,12 @@ def test_done_is_written_after_everything_else(store: SweepStore, monkeypatch: p
         shutil.rmtree(store.run_directory(name))
         written = 0
 
-        def cut(path: Any, content: Any, *, durable: bool = False, allowed: int = allowed) -> None:
+        def cut(path: Any, content: Any, *, allowed: int = allowed, **more: bool) -> None:
             nonlocal written
             if written == allowed:
                 raise OSError(28, "No space left on device")
             written += 1
-            write(path, content, durable=durable)
+            write(path, content, **more)
 
         monkeypatch.setattr(paths, "write_atomic", cut)
         try:
@@ -209,10 +209,10 @@ def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkey
     path, write = store.params_path(name), paths.write_atomic
     (path.parent / ".params.safetensors.1.tmp").write_bytes(b"left by a process that was killed")
 
-    def cut(path: Any, content: Any, *, durable: bool = False) -> None:
+    def cut(path: Any, content: Any, **more: bool) -> None:
         if path.name == "result.json":
             raise OSError(28, "No space left on device")
-        write(path, content, durable=durable)
+        write(path, content, **more)
 
     with monkeypatch.context() as patched:
         patched.setattr(paths, "write_atomic", cut)

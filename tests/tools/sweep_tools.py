@@ -29,6 +29,8 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Resumed
 from dwsweep.sweep.runner import run_sweep
 
+LEASE_SECONDS = 2.0  # of every owner in a test
+
 SMALL = {
     "name": "small",
     "grid": {"depths": [1, 2], "budgets": [3e4, 1e5], "seeds": 2},

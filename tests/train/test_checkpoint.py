@@ -21,6 +21,7 @@ from checkout import environment
 from train_support import make_pack, tree
 
 from dwsweep.errors import InputError
+from dwsweep.train import checkpoint
 from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
 
 
@@ -94,9 +95,24 @@ def test_wrong_numbers_that_can_be_read_are_found(tmp_path: Path) -> None:
     file = tmp_path / "2" / "meta" / "metadata"
     meta = json.loads(file.read_text())
     meta["fingerprints"]["w"] ^= 1
-    file.write_text(json.dumps(meta))
+    del meta[checkpoint.SEAL]
+    file.write_text(json.dumps(checkpoint._sealed(meta)))
     found, notes = read(tmp_path)
     assert found[1] == {"value": 1} and "damaged: w" in notes[0]
+
+
+def test_meta_data_that_are_not_those_written_are_passed_over(tmp_path: Path) -> None:
+    """Progress, such as the training clock or the phase, has no other check."""
+    write(tmp_path, 1, 2)
+    file = tmp_path / "2" / "meta" / "metadata"
+    whole = file.read_text()
+    for changed in (whole.replace('"value":2', '"value":3'), whole.replace('"value": 2', '"value": 3')):
+        file.write_text(changed)
+        if changed != whole:
+            found, notes = read(tmp_path)
+            assert found[1] == {"value": 1} and "its meta data are not those that were written" in notes[0]
+            return
+    raise AssertionError(whole)
 
 
 def test_fingerprints_see_any_changed_word_and_any_swap() -> None:

@@ -54,10 +54,11 @@ def compile_expression(
     read = {name: stands_for.get(name, name) for name in expressions.names(tree)}
     if unknown := next((name for name in read.values() if name not in key_of), None):
         near = get_close_matches(unknown, list(key_of)[:1000], 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"{argument('where')}: {unknown!r} in {expression!r}; {hint}columns are "
+            f"{argument('where')}: {unknown!r} in {expression!r}; columns are "
             + listed(sorted(set(names)), NAMES_LISTED)
+            + hint
         )
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
         raise InputError(f'{refused}; a comparison is needed, such as "warmup == 400"')

@@ -212,7 +212,7 @@ CURVES = (
 )
 ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
 LABEL_GAP = 0.15  # two widths above the panel are at least this share of its width apart
-COST_LABEL = "% less compute that would be as good"
+COST_LABEL = "wasted compute, %"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
@@ -251,7 +251,7 @@ def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
 
 def sources(budgets: Sequence[BudgetAnswer]) -> Figure:
     """A forest plot per budget: the best depth that each public source's own recipe has there, with its 95 %, and below
-    a line the answer. Empty marks: the size lies outside those of the source."""
+    a line the answer. Empty marks: extrapolated beyond the source's own words."""
     rows = [row for row in budgets if row.by_source]
     made = style.figure(style.WIDTH, sum(1.2 + 0.26 * (len(row.by_source) + 1) for row in rows))
     heights = [len(row.by_source) + 4 for row in rows]
@@ -270,14 +270,14 @@ def _forest(axes: Axes, row: BudgetAnswer) -> None:
     axes.set_ylim(len(names) - 0.4, -0.6)
     for k, (mark, one) in enumerate(zip(marks, [*listed, None], strict=True)):
         colour = style.OWN if one is None else style.INK
-        face = colour if one is None or one.outside <= 1.0 else "white"
+        face = colour if one is None or one.words.startswith("own") else "white"
         style.interval_mark(axes, k, mark, colour, upright=False, face=face, marker="D" if one is None else "o")
     axes.axhline(len(listed) - 0.5, color=style.FAINT, linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     axes.set_xlabel("best depth L, 95 % (log scale)")
-    axes.set_title(f"{best.name}: what each public source says\nfilled: inside the sizes of the source", loc="left")
+    axes.set_title(f"{best.name}: what each public source says\nfilled: its own words; empty: extrapolated", loc="left")
 
 
 def _rules(rules: Sequence[RuleAnswer]) -> Figure:
@@ -312,7 +312,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     for near in row.near_best:
         if near.less_compute < top:
             axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-            share, across = f" {near.percent:g} % of the loss", axes.get_yaxis_transform()
+            share, across = f" {near.less_compute:g} %", axes.get_yaxis_transform()
             axes.text(1.0, near.less_compute, share, transform=across, va="center", color=style.FAINT)
     for shape, said in ((row.recommended, "recommended"), (row.usual, "usual")):
         cost = shape.cost(row.at) if shape else None
@@ -332,7 +332,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     _widths(axes, shapes)
     counted = "parameters, embeddings included" if row.total else "non-embedding parameters"
     far = "" if best.extrapolation_factor <= 1 else f", {format_factor(best.extrapolation_factor)}× outside the data"
-    basis = "\ncosts from an ASSUMED curvature" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
+    basis = "\ncosts from an ASSUMED price of depth" if row.loss_tag and row.loss_tag.startswith("ASSUMED") else ""
     title = f"{best.name} {counted}, trust: {best.trust.level}\n{best.source}{far}{basis}"
     axes.set_title(title, loc="left", pad=ABOVE_WIDTHS)
     axes.set_xlabel("depth L")
@@ -368,7 +368,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
     costs.set_ylim(bottom=0)
     costs.set_xlabel("non-embedding parameters N")
     costs.set_ylabel(COST_LABEL)
-    costs.set_title(f"{rule.rule}\nshaded: within {rule.tolerance:g} % of the loss", loc="left")
+    costs.set_title(f"{rule.rule}\nshaded: wastes at most {rule.tolerance:g} % of compute", loc="left")
     costs.legend(loc="best")
     known = [(row, row.best_depth) for row in rule.rows if row.best_depth is not None]
     sizes = [row.n_params for row, _ in known]

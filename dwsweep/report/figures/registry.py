@@ -75,7 +75,7 @@ DRAWINGS = (
         "differences",
         "Difference curve of each pair of depths with its bands and verdict",
         "Above zero the deeper net has the lower loss. The curve is that of all losses together where they compare the "
-        "two depths (dashed: the pair's own two curves, a check), else the pair's own. A transition counts as crossed "
+        "two depths (dashed: the two depths alone, a check), else of the two alone. A transition counts as crossed "
         "only where the simultaneous band clears zero on both sides: below on the left, above on the right.",
         losses.differences,
         _has_curves,
@@ -117,7 +117,7 @@ DRAWINGS = (
         "width_law",
         "Transition width against depth, with the width law, its alternatives and the published law",
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
-        "side only. The law is fitted as the paper does it, to each pair's own two curves. Δχ²: how much worse a form "
+        "side only. The law is fitted as the paper does it, to each pair of depths alone. Δχ²: how much worse a form "
         "fits than the best one; 4 or more rejects it.",
         laws.width_law,
         lambda fit: fit.width_law is not None and _has_curves(fit),

@@ -1,0 +1,162 @@
+"""Checks of the model on the sources themselves: left out one by one, left out by size, and on simulated collections.
+
+``python -m dwsweep.evidence --check`` prints the three tables. A score is the mean logarithm of the density that the
+rest gives to an answer ln L*, its own error included; an answer is covered if it lies inside the rest's 95 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
+from dwsweep.evidence.summary import Evidence
+
+COMPARED_BELOW = (1e8, 3e8, 1e9)  # N, beyond which everything is left out
+TRAINED_TO = 6e8  # of the law: beyond, its answers are no measurements
+SIMULATED = {"power": 0.0, "between": 0.5, "logarithm": 1.0}  # name → bend of the truth
+COLLECTIONS, SIZES = 50, (7e9, 7e10)
+TRUTH = {"slope": 0.40, "level": 2.9, "offset": 0.28, "own_slope": 0.15, "local": 0.1}
+PHI = NormalDist()
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """One answer of a source, foretold by others. low, high: their 95 % of L*, the answer's own error included."""
+
+    name: str
+    n_params: float
+    depth: float
+    low: float
+    high: float
+    ln_density: float
+
+    @property
+    def covered(self) -> bool:
+        return self.low <= self.depth <= self.high
+
+
+def foretold(everyone: Population, source: Evidence, which: Sequence[int], known: Estimates | None) -> list[Foretold]:
+    """The answers ``which`` of a source, for a recipe of the population, or for its own where some are ``known``."""
+    rows, own, found = Recipe(everyone, np.zeros(len(everyone)), known), source.depth, []
+    for k in which:
+        mean, sd = rows.moments(own.x[k], own.t[k])
+        sd = np.hypot(sd, math.sqrt(own.covariance[k][k]))
+        density = np.exp(-0.5 * ((own.value[k] - mean) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
+        low, high = (_quantile(mean, sd, share) for share in (0.025, 0.975))
+        depth, low, high = (math.exp(value) for value in (own.value[k], low, high))
+        found.append(Foretold(source.name, own.n_params[k], depth, low, high, math.log(density.mean())))
+    return found
+
+
+def _quantile(mean: np.ndarray, sd: np.ndarray, share: float) -> float:
+    """Quantile of a mixture of normals, by bisection."""
+    low, high = float((mean - 6.0 * sd).min()), float((mean + 6.0 * sd).max())
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        below = np.mean([PHI.cdf(z) for z in ((middle - mean) / sd).tolist()])
+        low, high = (middle, high) if below < share else (low, middle)
+    return (low + high) / 2.0
+
+
+def measured(source: Evidence) -> list[int]:
+    """Answers that rest on nets that were trained for comparison: not built models, nor the law beyond its sizes."""
+    if source.kind == "built":
+        return []
+    return [k for k, n in enumerate(source.depth.n_params) if source.kind != "law" or n <= TRAINED_TO]
+
+
+def leave_one_out(sources: Sequence[Evidence]) -> list[Foretold]:
+    """Every measured answer of each source, foretold by all other sources."""
+    found = []
+    for source in sources:
+        rest = depth_population([other.depth for other in sources if other is not source])
+        found += foretold(rest, source, measured(source), None)
+    return found
+
+
+def leave_largest_out(sources: Sequence[Evidence], below: float) -> list[Foretold]:
+    """Every answer above a size, foretold by all answers up to it, those of its own source included."""
+    parts = {s.name: [k for k, n in enumerate(s.depth.n_params) if n <= below] for s in sources}
+    kept = {s.name: s.depth.among(np.array(parts[s.name], dtype=int)) for s in sources if parts[s.name]}
+    everyone, found = depth_population(kept.values()), []
+    for source in sources:
+        larger = [k for k in range(len(source.depth)) if k not in parts[source.name]]
+        found += foretold(everyone, source, larger, kept.get(source.name))
+    return found
+
+
+def simulated(sources: Sequence[Evidence], bend: float, collections: int = COLLECTIONS) -> dict[float, float]:
+    """Share of simulated collections whose 95 % of a new recipe's best depth hold the truth, by size.
+
+    A collection has the sizes, tokens and errors of the real sources; its truth has the given bend, and recipes that
+    differ by ``TRUTH``.
+    """
+    rng = np.random.default_rng(11)
+    inside = dict.fromkeys(SIZES, 0)
+    one = {name: np.array([value]) for name, value in TRUTH.items()}
+    truth = Population(np.array([bend]), one["slope"], one["level"], np.array([0.05]), *list(one.values())[2:])
+    for _ in range(collections):
+        made = [replace(source, depth=_drawn(truth, source.depth, rng)) for source in sources]
+        answer = recipe(depth_population([source.depth for source in made]))
+        for n in SIZES:
+            x = math.log(n) - CENTRE
+            new = truth.mean(x, 0.0)[0, 0] + _departure(truth, np.array([x]), rng)[0]
+            low, high = np.quantile(answer.at(x), [0.025, 0.975])
+            inside[n] += bool(low <= new <= high)
+    return {n: count / collections for n, count in inside.items()}
+
+
+def _departure(truth: Population, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.multivariate_normal(np.zeros(len(x)), truth.covariance(x, x)[0], method="eigh")
+
+
+def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Estimates:
+    """Estimates of a new recipe with another's sizes, tokens and errors."""
+    errors = rng.multivariate_normal(np.zeros(len(like)), np.array(like.covariance), method="eigh")
+    value = truth.mean(like.x, like.t)[0] + _departure(truth, like.x, rng) + errors
+    return replace(like, value=tuple(value.tolist()))
+
+
+def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Iterator[str]:
+    """The three tables, as the lines of Markdown that evidence/README.md has."""
+    rows = leave_one_out(sources)
+    yield "| source left out | answers | covered | mean log score | smallest and largest: its answer, the rest's 95 % |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name in dict.fromkeys(row.name for row in rows):
+        own = sorted((row for row in rows if row.name == name), key=lambda row: row.n_params)
+        ends = "; ".join(_line(row) for row in dict.fromkeys((own[0], own[-1])))
+        yield f"| {name} | {len(own)} | {_covered(own)} | {_score(own):+.2f} | {ends} |"
+    yield f"| **all** | {len(rows)} | {_covered(rows)} | **{_score(rows):+.2f}** | |"
+    yield ""
+    yield "| fitted to sizes up to | answers above | covered | mean log score |"
+    yield "| --- | --- | --- | --- |"
+    for below in COMPARED_BELOW:
+        larger = leave_largest_out(sources, below)
+        yield f"| {below:.0e} | {len(larger)} | {_covered(larger)} | {_score(larger):+.2f} |".replace("e+0", "e")
+    yield ""
+    yield (
+        f"| simulated truth, {collections} collections | "
+        + " | ".join(f"covered at {n / 1e9:g}B" for n in SIZES)
+        + " |"
+    )
+    yield "| --- | --- | --- |"
+    for name, bend in SIMULATED.items():
+        shares = simulated(sources, bend, collections)
+        yield f"| {name} | " + " | ".join(f"{100 * share:.0f} %" for share in shares.values()) + " |"
+
+
+def _line(row: Foretold) -> str:
+    return f"{row.depth:.1f} at {row.n_params:.1e} ({row.low:.1f} to {row.high:.1f})".replace("e+0", "e")
+
+
+def _covered(rows: Sequence[Foretold]) -> int:
+    return sum(row.covered for row in rows)
+
+
+def _score(rows: Sequence[Foretold]) -> float:
+    return float(np.mean([row.ln_density for row in rows]))

@@ -1,0 +1,74 @@
+"""Words of one source: what it says of a size, its own where it has any, else what all say with its offset."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwsweep.evidence.random_effects import CENTRE, SCORES, TOKENS_PER_PARAM, Recipe, normal_scores, quantiles
+from dwsweep.evidence.summary import Evidence, Populations, law_depth
+from dwsweep.fit import laws
+from dwsweep.fit.laws import outside
+
+NEAR = 3.0  # times outside a source's sizes, beyond which its row is rather what all sources say
+NORMAL = 1.959964  # standard deviations of 95 %
+TOKENS_APART = 2.0  # weight of an estimate falls by e for each half of ln tokens that it is away
+MORE_TOKENS = 0.05  # ln depth per ln tokens: the prior's mean, by which an estimate is moved to other tokens
+
+
+@dataclass(frozen=True)
+class Words:
+    """Best depth of a source's own recipe with its 95 %, whose words they are (``own``; ``own, beyond its nets`` of a
+    law; ``extrapolated``; ``all, its offset``: all sources', with the source's offset), and the factor by which the
+    size lies outside the source's own."""
+
+    depth: float
+    low: float
+    high: float
+    whose: str
+    outside: float
+
+
+def compares_at_scale(source: Evidence) -> bool:
+    """Whether the source compares shapes at some size from which recipes are extrapolated."""
+    return source.compares and max(source.depth.n_params) >= 3e8 and len(source.depth) > 1
+
+
+def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> Words:
+    """What a source says at a size after so many tokens per parameter."""
+    own = source.depth
+    factor = outside(n_params, min(own.n_params), max(own.n_params))
+    if source.kind == "law":  # it has words for every size for which it was published
+        factor = laws.published().extrapolation(n_params)
+        sd = float(np.interp(math.log(n_params) - CENTRE, own.x, np.sqrt(np.diag(np.array(own.covariance)))))
+        whose = "own" if factor <= 1.0 else "own, beyond its nets"
+        return _around(math.log(law_depth(n_params)), sd, whose, factor)
+    t = math.log(tokens_per_param / TOKENS_PER_PARAM)
+    if factor <= 1.0:
+        return _around(*_between(source, math.log(n_params) - CENTRE, t), "own", factor)
+    scores = normal_scores(len(everyone.depth), SCORES)
+    drawn = Recipe(everyone.depth, scores, own).at(math.log(n_params) - CENTRE, t)
+    low, middle, high = np.exp(quantiles(drawn, [0.025, 0.5, 0.975]) - source.shift).tolist()
+    return Words(middle, low, high, "extrapolated" if factor <= NEAR else "all, its offset", factor)
+
+
+def _around(y: float, sd: float, whose: str, factor: float) -> Words:
+    depth, low, high = (math.exp(y + z * sd) for z in (0.0, -NORMAL, NORMAL))
+    return Words(depth, low, high, whose, factor)
+
+
+def _between(source: Evidence, x: float, t: float) -> tuple[float, float]:
+    """(ln L*, sd) between the source's own estimates, moved to these tokens, the nearest tokens first."""
+    own = source.depth
+    # a table that was read at several counts of tokens says what its tokens are; optima that were read do not move
+    moved = MORE_TOKENS if source.kind == "losses" else 0.0
+    weight = np.exp(-TOKENS_APART * np.abs(own.t - t))
+    sizes = np.unique(own.x)
+
+    def at(values: np.ndarray) -> float:
+        rows = [np.average(values[own.x == size], weights=weight[own.x == size]) for size in sizes]
+        return float(np.interp(x, sizes, rows))
+
+    return at(np.array(own.value) - source.shift + moved * (t - own.t)), at(np.sqrt(np.diag(np.array(own.covariance))))

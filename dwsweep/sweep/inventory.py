@@ -1,0 +1,288 @@
+"""Inventory of a sweep directory: every file is compared with what was written, and each is whole, rebuilt or lost.
+
+Rebuilt is what follows from other files: the plan, a run's config.json and status.json, a pack's files, results.csv,
+the tables of a fit. Lost is what does not: a result is trained again by the next ``dwsweep run``, rows of metrics and
+parameters are gone. What is damaged is kept as ``<name>.damaged``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.data.prepare import find as find_store
+from dwsweep.data.token_store import DamagedStore
+from dwsweep.errors import InputError
+from dwsweep.records import fit as fit_record
+from dwsweep.records import run as run_record
+from dwsweep.records.pack import Pack, PackProgress, PackState
+from dwsweep.records.record import Damaged
+from dwsweep.records.run import DONE, Evaluation, RunConfig, RunResult, RunState, read_metrics
+from dwsweep.records.sweep import DROP, Derived, Manifest
+from dwsweep.spec import load_spec
+from dwsweep.sweep import ownership, repair, work_queue
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.snapshot import ORPHANS, rebuild_results, tables
+
+WHOLE, REBUILT, LOST = "whole", "rebuilt", "lost"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A file that is not what was written, or is not there though others say that it was."""
+
+    kind: str  # of the file, such as runs/*/result.json
+    path: Any
+    why: str
+
+
+@dataclass
+class Finding:
+    """The files of one kind."""
+
+    kind: str
+    whole: int = 0
+    rebuilt: list[Fault] = field(default_factory=list)
+    lost: list[Fault] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What ``verify`` found."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()  # a line each
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is lost."""
+        return not any(finding.lost for finding in self.findings)
+
+
+Look = Iterator[tuple[str, Any, str]]
+"""(kind, path, what is wrong or empty) of each file."""
+
+
+def verify(directory: Any) -> Inventory:
+    """Compare every file with what was written, and write again what can be; a sweep that trains is only looked at.
+
+    Raises:
+        InputError: it is no sweep directory.
+    """
+    store = SweepStore(directory)
+    if not any((store.directory / name).exists() for name in ("plan.csv", "runs", "manifest.json")):
+        raise InputError(f"DIR: {directory}; must be a directory made by `dwsweep run`")
+    found = [*_look(store)]
+    faults = [Fault(kind, path, why) for kind, path, why in found if why]
+    notes: list[str] = []
+    if faults:
+        try:
+            with ownership.hold(directory, say=notes.append):
+                _mend(store, faults, notes.append)
+        except InputError as error:
+            notes.append(f"nothing is written again: {error.lines[0]}")
+    sound = {str(path) for _, path, why in _look(store) if not why} if faults else set()
+    findings = {kind: Finding(kind) for kind, *_ in found}
+    for kind, count in Counter(kind for kind, _, why in found if not why).items():
+        findings[kind].whole = count
+    for fault in faults:
+        mended = str(fault.path) in sound and not fault.why.startswith(_ROWS)
+        (findings[fault.kind].rebuilt if mended else findings[fault.kind].lost).append(fault)
+    return Inventory(tuple(findings.values()), tuple(notes))
+
+
+_ROWS = "rows are lost"  # what is left of the file is whole again, and shorter
+
+
+def _look(store: SweepStore) -> Look:
+    """Every file of the sweep that is there, or that others say should be."""
+    root = store.directory
+    known = getattr(_read(store, Manifest, ""), "files", None) or {}
+    yield "spec.yaml", root / "spec.yaml", _fault_of_text(root / "spec.yaml", known, load_spec)
+    plan_is_read: list[str] = []
+    yield (
+        "plan.csv",
+        root / "plan.csv",
+        _fault_of_text(root / "plan.csv", known, lambda path: plan_is_read.extend(_planned(store))),
+    )
+    yield from _record(store, Manifest, "")
+    run_ids = dict.fromkeys([*plan_is_read, *store.run_ids()])
+    for run_id in run_ids:
+        yield from _run(store, run_id, run_id in plan_is_read)
+    for pack_id in store.pack_ids():
+        for kind in (Pack, PackState, PackProgress):
+            yield from _record(store, kind, pack_id)
+    yield from _results(store)
+    yield from _fit(root)
+    for name, read in (("bench.json", run_record.read), ("compiled.json", run_record.read_compiled)):
+        if os.path.lexists(root / name) if not paths.is_remote(root) else (root / name).exists():
+            yield name, root / name, _fault(lambda read=read, name=name: read(root / name))  # type: ignore[misc]
+    yield from _tokens(root)
+
+
+def _fault_of_text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> str:
+    """Why a text is not that which the manifest has the hash of."""
+    why = _fault(lambda: read(path))
+    if not why and path.name in known and _fault_of_hash(path, known[path.name]):
+        return "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
+    return why
+
+
+def _planned(store: SweepStore) -> list[str]:
+    if not (store.directory / "plan.csv").exists():
+        raise InputError("is missing")
+    return [row.run_id for row in store.planned() if row.action != DROP]
+
+
+def _fault(check: Callable[[], Any]) -> str:
+    """Why a check fails; empty where it does not."""
+    try:
+        check()
+    except Damaged as error:
+        return error.why
+    except InputError as error:
+        return error.lines[0]
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _record(store: SweepStore, kind: type, owner: str, needed: bool = False) -> Look:
+    path = store.path_of(kind, owner)
+    there = path.exists() or (not paths.is_remote(path) and os.path.lexists(path))
+    if there or needed:
+        why = _fault(lambda: store.read(kind, owner)) if there else "is missing"
+        yield _kind_of(store, path), path, why
+
+
+def _kind_of(store: SweepStore, path: Any) -> str:
+    parts = store.name_of(path).split("/")
+    return "/".join([parts[0], "*", *parts[2:]]) if len(parts) > 2 else "/".join(parts)
+
+
+def _run(store: SweepStore, run_id: str, planned: bool) -> Look:
+    yield from _record(store, RunConfig, run_id, needed=planned)
+    yield from _record(store, RunState, run_id)
+    state = _read(store, RunState, run_id)
+    is_done = state is not None and state.state == DONE
+    yield from _record(store, RunResult, run_id, needed=is_done)
+    yield from _record(store, Evaluation, run_id)
+    result = _read(store, RunResult, run_id)
+    if result is None:
+        return
+    documents = store.documents_path(run_id)
+    missing = "" if documents.exists() or paths.is_remote(documents) else "is missing"
+    why = missing or _fault(lambda: store.check_documents(run_id, result))
+    yield _kind_of(store, documents), documents, why
+    if result.params_sha256 is not None:
+        params = store.params_path(run_id)
+        yield _kind_of(store, params), params, _fault_of_hash(params, result.params_sha256)
+    metrics = store.metrics_path(run_id)
+    if result.metrics_rows is not None or metrics.exists():
+        yield _kind_of(store, metrics), metrics, _fault_of_metrics(metrics, result.metrics_rows)
+
+
+def _read(store: SweepStore, kind: type, owner: str) -> Any:
+    with contextlib.suppress(Damaged, OSError):
+        return store.read(kind, owner)
+    return None
+
+
+def _fault_of_hash(path: Any, digest: str) -> str:
+    try:
+        found = hashlib.sha256(paths.read_bytes(path, 1 << 40)).hexdigest()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if found == digest else "is not what was written: its SHA-256 is not the one in result.json"
+
+
+def _fault_of_metrics(path: Any, rows: int | None) -> str:
+    found = read_metrics(path)
+    lost = max(found.lost, (rows or 0) - len(found.rows))
+    return f"{_ROWS}: {lost} of {len(found.rows) + lost}" if lost else ""
+
+
+def _results(store: SweepStore) -> Look:
+    try:
+        texts = tables(store)
+    except (InputError, OSError):  # the plan is damaged, which has its own line
+        return
+    for name in ("results.csv", ORPHANS):
+        path = store.directory / name
+        if name in texts or path.exists():
+            yield name, path, _fault_of_table(path, texts.get(name))
+    yield from _record(store, Derived, "")
+
+
+def _fault_of_table(path: Any, text: str | None) -> str:
+    try:
+        data = paths.read_bytes(path)
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if text is not None and data == text.encode() else "is not the table of the runs"
+
+
+def _fit(root: Any) -> Look:
+    path = root / "fit" / "fit.json"
+    if not (path.exists() or (not paths.is_remote(path) and os.path.lexists(path))):
+        return
+    found: list[Any] = []
+    yield "fit/fit.json", path, _fault(lambda: found.append(fit_record.read_any(path)))
+    for fit in found:
+        for name, text in fit_record.tables_of(fit).items():
+            yield f"fit/{name}", path.with_name(name), _fault_of_table(path.with_name(name), text)
+
+
+def _tokens(root: Any) -> Look:
+    try:
+        store = find_store(load_spec(root / "spec.yaml").data)
+    except (InputError, OSError):
+        return
+    if store is not None:
+        yield "token store", store.path, _fault(store.verify)
+
+
+# mending
+
+
+def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) -> None:
+    kinds = {fault.kind for fault in faults}
+    for fault in faults:
+        if fault.kind == "runs/*/metrics.jsonl":
+            rows = read_metrics(fault.path).rows
+            if fault.path.exists():
+                paths.set_aside(fault.path)
+                paths.rewrite_lines(fault.path, rows)
+        elif fault.kind == "runs/*/params.safetensors" and fault.path.exists():
+            paths.set_aside(fault.path)
+    plan = None
+    try:
+        sweep = load_spec(store.directory / "spec.yaml")
+        tokens = find_store(sweep.data) if "spec.yaml" not in kinds else None
+        plan = work_queue.plan_of_rest(sweep, tokens, store.directory) if tokens else None
+    except (InputError, DamagedStore) as error:
+        say(f"spec.yaml: {error.lines[0]}")
+    if plan is not None and not plan.waits_for_data:
+        repair.repair(store, plan, plan.packs, say)
+        store.write_plan(plan)
+    elif kinds - {"results.csv", ORPHANS, "derived.json"}:
+        say("what follows from the plan is not written again: the spec is another, or its data is not on this host")
+    with contextlib.suppress(InputError):
+        rebuild_results(store)
+    path = store.directory / "fit" / "fit.json"
+    if any(kind.startswith("fit/") and kind != "fit/fit.json" for kind in kinds):
+        fit_record.write(fit_record.read_any(path), path.parent)
+    for fault in faults:
+        if fault.kind in ("fit/fit.json", "token store"):
+            command = "fit" if fault.kind == "fit/fit.json" else "prepare"
+            say(f"{fault.kind}: `dwsweep {command}` makes it again")

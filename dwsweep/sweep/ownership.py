@@ -1,0 +1,311 @@
+"""Ownership of a sweep directory, or of a shard of it: one owner at a time, enforced at every write.
+
+locks/shard-I-of-N.lock   the owner: host, process, epoch, nonce, and when it was last renewed
+locks/shard-I-of-N.claim  who waits to take the lock over
+locks/epoch               the last epoch that was given out
+
+An owner renews its lock every ``HEARTBEAT_SECONDS``. Whoever finds a lock judges its owner: on this host, in this
+space of process numbers, by whether its process lives; elsewhere by whether the lock is still renewed, which is watched
+for ``LEASE_SECONDS`` by the clock of the one who waits. A takeover puts down a claim. The owner that sees it brings its
+packs to a checkpoint and gives its word, by removing its lock; without that word the lease decides.
+
+A lease alone does not stop an owner that slept through it. So every write into the directory, of the parent and of its
+workers, first asks the fence whether the lock still names this owner (Kleppmann, "How to do distributed locking", 2016:
+a token that grows, checked where the write is done). The loser stops by itself before it trains another step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.paths import FencedOff, exclusive
+from dwsweep.records import record as reader
+from dwsweep.records.record import Damaged
+from dwsweep.records.sweep import Owner
+from dwsweep.sweep.directory import set_aside_unless_file
+
+Shard = tuple[int, int]  # (index, count)
+Say = Callable[[str], None]
+
+
+def _seconds(name: str, default: float) -> float:
+    with contextlib.suppress(ValueError):
+        return max(0.5, float(os.environ.get(name, "")))
+    return default
+
+
+LEASE_SECONDS = _seconds("DWSWEEP_LEASE_SECONDS", 60.0)  # without renewal, an owner that cannot be seen is gone
+HEARTBEAT_SECONDS = LEASE_SECONDS / 6
+WORD_SECONDS = 15 * 60.0  # for an owner that still renews its lock to bring its packs to a checkpoint
+LOOK_SECONDS = 1.0  # between two looks at a lock in a bucket, where each is a request
+
+
+def owners(directory: Any) -> list[Owner]:
+    """Everyone who holds a lock of the sweep directory, dead ones included; damaged locks name nobody."""
+    return [owner for _, owner in _locks(paths.as_path(directory) / "locks") if owner is not None]
+
+
+def _locks(folder: Any) -> Iterator[tuple[Any, Owner | None]]:
+    for name in paths.names_in(folder) if not paths.is_link(folder) else ():
+        if name.endswith(".lock"):
+            yield folder / name, _read(folder / name)
+
+
+def _read(path: Any) -> Owner | None:
+    try:
+        return reader.read(path, Owner)
+    except Damaged:
+        return None
+
+
+def _folder_of_locks(directory: Any, say: Say) -> Any:
+    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
+    another kind of file, is set aside: it is never followed."""
+    folder = paths.as_path(directory) / "locks"
+    if paths.is_remote(folder):
+        return paths.make_directory(folder)
+    if paths.is_link(folder) or (folder.exists() and not folder.is_dir()):
+        say(f"locks: must be a folder and no link; set aside as {paths.set_aside(folder)}")
+    paths.make_directory(folder)
+    for name in paths.names_in(folder):
+        if not name.endswith(".damaged"):
+            set_aside_unless_file(folder / name, f"locks/{name}", say)
+    return folder
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The right to write into a sweep directory: the lock's file, and the nonce and the epoch that it must hold."""
+
+    lock: str
+    nonce: str
+    epoch: int
+
+    def check(self) -> None:
+        """
+        Raises:
+            FencedOff: the lock names another owner, or nobody.
+        """
+        path = paths.as_path(self.lock)
+        mark: Any
+        if paths.is_remote(path):
+            # this clock goes on while the process is stopped
+            mark = int(time.monotonic() / LOOK_SECONDS)
+        else:
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                raise FencedOff(f"this process does not own it any more ({self.lock} is gone)") from None
+            mark = found.st_ino, found.st_mtime_ns, found.st_size
+        if _seen.get(self) == mark:
+            return
+        owner = _read(path)
+        if owner is None or owner.nonce != self.nonce:
+            by = f"{owner}, epoch {owner.epoch}" if owner else "its lock is gone"
+            raise FencedOff(f"this process does not own the sweep any more ({by}); it writes nothing more")
+        _seen[self] = mark
+
+
+def fence_of(directory: Any, owner: Owner) -> Fence:
+    """The fence of an owner; of a path that any process can use."""
+    lock = paths.as_path(paths.absolute(directory)) / "locks" / _name_of(owner.shard)
+    return Fence(os.fspath(lock), owner.nonce, owner.epoch)
+
+
+def _name_of(shard: Shard) -> str:
+    return f"shard-{shard[0]}-of-{shard[1]}.lock"
+
+
+_seen: dict[Fence, Any] = {}  # the state of the lock's file when it last named this owner
+
+
+@contextlib.contextmanager
+def hold(
+    directory: Any,
+    shard: Shard = (0, 1),
+    takeover: bool = False,
+    say: Say = lambda line: None,
+    lost: Callable[[str, bool], None] = lambda why, at_once: None,
+) -> Iterator[Owner]:
+    """Own the sweep directory, or one shard of it, while the block runs.
+
+    A dead owner on this host is taken over; one elsewhere only with ``takeover``, when it has given its word or has
+    not renewed its lock for ``LEASE_SECONDS``. Owners of different shards of the same division live side by side; a
+    different division would train packs twice and is refused. A lock that cannot be read is set aside, which ``say``
+    hears: a lock appears with its content or not at all.
+
+    ``lost`` is called by another thread: with False when somebody claims the lock and waits for this owner's word, with
+    True when somebody else owns it.
+
+    Raises:
+        InputError: somebody else holds it; names host and process.
+    """
+    folder = _folder_of_locks(directory, say)
+    path = folder / _name_of(shard)
+    mine = _take(directory, folder, path, shard, takeover, say)
+    fence = fence_of(directory, mine)
+    ended = threading.Event()
+    beat = threading.Thread(target=_renew, args=(path, mine, fence, lost, ended), daemon=True)
+    try:
+        with fenced(directory, fence):
+            beat.start()
+            yield mine
+    finally:
+        ended.set()
+        beat.join()
+        current = _read(path)
+        if current and current.nonce == mine.nonce:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def fenced(directory: Any, fence: Fence | None) -> contextlib.AbstractContextManager[None]:
+    """Have every write of this process into the directory ask the fence of its owner while the block runs; without a
+    fence, as in a slice's process that owns nothing, none does."""
+    return paths.fence(paths.as_path(directory), fence.check) if fence is not None else contextlib.nullcontext()
+
+
+def _take(directory: Any, folder: Any, path: Any, shard: Shard, takeover: bool, say: Say) -> Owner:
+    """The lock, once nobody else owns it."""
+    gone: set[str] = set()  # nonces of owners that do not renew their locks
+    while True:
+        with exclusive(folder / "guard"):
+            watched = None
+            for found, other in list(_locks(folder)):
+                if other is None or (other.shard != shard and other.shard[1] == shard[1]) or other.nonce in gone:
+                    continue
+                if other.is_local:
+                    if other.is_alive:
+                        raise InputError(_refusal(directory, other))
+                elif not takeover and not (other.is_of_this_name and other.is_late(LEASE_SECONDS)):
+                    raise InputError(_refusal(directory, other))
+                elif other.renewed is not None or takeover:
+                    watched = found, other
+            if watched is None:
+                return _create_owner(directory, folder, path, shard, say)
+        if _watch(*watched, shard, takeover, say):
+            gone.add(watched[1].nonce)
+        elif not takeover:
+            raise InputError(_refusal(directory, watched[1]))
+
+
+def _create_owner(directory: Any, folder: Any, path: Any, shard: Shard, say: Say) -> Owner:
+    epoch = 0
+    for found, other in list(_locks(folder)):
+        epoch = max(epoch, other.epoch if other else 0)
+        with contextlib.suppress(FileNotFoundError):
+            if other is None:
+                say(f"locks/{found.name}: names no owner; set aside as {paths.set_aside(found)}")
+            elif other.shard == shard or other.shard[1] != shard[1]:
+                found.unlink()
+    counter = folder / "epoch"
+    with contextlib.suppress(OSError, ValueError):
+        epoch = max(epoch, int(paths.read_bytes(counter, 100)))
+    mine = replace(Owner.this_process(shard), epoch=epoch + 1)
+    paths.write_atomic(counter, f"{mine.epoch}\n")
+    _create(path, mine, directory)
+    return mine
+
+
+def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> bool:
+    """Wait for the word of an owner that this process cannot see, or for its lease to end; whether it is gone.
+
+    With ``takeover`` a claim asks for its word. Without, the owner lives if it renews its lock once.
+    """
+    claim = path.with_suffix(".claim")
+    say(
+        f"locks/{path.name}: held by {other}; waiting for its word, or for {LEASE_SECONDS:.0f} s in which it does not "
+        "renew its lock"
+    )
+    mine = Owner.this_process(shard)
+    if takeover:
+        reader.write(claim, mine)
+    state, since, begun = other, time.monotonic(), time.monotonic()
+    try:
+        while time.monotonic() - begun < WORD_SECONDS:
+            time.sleep(min(0.5, HEARTBEAT_SECONDS / 4))
+            found = _read(path)
+            if found is None or found.nonce != other.nonce:
+                return True  # its word; who else may own it now is judged anew
+            if found != state:
+                if not takeover:
+                    return False
+                state, since = found, time.monotonic()
+            elif time.monotonic() - since >= LEASE_SECONDS:
+                return True
+        return True  # it renews its lock and gives no word: the fence stops it
+    finally:
+        current = _read(claim)
+        if takeover and current and current.nonce == mine.nonce:
+            with contextlib.suppress(OSError):
+                claim.unlink()
+
+
+def _renew(path: Any, mine: Owner, fence: Fence, lost: Callable[[str, bool], None], ended: threading.Event) -> None:
+    """Renew the lock until the block is over or somebody else owns it."""
+    beats, asked = 0, False
+    while not ended.wait(HEARTBEAT_SECONDS):
+        try:
+            current = _read(path)
+            if current is None or current.nonce != mine.nonce:
+                by = f": {current}, epoch {current.epoch}" if current else ""
+                lost(f"somebody else owns the sweep now{by}", True)
+                return
+            claim = _read(path.with_suffix(".claim"))
+            if claim is not None and not asked:
+                asked = True
+                lost(f"{claim} takes the sweep over", False)
+            beats += 1
+            reader.write(path, replace(mine, renewed=time.time(), beats=beats))
+        except OSError:
+            continue  # a full disk, a bucket out of reach: whoever waits sees no renewal
+
+
+@contextlib.contextmanager
+def unowned(directory: Any) -> Iterator[None]:
+    """Keep the sweep directory without an owner while the block runs, for a command that writes a file into it.
+
+    Raises:
+        InputError: somebody owns it; names host and process.
+    """
+    folder = paths.as_path(directory) / "locks"
+    if paths.is_link(folder):
+        raise InputError(f"--out: {directory}; its locks is a link to elsewhere, which `dwsweep run` sets aside")
+    paths.make_directory(folder)
+    with exclusive(folder / "guard"):
+        for owner in owners(directory):
+            if owner.is_alive:
+                raise InputError(_refusal(directory, owner))
+        yield
+
+
+def _create(path: Any, owner: Owner, directory: Any) -> None:
+    if paths.is_remote(path):
+        reader.write(path, owner)
+        return
+    # written first and linked then: a lock never exists without its owner's name
+    draft = path.with_name(f".{path.name}.{owner.nonce}.{os.getpid()}.tmp")
+    reader.write(draft, owner)
+    try:
+        os.link(draft, path)
+    except FileExistsError:  # the guard is void on this file system, and somebody was faster
+        other = _read(path)
+        raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
+    except OSError:  # no hard links here
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _refusal(directory: Any, owner: Owner) -> str:
+    hint = "wait for it or stop it" if owner.is_local else "if that process is gone, add --takeover"
+    return f"--out: {directory}; another `dwsweep run` owns it ({owner}); {hint}"

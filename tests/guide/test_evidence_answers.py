@@ -1,0 +1,240 @@
+"""Answers of public evidence by size, what one's own fit changes, and numbers that nobody lends to others."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dwsweep import fit_table as complete_fit
+from dwsweep.errors import InputError
+from dwsweep.evidence import levels
+from dwsweep.fit.analysis import fit_table
+from dwsweep.guide import Options, answer, public_source, source_of
+from dwsweep.guide.advice import LITTLE, PARALLEL
+from dwsweep.guide.losses import bounds_of
+from dwsweep.guide.sources import judge
+from dwsweep.records import fit as fit_record
+from dwsweep.records.transitions import Optimum
+from dwsweep.report import fit_report, guide_report
+
+
+def text(found: Any) -> str:
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(guide_report.render(found))
+    return " ".join(console.export_text().split())
+
+
+def losses(best: float, depths: list[int], rise: float = 0.06, noise: float = 0.003) -> list[dict[str, float]]:
+    """Rows of a truth with the best depth best·(N/3e7)^¼ and κ = rise / 0.266."""
+    rng = np.random.default_rng(4)
+    rows = []
+    for n in np.geomspace(3e6, 3e8, 7):
+        for depth in depths:
+            width = 4 * round(math.sqrt(n / 12 / depth) / 4)
+            size = 12 * depth * width**2
+            level = 1.8 + 1.9 * (size / 3e7) ** -0.14
+            off = math.log(depth / (best * (size / 3e7) ** 0.25))
+            for seed in range(2):
+                loss = level + rise * off**2 + noise * rng.standard_normal()
+                rows.append({"depth": depth, "width": width, "seed": seed, "loss": loss})
+    return rows
+
+
+def test_up_to_15b_a_projection_and_beyond_it_no_best() -> None:
+    found = answer([1e9, 1.5e9, 7e9, 1.5e10, 7e10, 1e12])
+    assert [row.optimum.basis for row in found.budgets] == ["compared"] * 2 + ["projection"] * 2 + ["range"] * 2
+    said = [text(answer([row.budget])) for row in found.budgets]
+    assert all(("a projection" in one) == (k in (2, 3)) for k, one in enumerate(said))
+    assert all(("No comparison of shapes exists" in one) == (k > 3) for k, one in enumerate(said))
+    assert all("decoders that predict the next token of text" in one for one in said)
+    big = found.budgets[4]
+    assert "No comparison of shapes exists at 70B. The law says 73, built models have 80 to 95, recipes" in said[4]
+    low, high = big.near_best[1].depth_low, big.near_best[1].depth_high
+    assert low and high and low < 60 and high > 100
+    assert big.default is big.recommended and low <= big.default.depth <= high
+    assert big.default.depth % PARALLEL == 0 == big.default.heads % PARALLEL
+    assert big.near_best[1].less_compute == pytest.approx(100 * LITTLE)
+    even = [c for c in big.candidates if low <= c.depth <= high and c.depth % PARALLEL == 0 == c.heads % PARALLEL]
+    assert even and big.default.time == min((c.time for c in even if c.time), key=lambda cost: cost.less_compute)
+
+
+def test_beyond_1t_nothing_is_said() -> None:
+    with pytest.raises(InputError, match=r"params: 5e\+12; must be at most 1T") as caught:
+        answer([5e12])
+    assert len(caught.value.option_lines) == 1
+    with pytest.raises(InputError, match="must be at most 1T"):
+        answer(shapes=["200x70000"])
+    with pytest.raises(InputError, match="must be at most 1T"):
+        answer(flops=5e26)
+    assert answer([1e12]).budgets[0].optimum.basis == "range"
+
+
+def test_percentages_do_not_depend_on_the_law_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [1e6, 3e8, 7e9, 7e10]
+
+    def percentages() -> list[list[float]]:
+        rows = []
+        for row in answer(sizes).budgets:
+            costs = [c.cost(at) for c in row.candidates for at in ("size", "flops", "time", "decode")]
+            risk = row.risk
+            assert risk
+            more = [risk.expected.less_compute, risk.worst.less_compute]
+            rows.append([*more, *(cost.less_compute for cost in costs if cost)])
+        return rows
+
+    before = percentages()
+    slopes = dict(levels.LAWS)
+    for other in ("gemstones2025", "kaplan2020"):
+        monkeypatch.setattr(levels, "law_at", lambda n, other=other: slopes[other])
+        after = percentages()
+        for mine, theirs in zip(before, after, strict=True):
+            assert len(mine) == len(theirs) and np.abs(np.array(mine) - np.array(theirs)).max() < 1.0
+
+
+def test_trust_falls_with_regret_and_distance() -> None:
+    source = public_source()
+    levels_found = {n: judge(source, n).level for n in (1e7, 1e9, 7e9, 2e10, 1e12)}
+    assert levels_found == {1e7: "medium", 1e9: "medium", 7e9: "medium", 2e10: "low", 1e12: "low"}
+
+
+def test_a_fit_that_bounds_nothing_changes_nothing_beyond_its_data(tmp_path: Path) -> None:
+    """Three depths at noise that hides what depth does, as a smoke sweep has it."""
+    rows = [row for row in losses(4.0, [2, 4, 6], rise=0.0, noise=0.05) if 12 * row["depth"] * row["width"] ** 2 < 1e7]
+    found = fit_table(rows, draws=200)
+    assert found.surface is None or not any(
+        (row.depth_low is None) != (row.depth_high is None) for row in found.surface.optima
+    )
+    fit_record.write(found, tmp_path)
+    alone, own = (answer([3e9], fit=fit).budgets[0] for fit in (None, tmp_path))
+    assert own.optimum.depth == alone.optimum.depth and own.recommended.label == alone.recommended.label
+    assert own.optimum.trust.level == alone.optimum.trust.level
+    assert own.risk.expected.less_compute == pytest.approx(alone.risk.expected.less_compute)
+
+
+@pytest.mark.parametrize(("depths", "side"), [([12, 16, 22, 30], "below"), ([1, 2, 3, 4], "above")])
+def test_bounds_of_an_own_fit_cut_the_evidence(tmp_path: Path, depths: list[int], side: str) -> None:
+    """Five layers are best where depths from 12 on were trained, or twenty where up to 4 were."""
+    best = 5.0 if side == "below" else 20.0
+    found = fit_table(losses(best, depths), draws=300)
+    assert found.surface and {row.at_edge for row in found.surface.optima} == {side}
+    fit_record.write(found, tmp_path)
+    n = 3e7
+    row, alone = answer([n], fit=tmp_path).budgets[0], answer([n]).budgets[0]
+    assert row.optimum.trust.level != "high" and row.recommended and alone.recommended
+    bound = bounds_of(found.surface.optima)[0]
+    if side == "below":
+        assert (
+            row.recommended.depth < 8 <= alone.recommended.depth + 3
+            and row.optimum.depth_high < alone.optimum.depth_high
+        )
+        assert math.isinf(bound.low) and bound.high < math.log(12)
+    else:
+        assert row.recommended.depth >= alone.recommended.depth and row.optimum.depth_low > alone.optimum.depth_low
+        assert math.isinf(bound.high)
+    assert row.risk
+    # what the depth really loses, in nats, is at most what is named
+    lost = 0.06 * math.log(row.recommended.depth / best) ** 2
+    assert lost <= row.risk.worst.nats
+    assert "bounds the best depth on one side" in text(answer([n], fit=tmp_path))
+
+
+def test_open_ends_become_bounds_and_closed_ones_none() -> None:
+    common = {"loss": 3.0, "at_edge": None, "depth_min": 1.0, "depth_max": 30.0}
+    rows = [
+        Optimum(ln_x=17.0, depth=None, depth_low=None, depth_high=5.6, **common),
+        Optimum(ln_x=18.0, depth=None, depth_low=12.8, depth_high=None, **common),
+        Optimum(ln_x=19.0, depth=8.0, depth_low=6.0, depth_high=10.0, **common),
+        Optimum(ln_x=20.0, depth=8.0, depth_low=None, depth_high=None, **common),
+    ]
+    below, above = bounds_of(rows)
+    assert (below.low, below.high, above.low, above.high) == (-math.inf, math.log(5.6), math.log(12.8), math.inf)
+    assert above.x - below.x == pytest.approx(1.0)
+
+
+def test_fit_and_guide_give_one_answer_for_one_size(tmp_path: Path) -> None:
+    found = complete_fit(losses(16.0, [6, 10, 16, 26, 40]), draws=300)
+    fit_record.write(found, tmp_path)
+    rows = [row for row in found.guideline if row.depth is not None]
+    assert {row.law.startswith("public") for row in rows} == {True, False}
+    for row, budget in zip(rows, answer([row.n_params for row in rows], fit=tmp_path).budgets, strict=True):
+        best = budget.optimum
+        assert (best.depth, best.depth_low, best.depth_high) == pytest.approx(
+            (row.depth, row.depth_low, row.depth_high)
+        )
+    ranges = [row for row in found.guideline if row.depth is None]
+    assert [row.name for row in ranges] == ["175B", "1T"] and all(row.depth_low < row.depth_high for row in ranges)
+    assert all("no best depth can be named" in row.law for row in ranges)
+
+
+def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) -> None:
+    rows = [{"depth": d, "width": w, "loss": 3.0 + 0.01 * d / w} for d in (1, 2) for w in (32, 48, 64)]
+    for fit in (fit_table, complete_fit):
+        found = fit(rows, draws=100)
+        first = " ".join(fit_report.answer(found))
+        assert "levine" not in first and "1T" not in first and "94.7" not in first
+    published = fit_table(rows, draws=100).guideline
+    law = answer(law="levine2020").overview
+    for row, best in zip(published, law, strict=True):
+        assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(
+            (best.depth, best.depth_low, best.depth_high)
+        )
+    assert "published law, not your data: levine2020" in fit_report.to_text(fit_table(rows, draws=100))
+
+
+def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
+    for n in (*np.geomspace(1e5, 1e9, 25), 3e9):
+        (row,) = answer([float(n)]).budgets
+        low, high = guide_report._little(row)
+        for c in row.candidates:
+            if c.within_budget and c.size and low == c.depth == high:
+                continue  # the one depth that is left
+            if c.within_budget and c.size and c.depth in (low, high):
+                assert c.size.less_compute <= 100 * LITTLE + 1e-9, (n, c.label)
+
+
+def test_a_shape_is_priced_for_its_distance_from_the_budget_on_either_side() -> None:
+    for row in answer([6.2e7, 2.62e9]).budgets:
+        assert {c.mismatch > 0.005 for c in row.candidates} == {True, False}
+        for c in row.candidates:
+            assert c.missing_nats > 0 or abs(c.mismatch) < 1e-9
+        best, chosen = row.optimum.depth, row.recommended
+        assert chosen and 0.8 < chosen.depth / best < 1.25, "the widths do not decide how deep"
+
+
+def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
+    said = text(answer([1.5e8]))
+    assert "If 150M counts all parameters, embeddings included, add --total: 80.3M are left for the blocks." in said
+    assert "--total" not in text(answer([1.51e8])) and "--total" not in text(
+        answer([1.5e8], options=Options(total=True))
+    )
+    assert "N total" in said
+
+
+def test_sources_are_listed_in_their_own_words() -> None:
+    (row,) = answer([7e9], by_source=True).budgets
+    by_name = {one.name: one for one in row.by_source}
+    assert f"{by_name['levine2020'].depth:.1f}" == "55.0" and by_name["levine2020"].words.startswith("own")
+    assert by_name["completep"].words == "all, its offset"
+    assert by_name["built"].depth == pytest.approx(33, abs=1)
+    assert set(row.optimum.rivals) == {"power", "theory"}
+    assert "power 62" in text(answer([7e9], by_source=True)) and json.dumps(answer([7e9], by_source=True).to_dict())
+
+
+def test_own_losses_are_one_more_source(tmp_path: Path) -> None:
+    """A recipe that is best at half the usual depth is so beyond its sizes too."""
+    found = fit_table(losses(5.0, [2, 3, 5, 8, 13]), draws=300)
+    source = source_of(found, "mine")
+    alone = public_source()
+    for n in (1e9, 7e9):
+        own, public = source.at(n), alone.at(n)
+        assert own.law.depth(n)[0] < 0.8 * public.law.depth(n)[0]
+        assert math.log(own.law.depth(n)[2] / own.law.depth(n)[1]) < math.log(
+            public.law.depth(n)[2] / public.law.depth(n)[1]
+        )

@@ -1,0 +1,188 @@
+"""Each byte of a finished sweep is checked: what was changed is found, said, and written again where it can be."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_tools import Command
+from sweep_tools import WorkerHere, assert_complete, make_plan, run, with_standin
+
+from dwsweep import paths
+from dwsweep.records import record as reader
+from dwsweep.records.record import quoted_text, table_text, unquoted_text
+from dwsweep.records.run import RunResult, _fault_of_documents, read_metrics
+from dwsweep.sweep import inventory, runner
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.snapshot import settle_results
+
+pytestmark = pytest.mark.usefixtures("standin_here")
+
+PLAN = make_plan(grid__depths=[1], execution={"checkpoint_steps": 5, "log_steps": 1})  # two packs of two seeds
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("finished") / "sweep"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in with_standin().items():
+            patch.setenv(name, value)
+        patch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
+        assert run(PLAN, directory)[0] == 0
+    return directory
+
+
+@pytest.fixture
+def sweep(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "sweep")
+    return tmp_path / "sweep"
+
+
+def faults(directory: Path) -> list[tuple[str, str]]:
+    _fault_of_documents.cache_clear()
+    return [(kind, why) for kind, _, why in inventory._look(SweepStore(directory)) if why]
+
+
+def test_every_changed_byte_is_found(sweep: Path) -> None:
+    """Flips of a bit, other digits and cuts, at random places of every kind of file."""
+    assert faults(sweep) == []
+    rng = random.Random(58)
+    names = ("*.json", "metrics.jsonl", "*.npy", "*.csv", "spec.yaml")
+    kinds = {path.name for name in names for path in sweep.rglob(name) if "locks" not in path.parts}
+    assert len(kinds) > 10
+    for kind in sorted(kinds):
+        for trial in range(12):
+            path = rng.choice(sorted(sweep.rglob(kind)))
+            whole = path.read_bytes()
+            changed, place = bytearray(whole), rng.randrange(len(whole))
+            if trial % 3 == 0:
+                changed = changed[:place]
+            elif trial % 3 == 1:
+                changed[place] ^= 1 << rng.randrange(8)
+            else:
+                digits = [i for i, byte in enumerate(whole) if chr(byte).isdigit()]
+                place = rng.choice(digits) if digits else place
+                changed[place] = ord("0") + (changed[place] + 1) % 10
+            path.write_bytes(bytes(changed))
+            assert faults(sweep), (kind, trial, place, whole[max(0, place - 20) : place + 20])
+            path.write_bytes(whole)
+    assert faults(sweep) == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "status.json", "result.json", "pack.json", "state.json"])
+def test_verify_writes_again_what_follows_from_other_files(sweep: Path, name: str) -> None:
+    path = sorted(sweep.rglob(name))[0]
+    path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
+    found = inventory.verify(sweep)
+    lost = [fault.kind for finding in found.findings for fault in finding.lost]
+    # the data of the stand-in is on no host, so that nothing that needs the plan can be written again
+    assert lost == [f"{path.parts[-3]}/*/{name}"] and not found.is_whole
+    assert any("what follows from the plan" in note for note in found.notes)
+    assert run(PLAN, sweep)[0] == 0
+    assert_complete(PLAN, sweep)
+    assert inventory.verify(sweep).is_whole
+
+
+def test_results_follow_the_runs(sweep: Path) -> None:
+    path, said = sweep / "results.csv", []
+    whole = path.read_bytes()
+    settle_results(sweep, said.append)
+    assert said == []
+    path.write_bytes(whole.replace(b",2.", b",3.", 1))
+    settle_results(sweep, said.append)
+    assert path.read_bytes() == whole and "set aside as results.csv.damaged" in said.pop()
+    path.unlink()
+    settle_results(sweep, said.append)
+    assert path.read_bytes() == whole and said
+    moved = sweep.with_name("moved")
+    shutil.copytree(sweep, moved)  # other times and inodes, and the same runs
+    said.clear()
+    settle_results(moved, said.append)
+    assert said == []
+
+
+def test_rows_of_metrics_are_missed(sweep: Path) -> None:
+    one, other = sorted(sweep.rglob("metrics.jsonl"))[:2]
+    whole = one.read_text().splitlines(keepends=True)
+    assert read_metrics(one).lost == 0
+    one.write_text("".join(whole[:10] + whole[13:]))
+    assert read_metrics(one).lost == 3
+    one.write_text("".join([*whole[:10], whole[10].replace("1", "2", 1), *whole[11:]]))
+    assert read_metrics(one).lost == 1
+    shutil.copy(other, one)  # another run's
+    assert read_metrics(one).rows == ()
+    one.write_text("".join(whole[:-4]))
+    assert [kind for kind, _ in faults(sweep)] == ["runs/*/metrics.jsonl"]
+    found = inventory.verify(sweep)
+    (finding,) = (finding for finding in found.findings if finding.lost)
+    assert finding.lost[0].why == "rows are lost: 4 of 30"
+
+
+def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command) -> None:
+    """A FIFO, a device, a loop of links in place of each file: every command ends."""
+    paths_ = [path for name in ("*.json", "*.jsonl", "*.npy", "*.csv", "spec.yaml") for path in sweep.rglob(name)]
+    by_name = {path.name: path for path in paths_ if "locks" not in path.parts}
+    for path in by_name.values():
+        whole = path.read_bytes()
+        for kind in ("fifo", "device", "loop"):
+            path.unlink()
+            if kind == "fifo":
+                os.mkfifo(path)
+            elif kind == "device":
+                path.symlink_to("/dev/zero")
+            else:
+                path.symlink_to(path.name)
+            for command in ("status", "fit", "report"):
+                done = dwsweep(command, sweep)
+                assert done.returncode in (0, 2) and "Traceback" not in done.stderr, (path.name, kind, command)
+            assert path.name in ("results.csv", "orphans.csv") or faults(sweep), (path.name, kind)
+            path.unlink(missing_ok=True)
+            path.write_bytes(whole)
+
+
+def test_the_hash_of_a_record_is_its_last_key(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    reader.write(path, RunResult(loss=2.5, steps=3))
+    assert list(json.loads(path.read_text()))[-1] == "content_sha256"
+    assert reader.read(path, RunResult) == RunResult(loss=2.5, steps=3)
+    path.write_text(json.dumps({"loss": 2.5, "steps": 3}))  # an earlier version
+    assert reader.read(path, RunResult) == RunResult(loss=2.5, steps=3)
+    reader.write(path, RunResult(loss=2.5, steps=3))
+    text = path.read_text()
+    for changed in (
+        text.replace("2.5", "2.6"),
+        text.replace("content_sha256", "content_sha257"),
+        text.replace('"steps": 3', '"steps":  3'),
+        text.rstrip("\n"),
+    ):
+        path.write_text(changed)
+        with pytest.raises(reader.Damaged, match="content_sha256"):
+            reader.read(path, RunResult)
+
+
+def test_a_formula_is_a_text_in_a_table() -> None:
+    rows: list[dict[str, Any]] = [
+        {"a": text, "b": -1.5, "c": -2} for text in ("=cmd|x", "@x", "+x", "-x", "'=x", "x=1")
+    ]
+    read = list(csv.DictReader(table_text(rows, ("a", "b", "c"), str).splitlines()))
+    assert [row["a"] for row in read] == ["'=cmd|x", "'@x", "'+x", "'-x", "''=x", "x=1"]
+    assert {(row["b"], row["c"]) for row in read} == {("-1.5", "-2")}
+    assert [unquoted_text(row["a"]) for row in read] == [row["a"] for row in rows]
+    assert [quoted_text(text) for text in ("-1.5", "+3", "-1e-3", "-inf")] == ["-1.5", "+3", "-1e-3", "-inf"]
+
+
+def test_the_same_parameters_are_the_same_bytes(tmp_path: Path) -> None:
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    arrays = {name: np.arange(n, dtype=np.float32) for n, name in enumerate(("b", "a", "ü"), 1)}
+    found = {paths.write_safetensors(tmp_path / "p.safetensors", arrays, run_id="x", more="y")[0] for _ in range(40)}
+    assert len(found) == 1
+    read = load_file(tmp_path / "p.safetensors")
+    assert all((read[name] == array).all() for name, array in arrays.items()) and read.keys() == arrays.keys()

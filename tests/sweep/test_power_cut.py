@@ -1,0 +1,97 @@
+"""Every call of the file layer fails once, and for good; then the power is cut: nothing said to be done is lost."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from file_layer import FileLayer
+from sweep_tools import assert_complete, make_plan, run
+
+from dwsweep import paths
+from dwsweep.sweep import ownership
+from dwsweep.sweep.directory import SweepStore
+
+pytestmark = pytest.mark.usefixtures("standin_here")
+
+PLAN = make_plan(
+    grid__depths=[1], grid__budgets=[3e4], train__steps=6, execution={"checkpoint_steps": 2, "keep_params": "none"}
+)  # one pack of two seeds
+
+
+@pytest.fixture(autouse=True)
+def no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls come by the clock, and would be others in each trial."""
+    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 3600.0)
+
+
+def trial(folder: Path, n: int | None, for_good: bool) -> tuple[FileLayer, dict[str, float], str]:
+    """A sweep whose n-th call fails: (the layer, loss of each run that was said to be done, how it ended)."""
+    said: dict[str, float] = {}
+    finish = SweepStore.finish
+    paths._on_disk.clear()  # what this process knows of a disk that was another sweep's
+
+    def finished(store: SweepStore, run_id: str, pack_id: str, result: Any, *more: Any) -> None:
+        finish(store, run_id, pack_id, result, *more)
+        said[run_id] = result.loss
+
+    layer = FileLayer(folder / "sweep", n, for_good)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepStore, "finish", finished)
+        layer.install(patch)
+        try:
+            status, _ = run(PLAN, folder / "sweep")
+            ended = f"status {status}"
+        except OSError as error:  # one line and status 2 on the command line
+            ended = type(error).__name__
+    return layer, said, ended
+
+
+def settled(directory: Path) -> list[dict[str, str]]:
+    with (directory / "results.csv").open() as file:
+        return [{name: row[name] for name in ("run_id", "status", "loss", "steps")} for row in csv.DictReader(file)]
+
+
+def check(folder: Path, n: int, for_good: bool, expected: list[dict[str, str]]) -> tuple[str, str]:
+    folder.mkdir()
+    layer, said, ended = trial(folder, n, for_good)
+    after = layer.after_power_cut(folder / "after")
+    store = SweepStore(after)
+    if ended == "status 0":  # which says so of every run
+        said = {row["run_id"]: float(row["loss"]) for row in expected}
+    for run_id, loss in said.items():
+        assert store.state(run_id).state == "done", (n, layer.failed, run_id)
+        result = store.result(run_id)
+        assert result is not None and result.loss == loss, (n, layer.failed, run_id)
+    paths._on_disk.clear()
+    status, text = run(PLAN, after)
+    assert status == 0, (n, layer.failed, text)
+    assert_complete(PLAN, after)
+    assert settled(after) == expected
+    return layer.failed or "none", ended
+
+
+def test_a_power_cut_after_the_end_loses_nothing(tmp_path: Path) -> None:
+    layer, said, ended = trial(tmp_path, None, False)
+    assert ended == "status 0" and len(said) == 2 and min(layer.calls[name] for name in ("open", "fsync", "rename")) > 5
+    store = SweepStore(layer.after_power_cut(tmp_path / "after"))
+    assert {name for name in store.run_ids() if store.state(name).state == "done"} == set(said)
+    assert all(store.config(name) is not None for name in said) and len(store.planned()) == 2
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+@pytest.mark.parametrize("part", range(8))
+def test_every_failing_call(tmp_path: Path, for_good: bool, part: int) -> None:
+    """A share of all calls each: those whose number is ``part`` modulo 8."""
+    (tmp_path / "whole").mkdir()
+    layer, *_ = trial(tmp_path / "whole", None, False)
+    expected = settled(tmp_path / "whole" / "sweep")
+    outcomes: Counter[tuple[str, str]] = Counter()
+    numbers = [n for n in range(1, sum(layer.calls.values()) + 1) if n % 8 == part]
+    for n in numbers:
+        outcomes[check(tmp_path / str(n), n, for_good, expected)] += 1
+    assert sum(outcomes.values()) == len(numbers) > 5
+    print("calls", sum(layer.calls.values()), dict(layer.calls), {" → ".join(k): v for k, v in outcomes.items()})
