@@ -308,7 +308,7 @@ def _law(result: FitResult) -> list[Part]:
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines = [f"Width law: {result.law_statement}"]
         more = [
-            f"a {ends[0]}, b {ends[1]}; χ² {law.chi2:.2f} for {law.df} degrees of freedom",
+            f"a {ends[0]}, b {ends[1]}",
             f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
         ]
     more += [line for line in [_second_route(result)] if line]

@@ -13,7 +13,6 @@ from checkout import ROOT
 
 from dwsweep.errors import InputError
 from dwsweep.evidence import populations, read
-from dwsweep.fit import surface
 from dwsweep.guide import Options, advice, fitted_source, public_source, published_source
 from dwsweep.guide.answers import CONSTRAINTS, BudgetAnswer
 from dwsweep.guide.costs import Budget, best_of
@@ -36,19 +35,17 @@ LEAST_GAIN = 0.1  # % of compute by which a shape may be better than the one rec
 
 
 def answers(source: str, options: str, sizes: Sequence[float]) -> Iterator[tuple[Source, Options, BudgetAnswer]]:
-    """The answer at every size that is not refused. One's own fit with a tenth of its draws, which is faster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surface, "DRAWS", 40)
-        made = SOURCES[source]()
-        chosen = Options(**OPTIONS[options]).for_nets(made.nets)
-        for n in sizes:
-            try:
-                row = advice.budget(n, made, chosen)
-            except InputError:  # embeddings leave nothing of a small budget
-                assert chosen.total
-                continue
-            if not row.optimum.refused:
-                yield made, chosen, row
+    """The answer at every size that is not refused."""
+    made = SOURCES[source]()
+    chosen = Options(**OPTIONS[options]).for_nets(made.nets)
+    for n in sizes:
+        try:
+            row = advice.budget(n, made, chosen)
+        except InputError:  # embeddings leave nothing of a small budget
+            assert chosen.total
+            continue
+        if not row.optimum.refused:
+            yield made, chosen, row
 
 
 @pytest.mark.parametrize("left_out", [None, *(source.name for source in read())])
