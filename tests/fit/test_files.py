@@ -83,7 +83,7 @@ def test_json_is_valid_and_complete(fitted):
 
     content = json.loads((out / "fit" / "fit.json").read_text(), parse_constant=refuse)
     law = content["width_law"]
-    for key in ("form", "a", "b", "cov", "interval_a", "interval_b", "chi2", "df", "pairs_used", "pairs_censored"):
+    for key in ("form", "a", "b", "cov", "interval_a", "interval_b", "df", "pairs_used", "pairs_censored"):
         assert law[key] is not None
     assert law["valid_from"] < law["valid_to"]
     curves = content["curves"]
@@ -144,9 +144,9 @@ def test_reading_what_is_not_a_fit(tmp_path):
         (("curves", "depths", 1, "mean"), [1.0], r"curves\.depths\[1\]: sequences must have one length, found x 9, "),
         (("provenance",), 7, r"provenance: must be an object"),
         (
-            ("surface", "forms", 0, "draws", 5),
+            ("surface", "forms", 0, "nodes", 5),
             [0.0],
-            r"surface: draws of the \w+ form must have \d+ numbers each, found ",
+            r"surface\.forms\[0\]: nodes of the \w+ form must have \d+ numbers, found ",
         ),
         (("surface", "forms", 0, "form"), "cubic", r"surface\.forms\[0\]\.form: 'cubic'; must be one of exponential, "),
         (("surface", "forms"), [], r"surface: forms must have one with draws"),
