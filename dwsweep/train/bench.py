@@ -31,7 +31,7 @@ from dwsweep.cost.compiled import Collective, StepCost, axes_of, roofline, step_
 from dwsweep.cost.devices import Device, find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store, token_dtype
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.plan import Pack, Plan
 from dwsweep.plan.lengths import pack_steps
 from dwsweep.records.run import BenchRow, CollectiveRow, CompiledRow, PackingPoint
@@ -333,7 +333,7 @@ def _described(
 def _tpu(device: Device, topology: str | None) -> Sequence[Any]:
     """Chips of a TPU slice, by libtpu alone."""
     if find_spec("libtpu") is None:
-        raise InputError(f"--target: {device.name} needs the TPU compiler: pip install 'dwsweep[tpu]'")
+        raise InputError(f"--target: {device.name} needs the TPU compiler: {install('tpu')}")
     # Without a TPU, libtpu would ask the metadata server of a cloud that is not there, for minutes, and then refuse.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
@@ -348,7 +348,7 @@ def _tpu(device: Device, topology: str | None) -> Sequence[Any]:
 def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
     """GPUs of one host (``4``), or of several (``2x8``: hosts × GPUs), by JAX's CUDA plugin alone."""
     if not any(find_spec(f"jax_cuda{major}_plugin") for major in (13, 12)):
-        raise InputError(f"--target: {device.name} needs the GPU compiler: pip install 'dwsweep[cuda]'")
+        raise InputError(f"--target: {device.name} needs the GPU compiler: {install('cuda')}")
     # The plugin otherwise compares its libraries with a driver that is not there.
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     _without_a_chip()

@@ -158,8 +158,8 @@ def test_a_shell_completes_commands_and_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--compile-only", "--target", "H200"], ["H200", "pip install 'dwsweep[cuda]'"]),
-        (["--compile-only", "--target", "TPU-v5e:2x4"], ["TPU-v5e", "pip install 'dwsweep[tpu]'"]),
+        (["--compile-only", "--target", "H200"], ["H200", "pip install -c constraints.txt '.[cuda]'"]),
+        (["--compile-only", "--target", "TPU-v5e:2x4"], ["TPU-v5e", "pip install -c constraints.txt '.[tpu]'"]),
         (["--compile-only", "--target", "H900"], ["'H900'", "H200", "TPU-v5e"]),
         (["--compile-only", "--target", "H200:four"], ["'H200:four'", "2x4"]),
         (["--target", "H200"], ["'H200'", "--compile-only"]),
