@@ -279,6 +279,11 @@ class Source(Protocol):
         """Number of documents where that is known without reading; bad ones and duplicates are among them."""
         return None
 
+    @property
+    def documents_are(self) -> str:
+        """How the source is cut into documents, where that is a choice; empty where the source itself has documents."""
+        return ""
+
     def identity(self) -> list[Any]:
         """What tells two states of the source apart without reading it (JSON-able)."""
 

@@ -225,7 +225,8 @@ def test_while_the_processes_that_read_text_start(tmp_path: Path, command: str, 
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (3, "error: interrupted\n")
+    assert (process.returncode, errors.splitlines()[-1]) == (3, "error: interrupted")
+    assert all(line.startswith("prepare: ") for line in errors.splitlines()[:-1])
     assert not list(cache.glob("*.partial"))
 
 
