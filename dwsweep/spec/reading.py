@@ -115,8 +115,7 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 
 def _file_meant(path: str | PathLike[str]) -> str:
-    """The spec nearest to a ``path`` that does not exist: a file of its folder, else a built-in one; empty where none is
-    near."""
+    """The spec nearest to a ``path`` that does not exist: a file of its folder, else a built-in one; empty if none."""
     given = paths.as_path(path)
     beside = []
     with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
-"""First commands of a person who guesses: each guess works, or its refusal names the word that was meant; the examples of
-every `--help` are commands as they can be typed."""
+"""First commands of a person who guesses: each guess works, or its refusal names the word that was meant. Examples of
+every `--help`, which are commands as they can be typed."""
 
 from __future__ import annotations
 

@@ -381,6 +381,11 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     shown = html_of(sweep_page.promises(kept))
     assert "<td>1.50</td>" in shown and "measured, cpu" in shown and "stand-in" in shown
     assert f"{said}." in shown and sweep_page.promises(()) == []
+    first = next(run_id for run_id in ids(planned))
+    config = store.config(first)
+    assert config is not None
+    reader.write(store.path_of(RunConfig, first), replace(config, promise=None))  # as a plan of steps made it
+    assert sum(len(one.measured) for one in planned_vs_measured(store, ids(planned))) == len(planned.runs) - 1
     even = [replace(one, measured=(one.promised * k,)) for one, k in zip(kept, (0.5, 0.51, 0.52, 0.54), strict=True)]
     assert "0.50 to 0.54 times" in sentence(even) and "equal time" not in sentence(even)
     # one run less, and a sweep that was promised nothing
