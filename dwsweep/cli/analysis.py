@@ -62,7 +62,8 @@ def fit(
         typer.Argument(
             metavar="DIR|TABLE...",
             parser=path_value,
-            help="Sweep; CSV, TSV, JSON(L), Parquet or Excel, also packed; - or a public one.",
+            help="Sweep; CSV, TSV, JSON(L), Parquet or Excel, also packed; - or a public one; wandb:ENTITY/PROJECT, "
+            "mlflow:EXPERIMENT.",
         ),
     ],
     out: Annotated[
@@ -189,12 +190,15 @@ def _note(line: str) -> None:
 
 def _fit_folder(table: PathValue) -> PathValue:
     """Default folder of a fit: in a sweep directory, or beside a table."""
+    from dwsweep.fit.data import trackers
     from dwsweep.records import fit as fit_record
 
     if table.is_dir():
         return _own_folder(table, "fit")
     if str(table) == "-":
         return paths.as_path("stdin-fit")
+    if trackers.tracker_of(str(table)):
+        return paths.as_path(f"{trackers.name_of(str(table))}-fit")
     return fit_record.folder_beside(table)
 
 

@@ -281,7 +281,7 @@ NEAR = 0.6  # likeness of two names, from which on one is suggested
 
 
 def hint(error: Any) -> str:
-    """The line for a usage error that has a nearest name: an option, or the value of a choice; empty for any other error
+    """The line for a usage error that has a nearest name, of an option or of a choice; empty for any other error
     and where none is near."""
     context = getattr(error, "ctx", None)
     if context is None:

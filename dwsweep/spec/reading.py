@@ -207,7 +207,7 @@ def _describe(item: Any) -> str:
 def _key_meant(name: str, known: Sequence[str]) -> str:
     """The key nearest to an unknown ``name``: dotted, of another section that has that name or by another tool's name,
     else one of the ``known`` keys of its own section, else a dotted one; empty where none is near."""
-    elsewhere = {}  # the sections that a person meets first win: grid.depths before data.depths, were there one
+    elsewhere: dict[str, str] = {}  # the first section that has a key of this name
     for dotted in _dotted_keys(Spec):
         elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
     lower = name.lower().replace("-", "_")

@@ -196,7 +196,7 @@ def at_work(sweep: Path, pack_id: str, **ago: float) -> Iterator[Snapshot]:
 
 
 def test_a_pack_that_compiles_is_shown_to_compile_and_for_how_long(tmp_path: Path) -> None:
-    plan, store = large(tmp_path)
+    plan, _ = large(tmp_path)
     pack_id = plan.packs[0].pack_id
     with at_work(tmp_path / "sweep", pack_id, begun=130, compiling=42) as now:
         shown = printed(status.show(now), 200)
