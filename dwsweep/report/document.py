@@ -250,7 +250,9 @@ class Paragraph:
         return self.text.plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self.text, options):
+        for segment in self.text.__rich_console__(
+            console, options
+        ):  # past the console, which would spell the joint out
             yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:

@@ -312,8 +312,12 @@ def _law(result: FitResult) -> list[Part]:
             f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
         ]
     more += [line for line in [_second_route(result)] if line]
+    by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
+        if row.form in by_losses:  # two tests, which need not agree: each verdict names what it rests on
+            joint = " and" if verdict == "rejected" else ", rejected"
+            verdict += f" by the transitions{joint} by the losses of all depths"
         held, miss = row.held_out, ""
         if held and held.error_ln_x is not None:
             miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
