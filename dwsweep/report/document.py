@@ -250,7 +250,8 @@ class Paragraph:
         return self.text.plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self.text, options):
+        # the text's own segments: the console would spell the joint out as a control character
+        for segment in self.text.__rich_console__(console, options):
             yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
