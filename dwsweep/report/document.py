@@ -249,7 +249,8 @@ def _marked(text: str) -> str:
 
 
 def _html_line(line: Line) -> str:
-    return "".join(f"<strong>{_marked(text)}</strong>" if style else _marked(text) for text, style in spans(line))
+    kinds = {"": "{}", "dim": '<span class="soft">{}</span>'}
+    return "".join(kinds.get(style, "<strong>{}</strong>").format(_marked(text)) for text, style in spans(line))
 
 
 def _html_table(made: Table) -> str:

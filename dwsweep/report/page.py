@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import shlex
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import Damaged, to_dict
-from dwsweep.records.run import FINAL, Sample
+from dwsweep.records.run import FINAL, PENDING, Sample
 from dwsweep.records.studies import EqualBudgets
 from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
@@ -32,11 +33,13 @@ from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.losses_chart import columns_of, losses_chart, run_point, training
+from dwsweep.report.progress import parts_of
 from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of, spread
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
+from dwsweep.sweep.snapshot import PlannedTime, Snapshot, planned_vs_measured, sentence, settle_results, snapshot
 from dwsweep.text import format_count, printable
 
+RELOAD_SECONDS = 10.0  # of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",
@@ -52,13 +55,29 @@ HOW_TO_READ = (
 WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the figures below show the same losses."
 
 
-def write(directory: str | PathLike[str], out: Any = None) -> Any:
+def follow(directory: str | PathLike[str], out: Any = None, seconds: float = RELOAD_SECONDS) -> Any:
+    """Write the page of a sweep again every ``seconds`` while it trains, and once more when nobody works on it; returns
+    its path. The page reloads itself meanwhile.
+
+    Raises:
+        InputError: not a sweep directory, or ``write`` refuses it.
+    """
+    while (now := snapshot(directory)).is_live:
+        write(directory, out, live=now)
+        time.sleep(seconds)
+    settle_results(directory, lambda _: None)
+    return write(directory, out)
+
+
+def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None = None) -> Any:
     """Write the page of a sweep directory, or of the folder that ``dwsweep fit`` wrote for a table; returns its path.
 
     A table has no runs to show, only cells; a sweep that is not fitted has runs and no answer.
 
     Args:
         out: the file; ``report.html`` in the directory by default.
+        live: the sweep while it trains: its progress comes first, an earlier fit is left out, and the page reloads
+            itself.
 
     Raises:
         InputError: there is no such directory, or neither a fit nor results in it, or they cannot be read.
@@ -69,24 +88,44 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
         root = root.parent
+    if live is not None:
+        folder = None
     every = rows_of(root / "results.csv")
-    if folder is None and not every:
+    if live is not None:
+        every = so_far(every, live)
+    elif folder is None and not every:
         raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     path = paths.as_path(out or root / "report.html")
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
-    content = page(*_titles(fit, every, root), *_content(fit, every, root, folder))
+    title, subtitle = _titles(fit, every, root)
+    if live is not None:
+        subtitle = f"The sweep trains; this page reads itself anew every {RELOAD_SECONDS:g} s."
+    sections, data = _content(fit, every, root, folder, live)
+    content = page(title, subtitle, sections, data, reload=RELOAD_SECONDS if live is not None else None)
     paths.make_directory(path.parent)
     paths.write_atomic(path, content)
     return path
+
+
+BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params", "tokens", "flops")
+
+
+def so_far(every: Sequence[dict[str, str]], live: Snapshot) -> list[dict[str, str]]:
+    """The rows of results.csv, and one without a loss for each other run that has begun."""
+    there = {row.get("run_id") for row in every}
+    begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
+    plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
+    known = [{name: row.get(name) for name in (*BEGUN, "status")} for row in plans]
+    return [*every, *({name: "" if one is None else str(one) for name, one in row.items()} for row in known)]
 
 
 def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]:
     """Title and subtitle of a page."""
     name = _name(root)
     if fit is None:
-        return f"{name}: how deep and how wide", f"{len(every)} runs, not fitted."
+        return f"{name}: how deep and how wide", f"{len(every):,} runs, not fitted."
     used = f"{fit.provenance.rows_used} runs used."
     if isinstance(fit, AlongFit):
         return f"{name}: loss along {fit.along.column}", used
@@ -96,7 +135,7 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
 
 
 def _content(
-    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any
+    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any, live: Snapshot | None = None
 ) -> tuple[list[Section], dict[str, Any] | None]:
     """The sections of a page, of which those without content are left out, and the data of its script.
 
@@ -112,9 +151,10 @@ def _content(
         budget = answers_box(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root)
     chart = _chart(fit, shown)
     sections = [
-        Section("answer", "The answer", _first_screen(fit, every, root, figures[:1])),
+        Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
+        Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
         Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
-        Section("warnings", "Warnings", box("warnings", listed(_warnings(fit, every, root)))),
+        Section("warnings", "Warnings", box("warnings", listed([] if live else _warnings(fit, every, root)))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if chart else ""),
         Section("figures", "Figures", html_of(figures[1:])),
@@ -452,19 +492,30 @@ def data_block(data: Mapping[str, Any]) -> str:
     return f'<script type="application/json" id="data">{content}</script>'
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section], data: Mapping[str, Any] | None = None) -> str:
-    """The whole document, without its empty sections; with ``data`` for its script."""
+def page(
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    data: Mapping[str, Any] | None = None,
+    reload: float | None = None,
+) -> str:
+    """The whole document, without its empty sections; with ``data`` for its script.
+
+    reload: seconds after which a browser reads the page anew.
+    """
     sections = [section for section in sections if section.body]
     added, allowed = "", "'none'"
     if data is not None:
         allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode('ascii')}'"
         added = f"{data_block(data)}\n<script>{script()}</script>"
+    again = "" if reload is None else f'<meta http-equiv="refresh" content="{reload:g}">'
     links = "".join(f'<a href="#{escaped(s.anchor)}">{escaped(s.title)}</a>' for s in sections)
     body = "".join(f'<section id="{escaped(s.anchor)}"><h2>{escaped(s.title)}</h2>{s.body}</section>' for s in sections)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{again}"
         f"<title>{escaped(title)}</title><style>{asset(STYLE_SHEET)}</style></head>\n"
         f'<body><header><h1>{escaped(title)}</h1><p class="soft">{escaped(subtitle)}</p><nav>{links}</nav></header>\n'
         f"<main>{body}</main>{added}</body></html>\n"
