@@ -417,7 +417,7 @@ def theory(
     """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the
     bounds."""
     from dwsweep import theory
-    from dwsweep.report import bench_report
+    from dwsweep.report import theory_report
 
     if check == (width is not None) or (out is not None and not check):
         raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
@@ -426,20 +426,20 @@ def theory(
         return
     assert width is not None
     facts = theory.summary(width=width, depth=depth, heads=heads)
-    terminal.show(lambda: bench_report.render_theory(facts), lambda: facts, json)
+    terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
     from dwsweep import theory
     from dwsweep.records.record import plain
-    from dwsweep.report import bench_report
+    from dwsweep.report import theory_report
     from dwsweep.report.figures import laws
 
     with terminal.waiting("measuring ranks"):
         found = theory.check_ranks()
     heads = theory.check_heads()
     rows = plain({"networks": found, "heads": heads})
-    terminal.show(lambda: bench_report.render_ranks(found, heads), lambda: rows, json)
+    terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
     if any(row.wrong for row in found) or any(row.wrong for row in heads):

@@ -23,6 +23,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from dwsweep.interval import Form, Interval, written
+from dwsweep.terminal import JOINT
 
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
@@ -274,7 +275,6 @@ def _html_table(made: Table) -> str:
     return f'{caption}<div class="scroll" tabindex="0"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
-JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
 TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
 WORDS = 20  # where words may wrap, a column is not made narrower than this for the sake of its neighbours
 
@@ -291,8 +291,7 @@ class Paragraph:
         return self.text.plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        # the text's own segments: the console would spell the joint out as a control character
-        for segment in self.text.__rich_console__(console, options):
+        for segment in console.render(self.text, options):
             yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:

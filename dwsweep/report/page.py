@@ -34,9 +34,9 @@ from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.losses_chart import columns_of, losses_chart, run_point, training
 from dwsweep.report.progress import parts_of
-from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of, spread
+from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import PlannedTime, Snapshot, planned_vs_measured, sentence, settle_results, snapshot
+from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
 from dwsweep.text import format_count, printable
 
 RELOAD_SECONDS = 10.0  # of a page that follows a sweep
@@ -144,7 +144,9 @@ def _content(
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions = _logged(every, shown, root)
-    kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
+    kept = ""
+    with contextlib.suppress(InputError):  # a page needs no plan.csv
+        kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     budget = None
     if sized:
@@ -159,7 +161,7 @@ def _content(
         Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if chart else ""),
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
-        Section("time", "Promised and measured time", html_of(promises(kept))),
+        Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
         Section("training", "Training curves", html_of(_training_figure(curves, len(shown)))),
         Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
         Section("samples", "Text by the models", html_of(_samples(root))),
@@ -327,17 +329,6 @@ def _newer(path: Any, than: Any) -> bool:
         return bool(path.stat().st_mtime >= than.stat().st_mtime)
     except (OSError, AttributeError):
         return False
-
-
-def promises(kept: Sequence[PlannedTime]) -> list[Part]:
-    """Promised and measured times of a sweep whose runs are as long as ``train.seconds`` allow: a row per shape, with
-    the device-seconds that a run of it was promised, and those that its runs took."""
-    made = Table("", "L> d> steps> rate< promised,_s> measured,_s> ratio> trained_on<", whole=True)
-    for one in kept:
-        shape, basis = (str(one.depth), str(one.width)), f"{one.time_basis}, {one.device}"
-        seconds = (f"{one.promised:.4g}", spread(one.measured, ".4g"))
-        made.add(*shape, f"{one.steps:,}", basis, *seconds, f"{one.ratio:.2f}", ", ".join(one.devices))
-    return [Lines([f"{sentence(kept)}."]), made] if kept else []
 
 
 def _logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:

@@ -22,7 +22,7 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.report.document import render as rendered
-from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
+from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, snapshot, step_of, time_left
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
@@ -318,7 +318,7 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
         "running": {pack: to_dict(progress) for pack, progress in now.progress.items()},
         "orphans": now.orphans,
         "damaged": list(now.damaged),
-        "promises": [to_dict(one) | {"ratio": one.ratio} for one in now.promises],
+        "time_kept": now.time_kept,
     }
 
 
@@ -354,8 +354,8 @@ def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
     elif now.is_live:
         parts.append(Lines(["between packs: the next one starts"], soft=True))
     parts += _reasons(now)
-    if now.promises:
-        parts.append(Lines([sentence(now.promises)]))
+    if now.time_kept:
+        parts.append(Lines([now.time_kept]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
     return [*parts, _damaged(now)]

@@ -35,7 +35,7 @@ from claims import (
 )
 
 import dwsweep
-from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.paths import as_path
 from dwsweep.records import fit as fit_record

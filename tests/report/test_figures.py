@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from shown import words_of
 
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import PairCurve, RateRun
