@@ -405,6 +405,9 @@ def report(
     license_: Annotated[
         str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="While the sweep trains, write the page again; it reloads itself.")
+    ] = False,
 ) -> None:
     """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
     Hub."""
@@ -412,6 +415,8 @@ def report(
 
     settle_results(directory, _note)
     if card:
+        if follow:
+            raise InputError("--follow: is of the page; allowed without --card")
         from dwsweep.report import card as cards
 
         print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
@@ -420,7 +425,9 @@ def report(
         raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
-    print(printable(str(page.write(directory, out))))
+    if follow:
+        _note(f"{out or directory}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
+    print(printable(str(page.follow(directory, out) if follow else page.write(directory, out))))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")

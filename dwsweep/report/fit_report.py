@@ -342,11 +342,12 @@ def _second_route(result: FitResult) -> str:
 
 
 def guideline(result: FitResult) -> Table:
-    """Best depth and width at each size; what the trained shape costs and what to build where a law says it."""
+    """Best depth and width at each size, and what to build where a law says it; what the trained shape costs where that
+    is known of half the sizes, else guideline.csv alone has it."""
     rows = result.guideline
     laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
     laws = [f"{NOT_YOURS}: {law}" if law == published_law.NAME else law for law in laws]
-    costed = any(row.loss_penalty is not None for row in rows)
+    costed = 2 * sum(row.loss_penalty is not None for row in rows) >= len(rows) > 0
     table = Table(
         f"Guideline, {'; '.join(laws)}",
         "model> N> trained> depth> interval< width> interval< forms< outside> build> "

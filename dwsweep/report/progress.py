@@ -356,6 +356,11 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 def show(now: Snapshot, ends: float | None = None) -> Group:
     """Show a snapshot. ends: the time by which the sweep was expected to end when a rate was last known."""
+    return rendered(parts_of(now, ends))
+
+
+def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
+    """Counts, the table of shapes, running packs and reasons of failure, for a terminal or a page."""
     parts: list[Part] = [_headline(now, ends), _table(now)]
     if now.progress:
         parts.append(_running(now))
@@ -368,7 +373,7 @@ def show(now: Snapshot, ends: float | None = None) -> Group:
         parts.append(Lines([now.time_kept]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
-    return rendered([*parts, _damaged(now)])
+    return [*parts, _damaged(now)]
 
 
 def _shown_state(run: RunView, now: Snapshot) -> str:
