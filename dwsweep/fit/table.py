@@ -211,8 +211,9 @@ def _chosen(
 ) -> tuple[list[Row], list[LeftOutRows]]:
     """Rows that ``where`` keeps, each once, and an account of the others."""
     n_read, account = len(rows), []
-    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in names}
-    written |= {one: name for name in names if (one := plain(name)) not in names and one not in written}
+    known = set(names)
+    written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
+    written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
         keep = compile_expression(expression, names, written)
