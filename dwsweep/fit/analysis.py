@@ -304,8 +304,8 @@ def _transitions_found(asked: Asked) -> FitResult:
         warnings += disagreements(group.pairs)
         if drawn.record.ess < FEWEST_NODES:
             warnings.append(
-                f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends of "
-                "intervals may move with the seed by more than their Monte-Carlo errors"
+                f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
+                "of intervals may move with the seed by more than their Monte-Carlo errors"
             )
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
     if group.one_variable:
