@@ -82,8 +82,11 @@ def _estimate(found: Interval, digits: int = 1) -> str:
     return found.format(lambda value: f"{value:,.{digits if value < 99.95 else 0}f}", MISSING)
 
 
-def _table(columns: str) -> Table:
-    return Table("", columns, ruled=False)
+WASTED = "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
+
+
+def _table(columns: str, title: str = "") -> Table:
+    return Table(title, columns, ruled=False)
 
 
 def _percent(cost: Cost | None) -> str:
@@ -125,7 +128,12 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
     parts: list[Part] = [Heading(best.name, title + (f", {best.source}" if several else ""))]
     if best.refused:
         return [*parts, _soft(best.reach)]
-    said = [_best_depth(best), _tolerated(row), _costs_explained(assumptions), _decoding(assumptions)]
+    said = [
+        _best_depth(best),
+        _tolerated(row),
+        _costs_explained(assumptions),
+        _decoding(assumptions, row.usual is not None),
+    ]
     said.append(f"Nats {row.loss_tag}.")
     if not all(map(is_near, row.candidates)):
         said.append(
@@ -333,7 +341,7 @@ def _built(row: BudgetAnswer) -> list[Part]:
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
     hours = "hours>" if assumptions.tokens else ""
-    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}")
+    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}", WASTED)
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
@@ -393,7 +401,7 @@ def _costs_explained(assumptions: Assumptions) -> str:
     )
 
 
-def _decoding(assumptions: Assumptions) -> str:
+def _decoding(assumptions: Assumptions, usual: bool) -> str:
     text = (
         f"+nats: loss at equal size; off: from the budget, of nets with a vocabulary of {assumptions.vocabulary:,}; "
         "decode: a token of one sequence at "
@@ -403,7 +411,7 @@ def _decoding(assumptions: Assumptions) -> str:
     if assumptions.tokens:
         count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices at the rate of one each"
         text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {count}."
-    return f"{MARK} recommended, · usual. {text}"
+    return f"{MARK} recommended{', · usual' if usual else ''}. {text}"
 
 
 def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
@@ -436,7 +444,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
-    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>")
+    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>", WASTED)
     for row in rows:
         best = row.optimum
         table.add(

@@ -15,14 +15,14 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.records import sweep as sweep_record
-from dwsweep.records.pack import Pack, PackProgress
+from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import (
     DIVERGED,
@@ -37,8 +37,9 @@ from dwsweep.records.run import (
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import ownership
+from dwsweep.sweep import forecast, ownership
 from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.forecast import COMPILING, STARTING, Measured, Stage
 
 if TYPE_CHECKING:
     from dwsweep.sweep.work_queue import Schedule, Shard
@@ -65,6 +66,8 @@ class Snapshot:
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
     time_kept: str = ""  # how well the finished runs kept to ``train.seconds``, in words; empty without it
+    stages: Mapping[str, Stage] = field(default_factory=dict)  # of the packs before their first step, by pack
+    measured: Mapping[str, Measured] = field(default_factory=dict)  # while the sweep is live, by pack
 
     @property
     def is_live(self) -> bool:
@@ -110,42 +113,32 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     done = [run.plan.run_id for run in runs if run.state.state == DONE]
     kept = time_kept(store, planned)
     lines = (*damaged, *store.lacking_documents(done))
-    name = store.directory.name
-    return Snapshot(name, tuple(runs), orphans, progress, owners, time.time(), lines, kept)
+    now = time.time()
+    since = min((owner.since for owner, alive in owners if alive), default=now)
+    waiting = dict.fromkeys(run.pack_id for run in runs if live and run.state.state in (PENDING, INTERRUPTED))
+    stages = {pack_id: stage for pack_id in waiting if (stage := _stage(store.pack_state(pack_id), since, now))}
+    results = ((run, store.result(run.plan.run_id)) for run in runs if live and run.state.state == DONE)
+    return Snapshot(
+        store.directory.name,
+        tuple(runs),
+        orphans,
+        progress,
+        owners,
+        now,
+        lines,
+        kept,
+        stages,
+        forecast.measured((run, result) for run, result in results if result is not None),
+    )
 
 
-def time_left(now: Snapshot) -> float | None:
-    """Seconds at the present rate of all running packs; None when nothing runs or no rate is known.
-
-    The rate is in FLOPs: a small model's tokens are cheaper than a large one's.
-    """
-    if not now.is_live:
+def _stage(state: PackState, since: float, now: float) -> Stage | None:
+    """What a pack whose runs have no step yet does; None where no worker of an owner ``since`` then has it."""
+    if state.state != RUNNING or state.begun is None or state.begun < since:
         return None
-    rate, rest = 0.0, 0.0
-    for pack_id, progress in now.progress.items():
-        rate += (progress.tokens_per_second or 0.0) * flops_per_token(pack_id, now)
-    for run in now.runs:
-        if run.state.state in (PENDING, INTERRUPTED):
-            rest += run.plan.flops
-        elif run.state.state == RUNNING:
-            rest += run.plan.flops * (1 - step_of(run, now) / run.plan.steps)
-    return rest / rate if rate > 0 and rest > 0 else None
-
-
-def flops_per_token(pack_id: str, now: Snapshot) -> float:
-    """Count the FLOPs of training one of the pack's runs on a token."""
-    run = next(run for run in now.runs if run.pack_id == pack_id)
-    return run.plan.flops / run.plan.tokens
-
-
-def step_of(run: RunView, now: Snapshot) -> int:
-    """Count the steps that a run has behind it."""
-    if run.state.state == DONE:
-        return run.plan.steps
-    if run.state.state == RUNNING:
-        progress = now.progress.get(run.pack_id)
-        return min(run.plan.steps, (progress.step if progress else 0) or run.state.step or 0)
-    return run.state.step or 0
+    if state.compiling is not None and state.compiling >= state.begun:
+        return Stage(COMPILING, max(0.0, now - state.compiling))
+    return Stage(STARTING, max(0.0, now - state.begun))
 
 
 def results_rows(store: SweepStore) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

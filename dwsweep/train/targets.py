@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 from dwsweep.cost.devices import Device, find
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.plan import Plan
 from dwsweep.text import one_line
 from dwsweep.train.choices import Hardware, at_hand
@@ -107,7 +107,7 @@ def _described(
 def _tpu(device: Device, topology: str | None) -> Sequence[Any]:
     """Chips of a TPU slice, by libtpu alone."""
     if find_spec("libtpu") is None:
-        raise InputError(f"--target: {device.name} needs the TPU compiler: pip install 'dwsweep[tpu]'")
+        raise InputError(f"--target: {device.name} needs the TPU compiler: {install('tpu')}")
     # Without a TPU, libtpu would ask the metadata server of a cloud that is not there, for minutes, and then refuse.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
@@ -122,7 +122,7 @@ def _tpu(device: Device, topology: str | None) -> Sequence[Any]:
 def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
     """GPUs of one host (``4``), or of several (``2x8``: hosts × GPUs), by JAX's CUDA plugin alone."""
     if not any(find_spec(f"jax_cuda{major}_plugin") for major in (13, 12)):
-        raise InputError(f"--target: {device.name} needs the GPU compiler: pip install 'dwsweep[cuda]'")
+        raise InputError(f"--target: {device.name} needs the GPU compiler: {install('cuda')}")
     # The plugin otherwise compares its libraries with a driver that is not there.
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     _without_a_chip()
