@@ -65,6 +65,7 @@ from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 from dwsweep.text import format_count, listed
 
+FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
 MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
 HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
@@ -301,6 +302,11 @@ def _transitions_found(asked: Asked) -> FitResult:
     if curves and drawn:
         report = report.beside(drawn.record)
         warnings += disagreements(group.pairs)
+        if drawn.record.ess < FEWEST_NODES:
+            warnings.append(
+                f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
+                "of intervals may move with the seed by more than their Monte-Carlo errors"
+            )
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))

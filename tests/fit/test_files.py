@@ -42,7 +42,7 @@ def fitted(tmp_path_factory):
     table[0]["status"] = "failed"
     table[-1]["loss"] = math.inf
     out = tmp_path_factory.mktemp("fit")
-    result = dwsweep.fit_table(table, draws=500)
+    result = dwsweep.fit_table(table, draws=500, params=(3e7,))
     fit_record.write(result, out / "fit")
     fit_report.write_guideline(result, out / "fit")
     return result, out
@@ -104,7 +104,7 @@ def test_the_law_read_back_guides_as_before(fitted):
     for place in (out, out / "fit", out / "fit" / "fit.json"):
         content = fit_record.read(place)
     law, rivals = guides(content)
-    again = guideline_rows(law, rivals)
+    again = guideline_rows(law, rivals, (3e7,))
     own = [(old, new) for old, new in zip(result.guideline, again, strict=True) if old["law"].startswith("own")]
     assert own, "public evidence answers outside the data, the law inside"
     for old, new in own:
