@@ -101,8 +101,8 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
 
 
 def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
-    """The shape of GPT-3's table at this size, under the options; None at a size that the table does not reach, or where
-    no width comes near the budget."""
+    """The shape of GPT-3's table at this size, under the options; None at a size that the table does not reach, or
+    where no width comes near the budget."""
     if not gpt3_reaches(size):
         return None
     unit = options.pipeline_parallel

@@ -22,8 +22,8 @@ from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.report.document import render as rendered
-from dwsweep.sweep.forecast import COMPILING, STARTING, compile_seconds, flops_per_token, step_of, time_left
-from dwsweep.sweep.snapshot import RunView, Snapshot, snapshot
+from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, time_left
+from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack

@@ -9,55 +9,11 @@ them on this host.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from dwsweep.records.pack import PackProgress
-from dwsweep.records.run import DONE, INTERRUPTED, PENDING, RUNNING, RunResult
-
-if TYPE_CHECKING:
-    from dwsweep.sweep.snapshot import RunView, Snapshot
-
-STARTING, COMPILING = "starting", "compiling"  # stages of a pack before its first step
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a pack does before its first step: ``STARTING`` or ``COMPILING``, for ``seconds`` so far."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Time that a pack took, by the results of its finished runs.
-
-    flops: of these runs; run_flops: of the largest one. seconds: on the training clock, to the end of the longest.
-    """
-
-    flops: float
-    run_flops: float
-    seconds: float
-    compile_seconds: float | None
-
-
-def measured(results: Iterable[tuple[RunView, RunResult]]) -> dict[str, Measured]:
-    """The time of each pack that has finished runs, by pack_id; none for a result without a time."""
-    groups: dict[str, list[tuple[float, RunResult]]] = defaultdict(list)
-    for run, result in results:
-        if result.wall_seconds:
-            groups[run.pack_id].append((run.plan.flops, result))
-    return {
-        pack_id: Measured(
-            flops=sum(flops for flops, _ in found),
-            run_flops=max(flops for flops, _ in found),
-            seconds=max(result.wall_seconds or 0.0 for _, result in found),
-            compile_seconds=max((result.compile_seconds or 0.0 for _, result in found), default=0.0) or None,
-        )
-        for pack_id, found in groups.items()
-    }
+from dwsweep.records.run import DONE, INTERRUPTED, PENDING, RUNNING
+from dwsweep.sweep.snapshot import RunView, Snapshot
 
 
 def time_left(now: Snapshot) -> float | None:

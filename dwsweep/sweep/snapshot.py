@@ -34,15 +34,39 @@ from dwsweep.records.run import (
     PENDING,
     RUNNING,
     STOPPED,
+    RunResult,
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import forecast, ownership
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.forecast import COMPILING, STARTING, Measured, Stage
 
 if TYPE_CHECKING:
     from dwsweep.sweep.work_queue import Schedule, Shard
+
+
+STARTING, COMPILING = "starting", "compiling"  # stages of a pack before its first step
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a pack does before its first step: ``STARTING`` or ``COMPILING``, for ``seconds`` so far."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Time that a pack took, by the results of its finished runs.
+
+    flops: of these runs; run_flops: of the largest one. seconds: on the training clock, to the end of the longest.
+    """
+
+    flops: float
+    run_flops: float
+    seconds: float
+    compile_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -75,6 +99,23 @@ class Snapshot:
 
     def count(self, *states: str) -> int:
         return sum(run.state.state in states for run in self.runs)
+
+
+def measured(results: Iterable[tuple[RunView, RunResult]]) -> dict[str, Measured]:
+    """The time of each pack that has finished runs, by pack_id; none for a result without a time."""
+    groups: dict[str, list[tuple[float, RunResult]]] = defaultdict(list)
+    for run, result in results:
+        if result.wall_seconds:
+            groups[run.pack_id].append((run.plan.flops, result))
+    return {
+        pack_id: Measured(
+            flops=sum(flops for flops, _ in found),
+            run_flops=max(flops for flops, _ in found),
+            seconds=max(result.wall_seconds or 0.0 for _, result in found),
+            compile_seconds=max((result.compile_seconds or 0.0 for _, result in found), default=0.0) or None,
+        )
+        for pack_id, found in groups.items()
+    }
 
 
 def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
@@ -128,7 +169,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         lines,
         kept,
         stages,
-        forecast.measured((run, result) for run, result in results if result is not None),
+        measured((run, result) for run, result in results if result is not None),
     )
 
 

@@ -232,7 +232,7 @@ def test_between_rounds_the_finished_runs_count(finished: Path) -> None:
         ({"noise": -0.1}, "--noise: -0.1"),
         ({"noise": float("nan")}, "--noise: nan"),
         ({"target": 0.0}, "--target: 0"),
-        ({"fit": "nowhere"}, "no fit"),
+        ({"fit": "nowhere"}, "does not exist"),
     ],
 )
 def test_wrong_arguments(arguments: dict, wanted: str) -> None:

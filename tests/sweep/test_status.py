@@ -29,9 +29,9 @@ from dwsweep.report import progress as status
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.forecast import Measured, Stage, measured, time_left
+from dwsweep.sweep.forecast import time_left
 from dwsweep.sweep.runner import run_sweep
-from dwsweep.sweep.snapshot import Snapshot, snapshot
+from dwsweep.sweep.snapshot import Measured, Snapshot, Stage, measured, snapshot
 from dwsweep.text import format_clock
 
 pytestmark = pytest.mark.usefixtures("standin")

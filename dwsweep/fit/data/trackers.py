@@ -78,7 +78,7 @@ def _mlflow(place: str, said: str) -> Iterator[dict[str, Any]]:
 
 
 def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """One run: a setting that a metric has the name of stands as ``config.NAME``; values in values have dotted names."""
+    """One run: a setting with the name of a metric stands as ``config.NAME``; values in values have dotted names."""
     values = dict(_flat(metrics))
     row = {"run": name, "status": str(status).lower()}
     for key, value in _flat(settings):
@@ -89,6 +89,8 @@ def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[s
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
+            if "_type" in value:  # a picture or a table of W&B
+                continue
             yield from _flat(value, f"{prefix}{key}.")
         elif value is None or isinstance(value, str | bool | int | float):
             # a loss that is no number marks a run that diverged, and JSON has none
