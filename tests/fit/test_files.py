@@ -125,7 +125,7 @@ def test_without_a_law_the_published_one_is_read_back(tmp_path):
 
 
 def test_reading_what_is_not_a_fit(tmp_path):
-    with pytest.raises(InputError, match="run `dwsweep fit .*` first"):
+    with pytest.raises(InputError, match=r"run `dwsweep fit .*` first"):
         fit_record.read(tmp_path)
     (tmp_path / "fit.json").write_text("{")
     with pytest.raises(InputError, match="not valid JSON"):
