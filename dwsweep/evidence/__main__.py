@@ -10,5 +10,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
         for line in check.tables(read()):
             print(line, flush=True)
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
     else:
         write(summaries())

@@ -317,9 +317,14 @@ def own_slope(surface: LossSurface, x: float) -> float:
 
 
 def _sizes(surface: LossSurface) -> list[float]:
-    """ln N of up to SIZES sizes at which the losses bound the best depth on both sides."""
-    rows = surface.record.optima
-    bounded = [row.ln_x for row in rows if None not in (row.depth, row.depth_low, row.depth_high)]
+    """ln N of up to SIZES sizes at which the losses bound the best depth on both sides, by depths that they have at any
+    size."""
+    tail, ends = (1.0 - surface.record.confidence) / 2.0, np.log([surface.shallowest, surface.deepest])
+    bounded = []
+    for row in surface.record.optima:
+        low, high = np.quantile(surface.drawn_depths(row.ln_x), [tail, 1.0 - tail], method="inverted_cdf")
+        if row.depth is not None and ends[0] < low and high < ends[1]:
+            bounded.append(row.ln_x)
     return (
         [bounded[k] for k in sorted(set(np.linspace(0, len(bounded) - 1, SIZES).round().astype(int)))]
         if bounded
