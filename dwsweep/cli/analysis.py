@@ -405,6 +405,9 @@ def report(
     license_: Annotated[
         str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="While the sweep trains, write the page again; it reloads itself.")
+    ] = False,
 ) -> None:
     """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
     Hub."""
@@ -412,6 +415,8 @@ def report(
 
     settle_results(directory, _note)
     if card:
+        if follow:
+            raise InputError("--follow: is of the page; allowed without --card")
         from dwsweep.report import card as cards
 
         print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
@@ -420,7 +425,9 @@ def report(
         raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
-    print(printable(str(page.write(directory, out))))
+    if follow:
+        _note(f"{out or directory}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
+    print(printable(str(page.follow(directory, out) if follow else page.write(directory, out))))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
@@ -435,7 +442,7 @@ def theory(
     """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the
     bounds."""
     from dwsweep import theory
-    from dwsweep.report import bench_report
+    from dwsweep.report import theory_report
 
     if check == (width is not None) or (out is not None and not check):
         raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
@@ -444,20 +451,20 @@ def theory(
         return
     assert width is not None
     facts = theory.summary(width=width, depth=depth, heads=heads)
-    terminal.show(lambda: bench_report.render_theory(facts), lambda: facts, json)
+    terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
     from dwsweep import theory
     from dwsweep.records.record import plain
-    from dwsweep.report import bench_report
+    from dwsweep.report import theory_report
     from dwsweep.report.figures import laws
 
     with terminal.waiting("measuring ranks"):
         found = theory.check_ranks()
     heads = theory.check_heads()
     rows = plain({"networks": found, "heads": heads})
-    terminal.show(lambda: bench_report.render_ranks(found, heads), lambda: rows, json)
+    terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
     if any(row.wrong for row in found) or any(row.wrong for row in heads):

@@ -7,16 +7,9 @@ The error of a crossing is linear in the noise (the delta method): cell means �
 crossing, g = Σ w_i·mean_i, where w is the derivative of the PCHIP interpolation at the true curves; its bias is the
 interpolation's error there → sd(ln N) = sd(g) / slope.
 
-For the best depth ``fit`` estimates one linear mixed model of the loss of all depths per form of the transition law
-(fit/surface). Its covariance does not depend on the losses, so with the losses of the prior in place of data:
-
-1. every form is fitted to the noise-free means: its θ, its best depth at the target, its evidence;
-2. where dloss/dl(x, y*) = 0 at x = ln N of the target, y* = ln L*, the parameters q move it by
-   dy*/dq = −(d²loss/dl dq) / (d²loss/dl dy); the slope is that of fit/surface: with the departures from the
-   form inside the data, by the form alone outside, which then misses by as much as it does inside;
-3. the forms are averaged by their evidence, as in ``fit``: half of the central 68 % is what it will state. What it
-   will say is their median, which noise moves by the sampling part of the covariance, and by what it does to the
-   evidence.
+For the best depth the posterior of ``fit`` is asked (fit/posterior.py): with the losses of the prior, free of noise, in
+place of data, and the noise of the planned runs declared. The width of its draws is what ``fit`` will state; how far
+their median lies from the truth is the bias of its forms.
 """
 
 from __future__ import annotations
@@ -32,22 +25,11 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
+from dwsweep.fit.ask import ONE_SD, best_depths, law, quantiles, read
 from dwsweep.fit.guideline import guides, map_law
 from dwsweep.fit.laws import FORMS, Law
-from dwsweep.fit.surface import DEEPEST_FACTOR, LARGEST_SHIFT, SHIFT_POINTS, Expected
-from dwsweep.fit.surface_model import (
-    BRIDGE_WAVES,
-    DERIVATIVE_STEPS,
-    LN_TURN_MEAN,
-    SATURATION,
-    Frame,
-    P,
-    bridges,
-    fall,
-    gradient,
-    height,
-    transition,
-)
+from dwsweep.fit.model import TURN, Cells, declared
+from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
@@ -59,7 +41,7 @@ SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in uni
 @dataclass(frozen=True)
 class Gain:
     """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
-    S(u) = u·exp(skew·u/√(u² + turn²))/√(1 + saturation·u²).
+    S(u) = u + skew·u²/√(u² + turn²), turn that of ``fit``'s model.
 
     The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
     prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
@@ -74,8 +56,6 @@ class Gain:
     # ASSUMPTION; three public tables say 0.02 to 0.07, each ± 0.2. Without any, a fifth of the law's errors is left
     # out, since what a fit must find of the skew is then of second order
     skew: float = 0.0
-    ln_turn: float = LN_TURN_MEAN  # of ln N
-    saturation: float = 0.0
     fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
     size: float = 0.0  # ln N
 
@@ -95,21 +75,21 @@ class Prior:
     basis: tuple[str, ...]
     gain: Gain = Gain()
 
-    def theta(self, frame: Frame) -> np.ndarray:
-        """(P,) the parameters of ``fit``'s model of the loss (surface_model.py)."""
-        ends = np.array([frame.shallowest, frame.deepest])
-        x_t = np.log(12.0 * ends) + 2.0 * self.law.equation.ln_width(np.asarray(self.law.theta), ends)
-        middle = math.exp(frame.centre[1])
-        speed = self.gain.at_six * (middle / 6.0) ** -self.gain.power * middle
-        speed *= math.exp(-self.gain.fall * (frame.centre[0] - self.gain.size))
-        return np.array(
-            [*x_t, speed, self.gain.power, self.gain.fall, self.gain.skew, self.gain.ln_turn, self.gain.saturation]
-        )
+    def transition(self, depth: np.ndarray | float) -> np.ndarray:
+        """x_T: ln N at which ``depth`` is the best one."""
+        theta = np.asarray(self.law.theta)
+        return np.log(12.0 * np.asarray(depth)) + 2.0 * self.law.equation.ln_width(theta, np.asarray(depth))
 
-    def losses(self, depth: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
-        """(K,) losses without noise at depth (K,) and x = ln N (K,)."""
-        rise = height(self.law.form, self.theta(frame), x, np.log(depth), frame)
-        return 1.5 + 8.0 * np.exp(-0.1 * x) + rise
+    def losses(self, depth: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """(K,) losses without noise at depth (K,) and x = ln N (K,), by Gauss–Legendre quadrature over the layers."""
+        gain = self.gain
+        at, weight = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (np.asarray(depth, dtype=float) - 6.0)[:, None] / 2.0
+        layers = 6.0 + half * (at + 1.0)
+        u = x[:, None] - self.transition(layers)
+        u = u + gain.skew * u * u / np.sqrt(u * u + TURN**2)
+        lead = (gain.at_six * (layers / 6.0) ** -gain.power * u * weight * half).sum(axis=1)
+        return 1.5 + 8.0 * np.exp(-0.1 * x) - lead * np.exp(-gain.fall * (x - gain.size))
 
 
 @dataclass(frozen=True)
@@ -119,15 +99,11 @@ class Curves:
     prior: Prior
     depths: tuple[int, ...]
 
-    @cached_property
-    def frame(self) -> Frame:
-        return Frame(0.0, 1.0, float(self.depths[0]), float(self.depths[-1]))
-
     def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """Nats per token of ``depth`` at x = ln N (any shape)."""
         at = np.asarray(x, dtype=float)
         flat = at.ravel()
-        return self.prior.losses(np.full(len(flat), float(depth)), flat, self.frame).reshape(at.shape)
+        return self.prior.losses(np.full(len(flat), float(depth)), flat).reshape(at.shape)
 
     def lead(self, shallow: int, deep: int, x: float) -> float:
         """Loss of the shallower depth above that of the deeper one, nats."""
@@ -137,7 +113,7 @@ class Curves:
         """ln N at which two depths lose the same."""
         from scipy.optimize import brentq
 
-        x_t = self.prior.theta(Frame(0.0, 1.0, float(shallow), float(deep)))[:2]
+        x_t = self.prior.transition(np.array([shallow, deep], dtype=float))
         return float(brentq(lambda x: self.lead(shallow, deep, x), min(x_t) - 0.1, max(x_t) + 0.1))
 
     @cached_property
@@ -198,17 +174,18 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def _gain(surface: Surface, form: str) -> Gain:
-    speed, power, fall, skew, ln_turn, saturation = next(f for f in surface.forms if f.form == form).mode[-6:]
-    depths = [span.depth for span in surface.spans]
-    middle = math.sqrt(min(depths) * max(depths))
+    """Means of the draws of one form."""
+    (draws,) = read(surface, only=form).forms
+    speed, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
+    power, fall = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
+    middle = math.exp(draws.model.frame.y0)
+    speed = max(float(speed), 1e-5)
     return Gain(
-        max(speed, 1e-5) / middle * (middle / 6.0) ** power,
+        speed / middle * (middle / 6.0) ** power,
         power,
-        skew,
-        ln_turn,
-        max(saturation, 0.0),
+        float(skew) / speed,
         fall,
-        (surface.low + surface.high) / 2.0,
+        draws.model.frame.x0,
     )
 
 
@@ -222,17 +199,16 @@ def _measured_noise(fit: FitResult | None) -> float | None:
     return float(np.sqrt(np.mean(np.square(values)))) if values else None
 
 
-Cells = Mapping[tuple[int, int], frozenset[int]]
+Planned = Mapping[tuple[int, int], frozenset[int]]
 """(depth, width) → the seeds that are run."""
 
 SUP_T = 2.9  # typical critical value of the sup-t band at 95 %
 
-INSIDE, OUTSIDE = 121, 121  # points of the grid of depths, within those trained and beyond
-ONE_SD = (0.15865, 0.84135)
-LOST = 1.0  # ln L; what counts as the error of a best depth that is not found
+QUADRATURE = 40  # points over the layers
+ENOUGH = 150.0  # effective nodes: of an expectation
 
 
-def covariance(cells: Cells, noise: float, seed_sd: float) -> np.ndarray:
+def covariance(cells: Planned, noise: float, seed_sd: float) -> np.ndarray:
     """(K, K) of the cell means, in the order of ``cells``, nats²: loss = cell + seed + noise.
 
     With n_i runs of cell i, and z_s the cells that seed s covers (m_s of them), the information is
@@ -332,132 +308,40 @@ class Design:
 
 
 @dataclass(frozen=True)
-class FormDepth:
-    """ln of the best depth at the target by one form. weight: by evidence. sd: what the form's fit states. sampling:
-    the part of it that noise makes."""
-
-    form: str
-    weight: float
-    ln_depth: float  # inf: the loss falls with depth up to the end of the grid
-    sd: float
-    sampling: float
-
-
-@dataclass(frozen=True)
 class ExpectedDepth:
-    """stated: half of the central 68 % of the forms' mixture, in ln L. sampling: sd that noise gives ln L*.
+    """What ``fit`` will say of the best depth at a size.
 
-    ln_depths, chances (Z,): what `fit` will say, the forms' median, and how likely; noise also moves the evidence, and
-    so the weights, of the forms. inf: no best depth.
+    ln_depth: its median, ln L. stated: half of the central 68 % of its draws. a, b: sd of the constants of the prior's
+    form of the law, None where that has no draws.
     """
 
+    ln_depth: float
     stated: float
-    sampling: float
-    ln_depths: np.ndarray
-    chances: np.ndarray
-    forms: tuple[FormDepth, ...]
-
-    def error(self, true_depth: float) -> tuple[float, float]:
-        """(rms, bias) of ln L* about the truth. A median that does not exist misses by LOST."""
-        misses = np.clip(self.ln_depths - math.log(true_depth), -LOST, LOST)
-        return math.sqrt(self.sampling**2 + float(self.chances @ misses**2)), float(self.chances @ misses)
+    a: float | None
+    b: float | None
 
 
-def expected_depth(fits: Mapping[str, Expected], frame: Frame, target: float) -> ExpectedDepth:
-    """The best depth by all forms together at ``target`` (non-embedding parameters).
-
-    The log evidence of a form that is less probable by Δ is taken to vary by √Δ about −Δ: between what simulated sweeps
-    showed (1.3 at Δ = 3.6) and √(2Δ), that of two Gaussians whose means differ.
-    """
-    from scipy.special import ndtr
-
-    best = max(fit.log_evidence for fit in fits.values())
-    deficit = np.array([best - fit.log_evidence for fit in fits.values()])
-    z, chances = np.polynomial.hermite_e.hermegauss(9)
-    weights = np.exp(-deficit + np.sqrt(deficit) * np.concatenate([[0.0], z])[:, None])
-    weights /= weights.sum(axis=1, keepdims=True)
-    forms = tuple(
-        _form_depth(form, fit, float(weight), frame, math.log(target))
-        for (form, fit), weight in zip(fits.items(), weights[0], strict=True)
-    )
-    known = [i for i, form in enumerate(forms) if math.isfinite(form.ln_depth)]
-    if not known:
-        return ExpectedDepth(math.inf, math.inf, np.full(1, math.inf), np.ones(1), forms)
-    centre, sd = (np.array([getattr(forms[i], name) for i in known]) for name in ("ln_depth", "sd"))
-    at = np.linspace((centre - 6.0 * sd).min(), (centre + 6.0 * sd).max(), 2001)
-    # the weight of a form without a best depth lies above everything
-    below = weights[:, known] @ ndtr((at - centre[:, None]) / np.maximum(sd, 1e-9)[:, None])
-    low, high = (float(np.interp(q, below[0], at, right=math.inf)) for q in ONE_SD)
-    medians = np.array([np.interp(0.5, row, at, right=math.inf) for row in below[1:]])
-    share = weights[0, known] / weights[0, known].sum()
-    sampling = math.sqrt(float(share @ np.array([forms[i].sampling ** 2 for i in known])))
-    return ExpectedDepth((high - low) / 2.0, sampling, medians, chances / chances.sum(), forms)
+def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
+    """The posterior of the planned runs, whose losses are the prior's without noise."""
+    depth = np.array([depth for depth, _ in cells], dtype=float)
+    x = np.log(12.0 * depth * np.array([width for _, width in cells], dtype=float) ** 2)
+    own = prior.noise**2 / np.array([len(seeds) for seeds in cells.values()], dtype=float)
+    values, vectors = np.linalg.eigh(covariance(cells, prior.noise, prior.seed_sd) - np.diag(own))
+    kept = values > 1e-6 * max(float(values.max()), 1e-300)
+    factors = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, kept]
+    given = Cells(x, np.log(depth), prior.losses(depth, x), own, factors, math.inf, declared(prior.shape_sd))
+    return Posterior(given, weigh(given, enough=ENOUGH))
 
 
-def _form_depth(form: str, fit: Expected, weight: float, frame: Frame, x: float) -> FormDepth:
-    theta, coefficients = fit.mean[-P:], fit.mean[:-P]
-    at = min(max(x, frame.low), frame.high)
-    first, last = math.log(frame.shallowest), math.log(frame.deepest)
-    below = np.linspace(0.0, first, INSIDE, endpoint=False) if first > 1e-9 else np.zeros(0)
-    above = np.linspace(last, last + math.log(DEEPEST_FACTOR), OUTSIDE + 1)[1:]
-    y = np.concatenate([below, np.linspace(first, last, INSIDE), above])
-    inside = (y >= first - 1e-9) & (y <= last + 1e-9)
-    slope = gradient(form, theta, x, y, frame)
-    slope[inside] += frame.basis(at, y[inside], derivative=True) @ coefficients
-    best = int(np.concatenate([[0.0], np.cumsum((slope[1:] + slope[:-1]) / 2.0 * np.diff(y))]).argmin())
-    left = best - 1 if slope[best] > 0 else best
-    if left < 0 or left >= len(y) - 1:
-        return FormDepth(form, weight, math.copysign(math.inf, left), math.inf, math.inf)
-    bend = (slope[left + 1] - slope[left]) / (y[left + 1] - y[left])
-    optimum = float(y[left] - slope[left] / bend)
-    move = np.zeros(len(fit.mean))
-    if inside[left]:
-        move[:-P] = frame.basis(at, optimum, derivative=True)
-    for i, step in enumerate(DERIVATIVE_STEPS):
-        up, down = theta + np.eye(P)[i] * step, theta - np.eye(P)[i] * step
-        down[SATURATION] = max(down[SATURATION], 0.0)
-        difference = gradient(form, up, x, np.array(optimum), frame) - gradient(form, down, x, np.array(optimum), frame)
-        move[i - P] = float(difference) / (up[i] - down[i])
-    stated, sampling = (max(float(move @ V @ move), 0.0) / bend**2 for V in (fit.covariance, fit.sampling))
-    stated += (float(fall(theta, at, frame)) * fit.between / bend) ** 2 * _bending(optimum, fit.depths)
-    if x != at:
-        point, step = np.array(optimum), 1e-4
-        rise = gradient(form, theta, x + step, point, frame) - gradient(form, theta, x - step, point, frame)
-        stated += (float(rise) / (2.0 * step) / bend * min(1.0, abs(x - at))) ** 2 * _misfit(form, fit, frame)
-    return FormDepth(form, weight, optimum, math.sqrt(stated), math.sqrt(sampling))
-
-
-def _bending(y: float, depths: np.ndarray) -> float:
-    """Variance of the slope of a unit bridge between ``depths`` at y = ln L."""
-    waves = (len(depths) - 1) * BRIDGE_WAVES
-    slopes, _ = bridges(np.array([y]), depths, np.eye(waves).reshape(waves, -1, BRIDGE_WAVES))
-    return float((slopes**2).sum())
-
-
-def _misfit(form: str, fit: Expected, frame: Frame) -> float:
-    """Mean square over the depths of how far the departures move the transition away from the form's, in ln N: by as
-    much each draw of ``fit`` misses outside the sizes of the data."""
-    theta, terms = fit.mean[-P:], len(fit.mean) - P
-    y = np.linspace(math.log(frame.shallowest), math.log(frame.deepest), SHIFT_POINTS)
-    x = transition(form, theta, np.exp(y), frame)
-    inside = (x >= frame.low) & (x <= frame.high)
-    if not inside.any():
-        return LARGEST_SHIFT**2
-    lines = frame.basis(x[inside], y[inside], derivative=True)
-    second = fit.covariance[:terms, :terms] + np.outer(fit.mean[:-P], fit.mean[:-P])
-    speed = max(theta[2], 1e-6) * np.exp((1.0 - theta[3]) * (y[inside] - frame.centre[1]))
-    moved = np.einsum("gt,ts,gs->g", lines, second, lines) / speed**2
-    return float(np.minimum(moved, LARGEST_SHIFT**2).mean())
-
-
-def law_errors(form: str, fit: Expected, frame: Frame) -> tuple[float, float]:
-    """sd that noise gives a and b of the form's law, from x_T at the ends."""
-    first, last, step = frame.shallowest, frame.deepest, 1e-4
-    ends = (fit.theta[:2] - np.log([12.0 * first, 12.0 * last])) / 2.0
-    shift = np.eye(2) * step
-    law = FORMS[form].from_ends
-    J = np.stack([law(ends + s, first, last) - law(ends - s, first, last) for s in shift], -1)
-    J = J / (2.0 * step) / 2.0  # ln d is half of x_T
-    n = len(fit.mean) - P
-    a, b = np.sqrt(np.diagonal(J @ fit.sampling[n : n + 2, n : n + 2] @ J.T))
-    return float(a), float(b)
+def expected_depth(prior: Prior, cells: Planned, target: float) -> ExpectedDepth:
+    """What ``fit`` will say of the best depth at ``target`` (non-embedding parameters)."""
+    posterior = expected_posterior(prior, cells)
+    low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
+    ties = law(posterior, prior.law.form)
+    a, b = None, None
+    if len(ties) > 1 and ties.shape[1] > 1:
+        depths = np.exp(posterior.depths)[[0, -2]]
+        ends = (ties[:, [0, -1]] - np.log(12.0 * depths)) / 2.0
+        theta = FORMS[prior.law.form].from_ends(ends, *depths)
+        a, b = (float(sd) for sd in theta.std(axis=0))
+    return ExpectedDepth(middle, (high - low) / 2.0, a, b)

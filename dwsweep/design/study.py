@@ -30,28 +30,25 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.devices import find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.design.expected_fit import (
-    Cells,
     Curves,
     Design,
     PairError,
+    Planned,
     Prior,
     covariance,
     expected_depth,
-    law_errors,
     make_prior,
 )
 from dwsweep.errors import InputError
+from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS
-from dwsweep.fit.surface import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, Expected, expected_fits
-from dwsweep.fit.surface_model import Frame
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.plan import DROP, build
 from dwsweep.records.run import FixedRate
 from dwsweep.shapes import Block, Shape, match_width
 from dwsweep.spec import Spec, parse_spec, yaml_numbers
 from dwsweep.text import format_count
 
-NEWTON_STEPS = 8  # at most, of Gauss–Newton
 LARGEST_TARGET = 1e15  # parameters: beyond any net
 NO_DEPTH = 10.0  # stands for the error of a best depth that there is not
 
@@ -60,10 +57,9 @@ NO_DEPTH = 10.0  # stands for the error of a best depth that there is not
 class Errors:
     """Expected errors of everything that a design estimates.
 
-    depth: L*(target) by the prior. se_depth: what noise does to the estimate by one form, layers. bias_depth: mean
-    error by forms of the law that the design may take for the true one, layers. rms: of ln L*(target), all together.
-    stated: half of the central 68 % that `fit` will state, layers. se_a, se_b: of the prior's form. reason: why `fit`
-    will give no best depth at the target, or no law.
+    depth: L*(target) by the prior. se_depth, stated: half of the central 68 % that `fit` will state, layers.
+    bias_depth: what `fit` will say less the truth, layers. rms: of ln L*(target), both together. se_a, se_b: of the
+    prior's form. reason: why `fit` will give no best depth at the target, or no law.
     """
 
     pairs: tuple[PairError, ...]
@@ -104,12 +100,12 @@ class Judge:
         """ln N at which neighbouring depths cross."""
         return self.curves.crossings
 
-    def covariance(self, cells: Cells) -> np.ndarray:
+    def covariance(self, cells: Planned) -> np.ndarray:
         """Covariance C (K, K) of the cell means, in the order of ``cells``, scatter between shapes included."""
         shared = covariance(cells, self.prior.noise, self.prior.seed_sd)
         return shared + self.prior.shape_sd**2 * np.eye(len(cells))
 
-    def judge(self, cells: Cells) -> Errors:
+    def judge(self, cells: Planned) -> Errors:
         """All errors of a design."""
         ordered = _ordered(cells)
         C = self.covariance(ordered) if ordered else np.zeros((0, 0))
@@ -117,37 +113,25 @@ class Judge:
         reason = self._silence(ordered)
         if reason:
             return Errors(pairs, self.target, self.best_depth, reason=reason)
-        frame, fits = self.fits(ordered)
-        found = expected_depth(fits, frame, self.target)
+        found = expected_depth(self.prior, ordered, self.target)
         if self.best_depth is None or not math.isfinite(found.stated):
             return Errors(pairs, self.target, self.best_depth, reason="these runs leave it without a bound")
-        rms, bias = found.error(self.best_depth)
-        law, few = self.prior.law.form, len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
-        a, b = (None, None) if few else law_errors(law, fits[law], frame)
+        bias = found.ln_depth - math.log(self.best_depth)
+        few = len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
         return Errors(
             pairs,
             self.target,
             self.best_depth,
-            a,
-            b,
-            found.sampling * self.best_depth,
+            None if few else found.a,
+            None if few else found.b,
+            found.stated * self.best_depth,
             bias * self.best_depth,
             found.stated * self.best_depth,
-            rms,
+            math.hypot(found.stated, bias),
             f"{_depths(ordered)} depths give no law" if few else "",
         )
 
-    def fits(self, cells: Cells) -> tuple[Frame, dict[str, Expected]]:
-        """Expected result of fitting each form to these cells, sorted."""
-        depth = np.array([depth for depth, _ in cells], dtype=float)
-        x = np.log(12.0 * depth * np.array([width for _, width in cells], dtype=float) ** 2)
-        frame = Frame(float(x.min()), float(x.max()), float(depth.min()), float(depth.max()))
-        start = dict.fromkeys(FORMS, self.prior.theta(frame))
-        means = self.prior.losses(depth, x, frame)
-        C = covariance(cells, self.prior.noise, self.prior.seed_sd)
-        return frame, expected_fits(frame, x, depth, means, C, self.prior.shape_sd, start, NEWTON_STEPS)
-
-    def _silence(self, cells: Cells) -> str:
+    def _silence(self, cells: Planned) -> str:
         """Reason why `fit` will give no best depth at the target; empty where it will."""
         sizes: dict[int, list[float]] = {}
         for depth, width in cells:
@@ -156,7 +140,7 @@ class Judge:
         if len(sizes) < FEWEST_DEPTHS or not enough:
             return f"{_depths(cells)} depths and {len(cells)} shapes give no best depth: it takes three depths"
         everything = [n for at in sizes.values() for n in at]
-        first, last = np.exp(self.prior.theta(Frame(0.0, 1.0, float(min(sizes)), float(max(sizes))))[:2])
+        first, last = np.exp(self.prior.transition(np.array([min(sizes), max(sizes)], dtype=float)))
         low, high = max(min(everything), first), min(max(everything), last)
         if low >= high:
             return "no size of these runs has its best depth between their depths"
@@ -171,11 +155,11 @@ class Judge:
         return ""
 
 
-def _ordered(cells: Cells) -> Cells:
+def _ordered(cells: Planned) -> Planned:
     return {shape: cells[shape] for shape in sorted(cells) if cells[shape]}
 
 
-def _depths(cells: Cells) -> int:
+def _depths(cells: Planned) -> int:
     return len({depth for depth, _ in cells})
 
 
@@ -190,7 +174,7 @@ class Alternative:
 
 
 def alternatives(
-    spec: Spec, judge: Judge, planned: Cells, shapes: list[Shape], costs: Callable[[Shape], int]
+    spec: Spec, judge: Judge, planned: Planned, shapes: list[Shape], costs: Callable[[Shape], int]
 ) -> list[Alternative]:
     """More seeds, more widths, wider ranges, more depths; FLOPs of what each adds to the plan. costs: FLOPs of a shape,
     all learning rates together."""
@@ -248,7 +232,7 @@ def alternatives(
     return found
 
 
-def _between(depths: list[int], planned: Cells, block: Block, multiple: int) -> dict[tuple[int, int], frozenset[int]]:
+def _between(depths: list[int], planned: Planned, block: Block, multiple: int) -> dict[tuple[int, int], frozenset[int]]:
     """A new width between every two neighbours of a depth, with the seeds of the wider one."""
     cells = dict(planned)
     step = block.width_step(multiple)

@@ -30,7 +30,7 @@ from dwsweep.fit import laws
 from dwsweep.records import record as reader
 
 if TYPE_CHECKING:
-    from dwsweep.fit.surface import LossSurface
+    from dwsweep.fit.ask import LossSurface
 
 HERE = Path(__file__).parent
 SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
@@ -247,7 +247,7 @@ READINGS: Mapping[str, Callable[[dict[str, Any]], Read]] = {
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
     from dwsweep.fit.analysis import fit_transitions
-    from dwsweep.fit.surface import LossSurface
+    from dwsweep.fit.ask import LossSurface
     from dwsweep.records import fit as fit_record
 
     if "fit" in given:

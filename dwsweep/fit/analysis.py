@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import PurePath
@@ -16,11 +16,13 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import laws
+from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
+from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -42,8 +44,7 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.one_size import at_one_size, width_follows
-from dwsweep.fit.rows import Row, check_one_arm
-from dwsweep.fit.surface import LossSurface, fit_with_gains
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
@@ -65,6 +66,7 @@ from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transiti
 from dwsweep.text import format_count, listed
 
 MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
+HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
@@ -289,7 +291,7 @@ def _transitions_found(asked: Asked) -> FitResult:
         )
     report = LawReport.none("no finished run with a usable loss")
     if curves:
-        report = fit_laws(curves, group.pairs, confidence)
+        report = fit_laws(curves, drawn, group.pairs, confidence)
     structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
     if curves and not drawn and not group.one_variable and not group.alone and structural:
         warnings.append(
@@ -370,7 +372,16 @@ def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
     shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
+    notes = (*data.notes, *_unadjusted(parts[0].warnings))
+    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], notes)
+
+
+def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
+    """A sentence about the settings that differ between the shapes compared, where several do: a heap of runs."""
+    names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
+    if len(names) >= HEAP:
+        shown = ", ".join(names)
+        yield f"{shown} differ between the shapes compared, and nothing is adjusted for them: see the warnings"
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
@@ -419,7 +430,6 @@ class TokenGroup:
     pairs: list[Pair]
     warnings: list[str]
     surface: LossSurface | None = None  # the joint model of all depths
-    gains: Mapping[str, np.ndarray] = field(default_factory=dict)  # as ``fit_with_gains`` has them
     bad: Sequence[BadRun] = ()
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
@@ -457,7 +467,7 @@ class TokenGroup:
         one_variable = width_follows(runs)
         alone = at_one_size(curves, options.confidence) if pairs and options.axis == "n_params" else None
         joint = pairs and joint and not one_variable and alone is None
-        surface, gains = joint_model(curves, options) if joint else (None, {})
+        surface = joint_model(curves, options) if joint else None
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
@@ -465,7 +475,7 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
-            model, _ = joint_model(beside, options) if joint else (None, {})
+            model = joint_model(beside, options) if joint else None
             others = analyse_pairs(beside, options.confidence, model) if pairs else []
             with_bad = verdicts(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
@@ -475,7 +485,6 @@ class TokenGroup:
             compared,
             warnings,
             surface,
-            gains,
             bad,
             with_bad,
             held_out,
@@ -562,10 +571,10 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     return NoiseSummary(**{**shared, **own})
 
 
-def joint_model(curves: Curves, options: FitOptions) -> tuple[LossSurface | None, Mapping[str, np.ndarray]]:
-    """The joint model of all depths and how it follows the cell means; None for too few shapes."""
-    surface, gains = fit_with_gains(curves, options.confidence, options.seed) or (None, {})
-    return LossSurface(surface) if surface else None, gains
+def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
+    """The joint model of all depths; None for too few shapes."""
+    surface = fit_loss_model(curves, options.confidence, options.seed)
+    return LossSurface(surface) if surface else None
 
 
 FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said

@@ -1,21 +1,10 @@
 """Several recipes, compared: where their losses, transitions and best depths part, with intervals.
 
 The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are fitted apart,
-each as it would be alone. What their errors share (pairing.py) narrows the intervals of what is compared. A ratio of
-two sizes or depths has the interval of a difference of logarithms, from the intervals of the two, which may be lopsided
-or open, and the correlation r of their errors (Zou 2007, Psychological Methods 12; Zou and Donner 2008, Statistics in
-Medicine 27): with d₁ and d₂ the distances from the two estimates to the ends that face each other,
-
-    distance from the ratio to its end = √(d₁² + d₂² − 2·r·d₁·d₂)
-
-r is what the two arms' cell means have in common, carried to a crossing or a best depth by how that follows the cell
-means (the delta method). Where one of the two has only a bound, so has the ratio: the quotient of the ends that face
-each other.
-
-A best depth errs also by what the cells do not show of δ. Two arms over the same sizes and depths are believed to
-depart from a form alike in part: their waves of δ have the correlation SHARED_DEPARTURES, the middle of all that it may
-be. It is no estimate. In simulated arms the evidence leans to more (0.97 is 2.5 to 20 times as probable as 0, the
-medians of four truths of 16 studies), and averaging over it would narrow intervals by another tenth.
+each as it would be alone. A ratio of two sizes or depths is a question to both arms in one posterior: the other arm has
+an offset, a slope and depth effects of its own, which shrink towards the base's as far as the losses allow. The ratio
+is therefore nearer to 1 than the quotient of the two answers, and its interval narrower, where the arms are alike.
+Where one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
 
 The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both curves are
 interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band hold
@@ -41,6 +30,8 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
+from dwsweep.fit.ask import LossSurface, best_depths, crossings, quantiles
+from dwsweep.fit.ask import pair as pair_lead
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
@@ -51,12 +42,13 @@ from dwsweep.fit.curves import (
     pchip,
     spline,
 )
+from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
+from dwsweep.fit.model import Cells, joined
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing, of_best_depth, of_crossing, of_joint_crossing, pair_arms
-from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
-from dwsweep.fit.surface import LossSurface
-from dwsweep.fit.surface_model import Frame
+from dwsweep.fit.pairing import Arm, Pairing, pair_arms
+from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
@@ -81,12 +73,12 @@ from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, listed
 
 MOST_ARMS = 50  # each is a fit of its own
-SHARED_DEPARTURES = 0.5
 SIZES = 9  # at which best depths are compared
 POINTS = 81  # of a loss difference over the sizes of a depth
 SEED = 11  # of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
+ALONE = 4000  # draws of two crossings that share nothing
 SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
 
@@ -173,7 +165,6 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
                 curves=group.curves,
                 pairs=group.pairs,
                 surface=group.surface,
-                gains=group.gains,
                 held_out=group.held_out,
                 diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
                 eval_tokens=_eval_tokens(data, group.selection.runs),
@@ -224,17 +215,15 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None where there is none; along: how it follows
-    the arm's cell means (K,), and a best depth the waves of δ too (K + W,); None: not known."""
+    """ln of a size or of a depth under one arm. se: its standard error, None where there is none."""
 
     se: float | None = None
-    along: np.ndarray | None = None
     status: str = ""
 
 
 @dataclass(frozen=True)
 class Change(Interval):
-    """Ratio of two sizes or depths, or difference of two losses. correlation: of the errors of the two estimates."""
+    """Ratio of two sizes or depths, or difference of two losses. correlation: of the draws of the two."""
 
     correlation: float | None = None
 
@@ -251,8 +240,9 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
             answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
         )
     pairing = pair_arms(base, other, options.noise, options.shape_noise)
-    transitions = list(_transitions(base, other, pairing, options.confidence))
-    depths = list(_best_depths(base, other, pairing, options.confidence))
+    together = Together.of(base, other, options.seed)
+    transitions = list(_transitions(base, other, together, options.confidence))
+    depths = list(_best_depths(base, other, together, options.confidence))
     losses = losses_apart(base, other, pairing, options)
     unequal = unequal_data(base, other, losses.unit)
     said = losses.sentence
@@ -320,26 +310,27 @@ def _is_said(warning: str, arm: Arm) -> bool:
     return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
-def ratio(base: Estimate, other: Estimate, cross: np.ndarray, widened: float = 1.0) -> Change:
-    """other / base. cross: covariance of what their ``along`` follow. widened: factor on the distances to the ends."""
-    r = 0.0
-    if base.along is not None and other.along is not None and base.se and other.se:
-        shared = cross[: len(base.along), : len(other.along)]  # a pair alone follows no waves of δ
-        r = float(np.clip(base.along @ shared @ other.along / (base.se * other.se), -1.0, 1.0))
+Drawn = tuple[np.ndarray, np.ndarray]
+"""(D,) draws of a logarithm under the base, and under the other arm."""
 
-    def end(own: float | None, facing: float | None) -> float | None:
-        """own: end of the other on this side, facing: that of the base on the opposite one."""
-        if own is None or facing is None:
-            return None
-        if base.value is None or other.value is None:  # a bound of the one against a bound of the other
-            return own - facing
-        one, two = other.value - own, facing - base.value
-        away = widened * math.sqrt(max(0.0, one**2 + two**2 - 2.0 * r * one * two))
-        return other.value - base.value - math.copysign(away, one + two)
 
-    middle = other.value - base.value if base.value is not None and other.value is not None else None
-    found = Interval(middle, end(other.low, base.high), end(other.high, base.low)).map(math.exp)
-    return Change(found.value, found.low, found.high, None if middle is None else r)
+def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: float) -> Change:
+    """other / base. drawn: by the model of both arms together. Where one of the two has only a bound, so has the ratio:
+    the quotient of the ends that face each other."""
+    correlation = None
+    if drawn is not None and base.value is not None and other.value is not None:
+        low, middle, high = quantiles(_less(*drawn), confidence)
+        ends = (v if math.isfinite(v) else None for v in (middle, low, high))
+        found = Interval(*ends)
+        known = np.isfinite(drawn[0]) & np.isfinite(drawn[1])
+        spread = min(each[known].std() for each in drawn) if known.sum() > 2 else 0.0
+        correlation = float(np.corrcoef(drawn[0][known], drawn[1][known])[0, 1]) if spread > 0.0 else None
+    else:
+        low_end = None if other.low is None or base.high is None else other.low - base.high
+        high_end = None if other.high is None or base.low is None else other.high - base.low
+        found = Interval(None, low_end, high_end)
+    found = found.map(math.exp)
+    return Change(found.value, found.low, found.high, correlation)
 
 
 def _row(
@@ -374,68 +365,88 @@ def _row(
     )
 
 
-def _transitions(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
+@dataclass(frozen=True)
+class Together:
+    """Two arms in one posterior: the second is a column whose depth effects shrink towards the first's."""
+
+    posterior: Posterior
+    other: str
+
+    @classmethod
+    def of(cls, base: Arm, other: Arm, seed: int) -> Together | None:
+        """None where one of the two has no model of all depths."""
+        if base.surface is None or other.surface is None:
+            return None
+        cells = joined(Cells.of(base.curves), Cells.of(other.curves), other.label)
+        return cls(Posterior.of(cells, seed), other.label)
+
+    def depths(self, x: float) -> Drawn:
+        """ln of the best depth at ln axis x."""
+        return best_depths(self.posterior, x), best_depths(self.posterior, x, {self.other: 1.0})
+
+    def crossings(self, pair: Pair) -> Drawn:
+        """ln of the size at which the deeper net overtakes."""
+        frame = self.posterior.frame
+        x = np.linspace(frame.low, frame.high, POINTS)
+        found = []
+        for setting in ({}, {self.other: 1.0}):
+            drawn = crossings(x, pair_lead(self.posterior, x, pair.shallow, pair.deep, setting))
+            side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
+            found.append(np.where(np.isnan(drawn), side, drawn))
+        return found[0], found[1]
+
+
+def _less(base: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """other − base, of which both may be infinite: then the two are alike."""
+    with np.errstate(invalid="ignore"):
+        return np.where(base == other, 0.0, other - base)
+
+
+def _transitions(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
     """One row per two neighbouring depths that both have."""
     of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
-    cross = pairing.cross
-    if base.surface is not None and other.surface is not None:
-        cross = _with_departures(cross, base.surface.frame, other.surface.frame)
     for pair in base.pairs:
         theirs = of_other.get((pair.shallow, pair.deep))
         if theirs is None:
             continue
-        both = _crossing(base, pair), _crossing(other, theirs)
-        found = ratio(*both, cross, _widened(pairing, (pair, theirs), confidence))
+        both = _crossing(pair), _crossing(theirs)
+        joint = pair.joint is not None and theirs.joint is not None
+        drawn = together.crossings(pair) if together and joint else _alone(*both)
+        found = ratio(*both, drawn, confidence)
         yield _row(other.label, TRANSITION, both, found, confidence, depth=pair.shallow, deep=pair.deep)
 
 
-def _crossing(arm: Arm, pair: Pair) -> Estimate:
+def _crossing(pair: Pair) -> Estimate:
     c = pair.verdict
-    if arm.surface is None or pair.joint is None:
-        return Estimate(c.root, c.low, c.high, c.se, of_crossing(arm.curves, pair), c.status)
-    along = of_joint_crossing(arm.surface, arm.gains, pair)
-    if along is not None and c.se:
-        _within(along[len(arm.curves.x) :], c.se)
-    return Estimate(c.root, c.low, c.high, c.se, along, c.status)
+    return Estimate(c.root, c.low, c.high, c.se, c.status)
 
 
-def _widened(pairing: Pairing, pairs: Sequence[Pair], confidence: float) -> float:
-    """Where the noise of a difference rests on fewer degrees of freedom than the arms' own, by how much its t is
-    larger."""
-    if pairing.noise is None:
-        return 1.0
-    own = min(pair.judged.difference.df if pair.judged.difference else math.inf for pair in pairs)
-    apart = min(pairing.noise.df.get(depth, math.inf) for depth in (pairs[0].shallow, pairs[0].deep))
-    return max(1.0, t_two_sided(confidence, apart) / t_two_sided(confidence, own)) if min(own, apart) > 0 else 1.0
+def _alone(base: Estimate, other: Estimate) -> Drawn | None:
+    """Draws of two crossings by their own curves alone, as if they shared nothing."""
+    if base.value is None or other.value is None or not base.se or not other.se:
+        return None
+    z = np.random.default_rng(SEED).standard_normal((2, ALONE))
+    z = np.concatenate([z, -z], axis=1)  # their median has no noise
+    return base.value + base.se * z[0], other.value + other.se * z[1]
 
 
-def _best_depths(base: Arm, other: Arm, pairing: Pairing, confidence: float) -> Iterator[ComparedRow]:
+def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
     """Compare best depths at sizes that both arms have, where the data bound one of the two at least."""
-    if base.surface is None or other.surface is None:
+    if base.surface is None or other.surface is None or together is None:
         return
     surfaces = base.surface, other.surface
     low = max(surface.record.low for surface in surfaces)
     high = min(surface.record.high for surface in surfaces)
     if high <= low:
         return
-    cross = _with_departures(pairing.cross, *(surface.frame for surface in surfaces))
     for x in np.linspace(low, high, SIZES).tolist():
-        a, b = (_depth(arm, surface, x) for arm, surface in zip((base, other), surfaces, strict=True))
+        a, b = (_depth(surface, x) for surface in surfaces)
         if a and b and not (a.unbounded and b.unbounded):
-            yield _row(other.label, BEST_DEPTH, (a, b), ratio(a, b, cross), confidence, n_params=math.exp(x))
+            change = ratio(a, b, together.depths(x), confidence)
+            yield _row(other.label, BEST_DEPTH, (a, b), change, confidence, n_params=math.exp(x))
 
 
-def _with_departures(cross: np.ndarray, a: Frame, b: Frame) -> np.ndarray:
-    """``cross`` (K_A, K_B) with what the waves of δ of two arms share (K_A + W, K_B + W): nothing over other sizes or
-    depths, where a wave is another one."""
-    from scipy.linalg import block_diag
-
-    alike = max(abs(a.low - b.low), abs(a.high - b.high)) < TOLERANCE
-    alike &= (a.shallowest, a.deepest) == (b.shallowest, b.deepest)
-    return block_diag(cross, alike * SHARED_DEPARTURES * np.eye(int((a.terms[:, 1] > 0).sum())))
-
-
-def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
+def _depth(surface: LossSurface, x: float) -> Estimate | None:
     """ln of the best depth at ln axis ``x``; None where too few depths have shapes of that size."""
     found = surface.optimum(x)
     if found is None:
@@ -443,17 +454,7 @@ def _depth(arm: Arm, surface: LossSurface, x: float) -> Estimate | None:
     ln = Interval.of(found, "depth").map(math.log)
     if found.depth is None:
         return Estimate(ln.value, ln.low, ln.high, status=found.beyond)
-    spread = surface.spread(x)
-    se = spread if math.isfinite(spread) else None
-    along = of_best_depth(surface, arm.gains, x, found.depth)
-    if along is not None and se:  # draws that end with the depths trained spread less than the linear model says
-        _within(along[len(arm.curves.x) :], se)
-    return Estimate(ln.value, ln.low, ln.high, se, along)
-
-
-def _within(unseen: np.ndarray, se: float) -> None:
-    """Shrink, in place, how an estimate follows the waves of δ to what its standard error leaves room for."""
-    unseen *= min(1.0, se / max(float(np.linalg.norm(unseen)), 1e-12))
+    return Estimate(ln.value, ln.low, ln.high)
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:

@@ -1,7 +1,7 @@
 """Runs at equal compute: one model of the losses at all budgets together, and what its draws say of each budget.
 
 At one budget what is spent on size is not spent on tokens, so that the loss has a minimum over size and depth. With
-x = ln N, y = ln L, and the terms of surface_model.py,
+x = ln N, y = ln L, and the terms of model.py,
 
     loss(x, y) at budget b = f_b(x) + h(x, y; θ) + δ(x, y)
 
@@ -25,25 +25,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dwsweep.fit.cells import Candidate, Run, Shape, number
-from dwsweep.fit.curves import Curves
-from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
-from dwsweep.fit.surface import (
-    CHAINS,
+from dwsweep.fit.ask import (
     FEWEST_CELLS,
     FEWEST_DEPTHS,
     FEWEST_SIZES,
-    REJECTED_DEFICIT,
     SAME_BUDGET,
     distinct_sizes,
-    effect_of_depth,
-    fit_forms,
     held_out,
     hull,
     quantiles,
-    shares,
 )
-from dwsweep.fit.surface_model import Frame, P, Problem, height
+from dwsweep.fit.cells import Candidate, Run, Shape, number
+from dwsweep.fit.curves import Curves
+from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
+from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, budget_column, curved
+from dwsweep.fit.model import Cells as FittedCells
+from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.fit import HeldOut
 from dwsweep.records.studies import (
@@ -153,60 +150,61 @@ def _seeds(runs: Sequence[Run]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Draws of the model of all budgets.
+    """The posterior of all budgets: every budget but the first is a column with a level of its own.
 
-    forms: of each form its name, coefficients (D, T) and θ (D, P). effect_p: of depth doing nothing. widths, spent:
-    coefficients (6,) of x − 2·ln d and of ln D + ln N less ln of the budget over size and depth: they are known but
-    for rounding, and smooth. held_out: whether the others foretell a shape.
+    widths, spent: coefficients (6,) of x − 2·ln d and of ln D + ln N less ln of the budget over size and depth: they
+    are known but for rounding, and smooth. held_out: whether the others foretell a shape.
     """
 
-    frame: Frame
-    forms: Sequence[tuple[str, np.ndarray, np.ndarray]]
-    effect_p: float
+    posterior: Posterior
     held_out: HeldOut
     widths: np.ndarray
     spent: np.ndarray
 
+    @property
+    def frame(self) -> Frame:
+        return self.posterior.frame
+
+    @property
+    def effect_p(self) -> float:
+        """Probability that depth does nothing."""
+        return self.posterior.weighed.weights["none"]
+
     @classmethod
     def of(cls, budgets: Sequence[Cells]) -> Pooled:
+        from scipy.linalg import block_diag
+
         curves = [cells.curves for cells in budgets]
         x, depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("x", "depth", "width"))
         mean, length, spent = (np.concatenate([vars(c)[name] for c in budgets]) for name in ("mean", "length", "spent"))
         place = np.repeat(np.arange(len(budgets)), [len(one.x) for one in curves])
-        covariance = np.outer(length, length)
-        for k, one in enumerate(curves):
-            covariance[np.ix_(place == k, place == k)] += one.covariance
-        frame = Frame(float(x.min()), float(x.max()), float(depth.min()), float(depth.max()), len(budgets))
-        problem = Problem.of(x, depth, mean, covariance, frame, place)
-        df, known = sum(one.noise.replicate_df for one in curves), all(one.noise.known for one in curves)
-        declared = curves[0].noise.declared_shape_sd
-        if declared is not None:
-            problem = problem.with_shape_sd(declared, known)
-        fits = fit_forms(problem, df if 0.0 < df < math.inf else None, known)
-        best = max(fits, key=lambda fit: fit.log_evidence)
-        kept = [fit for fit in fits if best.log_evidence - fit.log_evidence < REJECTED_DEFICIT]
-        counts = [round(share * CHAINS) for share in shares(kept)]
-        forms = [(f.form, f.draws[:n, :-P], f.draws[:n, -P:]) for f, n in zip(kept, counts, strict=True) if n]
-        shape_variance = float(np.mean([one.noise.shape_variance for one in curves]))
-        smooth, ln_budgets = _smooth(frame, x, np.log(depth)), np.log([cells.value for cells in budgets])
+        each = [FittedCells.of(one) for one in curves]
+        factors = np.hstack([block_diag(*(one.factors for one in each)), length[:, None]])
+        known = all(one.df > 0.0 for one in each)
+        cells = FittedCells(
+            x=x,
+            y=np.log(depth.astype(float)),
+            mean=mean,
+            variance=np.concatenate([one.variance for one in each]) if known else np.zeros(len(x)),
+            factors=factors[:, factors.any(axis=0)],
+            df=sum(one.df for one in each) if known else 0.0,
+            scatter=PRIORS["scatter"] if known else UNREPLICATED,
+            columns=tuple((budget_column if k else curved)(str(k), place == k) for k in range(len(budgets))),
+        )
+        posterior = Posterior.of(cells)
+        smooth, ln_budgets = _smooth(posterior.frame, x, cells.y), np.log([cells.value for cells in budgets])
         return cls(
-            frame,
-            forms,
-            effect_of_depth(problem, shape_variance, any(one.noise.declared for one in curves)),
-            held_out(depth, width, best.held_out),
+            posterior,
+            held_out(depth, width, posterior.held_out()),
             _least_squares(smooth, x - 2.0 * np.log(width)),
             _least_squares(smooth, spent - ln_budgets[place]),
         )
 
     def losses(self, x: np.ndarray, y: np.ndarray, budget: int) -> np.ndarray:
         """(D, …) at x and y (…), nats."""
-        at, depths = x.ravel(), np.broadcast_to(y, x.shape).ravel()
-        terms = self.frame.basis(at, depths, budget=budget).T
-        rows = [
-            coefficients @ terms + height(form, theta, at, depths, self.frame)
-            for form, coefficients, theta in self.forms
-        ]
-        return np.concatenate(rows).reshape(-1, *x.shape)
+        depths = np.broadcast_to(y, x.shape).ravel()
+        found = self.posterior.losses(x.ravel(), depths, {str(budget): 1.0})
+        return found.reshape(-1, *x.shape)
 
     def ln_width(self, x: np.ndarray, y: np.ndarray, middle: np.ndarray) -> np.ndarray:
         """ln d of size x at depth y, where ``middle`` is a finite size near x."""
@@ -219,8 +217,7 @@ class Pooled:
 
 def _smooth(frame: Frame, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """(…, 6) the terms of a quadratic in x and y."""
-    (x0, y0), (dx, dy) = frame.centre, frame.scale
-    u, v = np.broadcast_arrays((np.asarray(x) - x0) / dx, (np.asarray(y) - y0) / dy)
+    u, v = np.broadcast_arrays(frame.u(x), frame.v(y))
     return np.stack([np.ones_like(u), u, v, u * u, u * v, v * v], axis=-1)
 
 

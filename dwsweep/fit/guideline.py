@@ -16,6 +16,7 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
+from dwsweep.fit.ask import LossSurface, accepted_forms, quantiles, transitions
 from dwsweep.fit.laws import (
     EXTRAPOLATION_LIMIT,
     FORMS,
@@ -28,8 +29,6 @@ from dwsweep.fit.laws import (
     published_alternatives,
 )
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.fit.surface import LossSurface, accepted_forms
-from dwsweep.fit.surface_model import ENDS
 from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
@@ -40,6 +39,7 @@ FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
+OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def map_law(guide: OwnGuide) -> Law | None:
     if form is None:
         return None
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
-    ends = np.array(form.draws)[:, ENDS]
+    ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
     logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
     centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))
@@ -180,8 +180,9 @@ def guideline_row(
     rounded to a multiple of 64 (smaller nets: 8).
     """
     factor = law.extrapolation(n_params)
-    if factor > EXTRAPOLATION_LIMIT:
-        why = f"{law.name}: refused, more than {EXTRAPOLATION_LIMIT:g} times outside its range"
+    limit = OWN_LIMIT if isinstance(law, OwnGuide) else EXTRAPOLATION_LIMIT
+    if factor > limit:
+        why = f"{law.name}: refused, more than {limit:g} times outside its range"
         return _row_without_number(name, n_params, trained, factor, why)
     depth, low, high = law.depth(n_params)
     if isinstance(law, Law) and depth is not None:
@@ -191,7 +192,18 @@ def guideline_row(
         why = f"{law.name}: no optimum, the loss falls up to the deepest net that it can speak of"
         if isinstance(law, Law):
             why = f"{law.name}: no optimum, its width does not grow with depth"
-        return _row_without_number(name, n_params, trained, factor, why)
+        row = _row_without_number(name, n_params, trained, factor, why)
+        if low is None and high is None:
+            return row
+        row = replace(
+            row,
+            law=f"{law.name}: beyond the depths trained, a bound alone",
+            depth_low=low,
+            depth_high=high,
+            width_low=width_at(n_params, high),
+            width_high=width_at(n_params, low),
+        )
+        return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
     depth_int, width_int = nearest_shape(n_params, depth)
     ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(
@@ -216,11 +228,10 @@ def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
     best depth has the same loss; nothing outside the sizes and depths of the data."""
     surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
-    if not inside or not surface.frame.shallowest <= depth <= surface.frame.deepest:
+    if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
         return row
     drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
-    tail = (1.0 - surface.record.confidence) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail])
+    low, _, high = quantiles(drawn, surface.record.confidence)
     own = surface.level(math.log(n_params)) + float(np.median(drawn))
     smaller = np.linspace(math.log(n_params), surface.record.low, 40)
     equal = next((x for x in smaller if surface.level(float(x)) >= own), None)

@@ -54,6 +54,17 @@ class LawForm(ABC):
     def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
         """theta of the law with ln d = ends[..., 0] at depth ``first`` and ends[..., 1] at depth ``last``."""
 
+    def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """(…, 2) theta by weighted least squares through ln d (…, P) at ``depth`` (P,), on the form's own two sides."""
+        left = np.exp(ln_width) if self.left == "d" else np.asarray(ln_width)
+        if self.left == "d":  # an error of ln d is one of d in proportion
+            weight = weight / np.exp(2.0 * np.median(ln_width.reshape(-1, ln_width.shape[-1]), axis=0))
+        right = np.log(depth) if self.right == "ln L" else np.asarray(depth, dtype=float)
+        share = weight / weight.sum()
+        middle, centre = left @ share, float(right @ share)
+        slope = ((left - middle[..., None]) * (right - centre)) @ share / float(share @ (right - centre) ** 2)
+        return np.stack([middle - slope * centre, slope], axis=-1)
+
     @abstractmethod
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         """Solve 12·L·d(L)² = N, where N grows with L."""

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import numpy as np
 
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
-from dwsweep.fit.surface import LossSurface, accepted_forms
-from dwsweep.fit.surface_model import DERIVATIVE_STEPS, P, gradient, linearised
 from dwsweep.fit.transitions import Pair
 from dwsweep.text import NATS, listed
 
@@ -34,7 +33,6 @@ TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one
 # of the scatter of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated
 # arms that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
 MOST_SHARED = 0.75
-STEP = 1e-5  # nats, and ln depth: of the numerical derivatives
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Arm:
     curves: Curves
     pairs: Sequence[Pair] = ()
     surface: LossSurface | None = None
-    gains: Mapping[str, np.ndarray] = field(default_factory=dict)
     held_out: Documents | None = None
     diverged: str = ""
     eval_tokens: str = ""
@@ -285,64 +282,3 @@ def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
     total = sum(variance for variance, _ in parts)
     inverse = sum(variance**2 / df for variance, df in parts if math.isfinite(df))
     return total, total**2 / inverse if inverse > 0 else math.inf
-
-
-def of_crossing(curves: Curves, pair: Pair) -> np.ndarray | None:
-    """(K,) derivatives of ln N of the crossing of a pair's own two curves with respect to the cell means; None where it
-    has not crossed.
-
-    The crossing x solves g(x) = 0, so dx = −dg(x)/g'(x).
-    """
-    root, slope = pair.own.crossing.root, pair.own.crossing.slope
-    if root is None or not slope:
-        return None
-    moved = np.vstack([curves.mean, curves.mean + STEP * np.eye(len(curves.mean))])
-    values = []
-    for depth in (pair.shallow, pair.deep):
-        where = curves.at(depth)
-        values.append(pchip(*distinct(curves.x[where], moved[:, where]), np.array([root]))[:, 0])
-    g = values[0] - values[1]
-    return -(g[1:] - g[0]) / STEP / slope
-
-
-def of_joint_crossing(surface: LossSurface, gains: Mapping[str, np.ndarray], pair: Pair) -> np.ndarray | None:
-    """(K + W,) derivatives of ln N of the crossing by all losses with respect to the cell means and to the waves of δ
-    that they do not show: the average over the forms that are not rejected. None where it has not crossed.
-
-    As in ``of_crossing``, with g(x; c, θ) linear in the coefficients c: dx = −(∂g/∂c·dc + ∂g/∂θ·dθ) / g'(x).
-    """
-    root, slope = pair.verdict.root, pair.verdict.slope
-    if root is None or not slope:
-        return None
-    frame, x, y = surface.frame, np.full(2, root), np.log([float(pair.shallow), float(pair.deep)])
-    terms = frame.basis(x, y)
-    rows, weights = [], []
-    for form in accepted_forms(surface.record):
-        by_theta = linearised(form.form, np.array(form.mode[-P:]), x, y, frame)[1]
-        rows.append(np.concatenate([terms[0] - terms[1], by_theta[0] - by_theta[1]]) @ gains[form.form])
-        weights.append(form.weight)
-    return -np.average(rows, axis=0, weights=weights) / slope
-
-
-def of_best_depth(surface: LossSurface, gains: Mapping[str, np.ndarray], x: float, depth: float) -> np.ndarray | None:
-    """(K + W,) derivatives of the ln of the best depth at ln axis ``x`` inside the data, about ``depth``, with respect
-    to the cell means and to the waves of δ that they do not show: the average over the forms that are not rejected.
-    None where the loss has no valley there.
-
-    With s(y; c, θ) = dloss/dy at y = ln L, linear in the coefficients c, the best depth solves s = 0, so
-    dy = −(∂s/∂c·dc + ∂s/∂θ·dθ) / (∂s/∂y).
-    """
-    frame, y = surface.frame, math.log(depth) + np.array([0.0, -STEP, STEP])
-    departures = frame.basis(np.full(3, x), y, derivative=True)
-    steps = np.vstack([np.diag(DERIVATIVE_STEPS), -np.diag(DERIVATIVE_STEPS)])
-    rows, weights = [], []
-    for form in accepted_forms(surface.record):
-        coefficients, theta = np.array(form.mode[:-P]), np.array(form.mode[-P:])
-        slope = departures @ coefficients + gradient(form.form, theta, x, y, frame)
-        curvature = float(slope[2] - slope[1]) / (2.0 * STEP)
-        if curvature > 0.0:
-            moved = gradient(form.form, theta + steps, x, y[:1], frame)
-            by_theta = (moved[: len(theta)] - moved[len(theta) :]) / (2.0 * DERIVATIVE_STEPS)
-            rows.append(-(np.concatenate([departures[0], by_theta]) @ gains[form.form]) / curvature)
-            weights.append(form.weight)
-    return np.average(rows, axis=0, weights=weights) if rows else None

@@ -1,6 +1,6 @@
 """Pairs of neighbouring depths with one verdict each, and differences of any two depths at equal size.
 
-The verdict is the crossing by the joint model of all depths (surface.py) wherever that compares the two. Elsewhere it
+The verdict is the crossing by the joint model of all depths (posterior.py) wherever that compares the two. Elsewhere it
 is the crossing of the pair's own two curves, which is otherwise a check (paper.py). Each is a row of transitions.csv,
 the verdict's first; ``estimator`` names the losses that a row rests on.
 
@@ -18,11 +18,11 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.crossing import NOISE, Crossing, classify
-from dwsweep.fit.curves import Curves, Difference, from_values, shared_grid
-from dwsweep.fit.noise import DEFAULT, t_two_sided
+from dwsweep.fit.curves import Curves, Difference, shared_grid
+from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.paper import OwnCurves, own_curves
-from dwsweep.fit.surface import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, Surface
 from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Contrast, Transition
@@ -83,12 +83,17 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
         pairs, surface.differences(grid, depths), _compared(curves, surface, grid, depths), strict=True
     ):
         if len(inside) > 1:
-            joint = from_values(curves, pair.shallow, pair.deep, grid[inside], drawn[:, inside])
+            joint = of_draws(pair.shallow, pair.deep, grid[inside], drawn[:, inside])
             crossing = classify(joint, confidence)
-            flat = _without_effect(crossing, surface.record)
-            pair = replace(pair, joint=Judged(joint, flat or _holding(crossing, pair.own.crossing)))
+            pair = replace(pair, joint=Judged(joint, _without_effect(crossing, surface.record) or crossing))
         found.append(pair)
     return found
+
+
+def of_draws(shallow: int, deep: int, x: np.ndarray, drawn: np.ndarray) -> Difference:
+    """A difference from its mean and draws (1 + D, M). The draws hold what is not known of the noise: no degrees of
+    freedom come on top."""
+    return Difference(shallow, deep, x, drawn[0], drawn[1:] - drawn[0], math.inf)
 
 
 def surface_grid(surface: LossSurface) -> np.ndarray:
@@ -126,21 +131,6 @@ def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
         reason=f"no effect of depth is shown (p = {record.effect_p:.2g})",
         cause=NOISE,
     )
-
-
-def _holding(joint: Crossing, own: Crossing) -> Crossing:
-    """The verdict by all losses, its interval wide enough for what the pair's own two curves say where the two are
-    further apart than their errors allow."""
-    if joint.status != "crossed" or joint.low is None or joint.high is None:
-        return joint
-    if _apart(joint, own) > FAR_APART:
-        low = None if own.low is None else min(joint.low, own.low)
-        return replace(joint, low=low, high=None if own.high is None else max(joint.high, own.high))
-    if own.status == "not_reached" and own.low is not None and own.low > joint.high:
-        return replace(joint, high=None)
-    if own.status == "already_crossed" and own.high is not None and own.high < joint.low:
-        return replace(joint, low=None)
-    return joint
 
 
 def _apart(joint: Crossing, own: Crossing) -> float:
@@ -235,7 +225,7 @@ def contrasts(curves: Curves, confidence: float, surface: LossSurface) -> list[C
     for (a, b), where in zip(pairs, chosen, strict=True):
         if len(where):
             values = np.stack([below[k][b] - below[k][a] for k in where], axis=1)
-            rows += _contrast_rows(curves, from_values(curves, depths[a], depths[b], grid[where], values), confidence)
+            rows += _contrast_rows(curves, of_draws(depths[a], depths[b], grid[where], values), confidence)
     return rows
 
 
@@ -243,8 +233,6 @@ def _contrast_rows(curves: Curves, d: Difference, confidence: float) -> list[Con
     both = np.concatenate([curves.at(d.shallow), curves.at(d.deep)])
     noise, pointwise = curves.noise, t_two_sided(confidence, d.df)
     source = noise.source if noise.known else "the scatter of shapes"
-    if noise.shape_source == DEFAULT:
-        source += f", {math.sqrt(noise.shape_variance):.2g} nats by default"
     return [
         Contrast(
             shallow=d.shallow,

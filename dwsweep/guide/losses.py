@@ -29,7 +29,7 @@ from dwsweep.guide.answers import Cost, NearBest
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
-    from dwsweep.fit.surface import LossSurface
+    from dwsweep.fit.ask import LossSurface
     from dwsweep.records.transitions import Optimum
 
 TAIL = 0.025
@@ -287,12 +287,13 @@ class SurfaceLoss(LossAt):
 
     @cached_property
     def depths(self) -> np.ndarray:
-        surface, frame = self.own.surface, self.own.surface.frame
+        surface = self.own.surface
+        first, last = surface.shallowest, surface.deepest
         if self.own.trained:
-            return np.geomspace(frame.shallowest, frame.deepest, GRID)
-        best = surface.at(self.n_params).value or frame.deepest
-        deepest = min(max(frame.deepest, best * 8), math.exp(float(surface.grid[-1])))
-        return np.geomspace(max(1.0, min(frame.shallowest, best / 8)), deepest, GRID)
+            return np.geomspace(first, last, GRID)
+        best = surface.at(self.n_params).value or last
+        deepest = min(max(last, best * 8), math.exp(float(surface.grid[-1])))
+        return np.geomspace(max(1.0, min(first, best / 8)), deepest, GRID)
 
     def level_of(self, n_params: float) -> float:
         return self.own.level_of(n_params)

@@ -237,7 +237,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
 
 def _bounded(fit: FitResult) -> OwnLosses | None:
     """The losses of a fit that shows no best depth and bounds it on one side somewhere."""
-    from dwsweep.fit.surface import LossSurface
+    from dwsweep.fit.ask import LossSurface
 
     record = fit.surface
     if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := bounds_of(record.optima)):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -62,30 +61,66 @@ class DepthSpan(Record):
 
 
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
-# what h of the model of the loss needs besides the coefficients, in the order of a draw (fit/surface_model.py)
-THETA = ("x_t_shallowest", "x_t_deepest", "gain", "gain_power", "gain_fall", "skew", "ln_turn", "saturation")
-LawForm = Annotated[str, one_of("exponential", "power", "linear", "free")]  # fit.laws.FORMS, and none of them
-ModelForm = Literal["f0(ln N) + N^-a·h(ln N, ln L; transition law, skewed) + departures, a Gaussian process"]
+LawForm = Annotated[str, one_of("exponential", "power", "linear", "free", "none")]  # fit.model.FORMS
+ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossForm(Record):
-    """The model with one form of the transition law.
+    """The model with one form of the transition law: the nodes of its hyperparameters that draws come from.
 
-    draws: of the posterior, each the coefficients (nats) of ``Surface.terms``, then θ: x_T at the shallowest and at the
-    deepest depth (ln of the axis), gain (nats per unit of ln axis and ln depth at the middle depth), power with which
-    it falls with depth, and with the axis; skew, and ln of the distance over which it
-    sets in; saturation. mode: the same where θ is the most probable.
+    ends: x_T at the shallowest and the deepest depth (ln of the axis) about which the form is linear. nodes: of the
+    hyperparameters ``names``, in prior standard deviations from their prior means; counts: draws from each; scrambles:
+    the Sobol scramble of each. The draws are made anew from them and ``Surface.seed``.
+
+    Raises:
+        ValueError: a node has more or fewer numbers than there are names, or no count.
     """
 
     form: LawForm
     weight: Share  # of the form in the average, by its evidence
-    log_evidence: float
-    rejected: bool  # its evidence is 100 times less than the best form's, or worse
+    rejected: bool  # its weight is below 1 %
     tau: float  # scatter between shapes (sd), nats
-    mode: tuple[float, ...] = field(repr=False)
-    draws: tuple[tuple[float, ...], ...] = field(repr=False)
+    ends: tuple[float, float]
+    names: tuple[str, ...]
+    nodes: tuple[tuple[float, ...], ...] = field(repr=False)
+    counts: tuple[Count, ...] = field(repr=False)
+    scrambles: tuple[Count, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = {len(node) for node in self.nodes}
+        if found and found != {len(self.names)}:
+            raise ValueError(
+                f"nodes of the {self.form} form must have {len(self.names)} numbers, found {sorted(found)}"
+            )
+        if not len(self.nodes) == len(self.counts) == len(self.scrambles):
+            raise ValueError(f"nodes of the {self.form} form must each have a count and a scramble")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedCells(Record):
+    """Cell means that a surface rests on: x, y = ln of the axis and of the depth; mean, variance of the noise of their
+    runs, factors of what they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
+
+    Raises:
+        ValueError: they differ in length.
+    """
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    mean: tuple[float, ...]
+    variance: tuple[float, ...]
+    factors: Matrix
+    df: float | None
+    scatter: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lengths = {len(part) for part in (self.x, self.y, self.mean, self.variance, self.factors)}
+        if len(lengths) > 1 or not self.x:
+            raise ValueError(f"cells must be of one length above zero, found {sorted(lengths)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,23 +152,21 @@ class Surface(Record):
     form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
 
     Raises:
-        ValueError: a draw has more or fewer numbers than the terms and θ, the ends are the wrong way round, or no form
-            of the law is left to guide.
+        ValueError: the ends are the wrong way round, or no form has draws.
     """
 
     form: ModelForm
-    terms: tuple[tuple[int, int], ...] = field(repr=False)  # powers of the Legendre polynomials in ln axis and ln depth
     low: float  # ln axis of the smallest and of the largest shape
     high: float
     spans: tuple[DepthSpan, ...]
-    noise_df: float | None  # degrees of freedom of the noise; None: many
     confidence: Share
     forms: tuple[LossForm, ...]
-    between: float  # nats per √ln L: sd of what no shape shows of the loss between neighbouring depths
+    ess: float  # effective number of nodes
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
-    seed: int = 0  # of the draws
-    held_out: HeldOut | None = None  # as effect_p: known once the best form is
-    effect_p: float = 0.0  # of depth doing nothing: an F test of losses that depend on the size alone
+    cells: FittedCells = field(repr=False)
+    held_out: HeldOut | None = None
+    effect_p: float = 0.0  # probability that depth does nothing, the weight of the form ``none``
+    seed: int = 0  # of the nodes and draws
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,17 +174,8 @@ class Surface(Record):
             raise ValueError(f"low must be a number below high, found {self.low} and {self.high}")
         if not self.spans:
             raise ValueError("spans must name a depth")
-        if self.between is None or not 0.0 <= self.between < math.inf:
-            raise ValueError(f"between must be a number from 0 on, found {self.between}")
-        numbers = len(self.terms) + len(THETA)
-        for form in self.forms:
-            found = {len(form.mode), *map(len, form.draws)}
-            if not form.draws or found != {numbers}:
-                raise ValueError(
-                    f"draws of the {form.form} form must have {numbers} numbers each, found {sorted(found)}"
-                )
-        if not any(form.weight > 0.0 and not form.rejected for form in self.forms):
-            raise ValueError("forms must have one that is not rejected and has a weight")
+        if not any(form.counts for form in self.forms):
+            raise ValueError("forms must have one with draws")
 
     @property
     def flat(self) -> bool:
@@ -183,7 +207,7 @@ class WidthLaw(Record):
     cov: Matrix  # of (a, b)
     interval_a: Interval
     interval_b: Interval
-    chi2: float
+    chi2: float | None  # of a fit to pairs alone, which is no more
     df: int
     pairs_used: int
     pairs_censored: int  # bound it from one side

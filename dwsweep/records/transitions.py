@@ -389,6 +389,10 @@ class SizedOptimum(Optimum):
     worst_percent: float | None = None  # … and by how many percent of the best depth's loss it is above that
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
+    # Monte-Carlo standard errors of ln depth and of ln of the ends of its interval
+    depth_error: float | None = None
+    depth_low_error: float | None = None
+    depth_high_error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -369,7 +369,8 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 
 def _best_depth(best: BestDepth) -> str:
     depth = Interval.of(best, "depth")
-    text = f"Best depth {_estimate(depth)}, width {_estimate(Interval.of(best, 'width'), 0)}"
+    text = "Median of what recipes may have: depth" if best.basis == "range" else "Best depth"
+    text += f" {_estimate(depth)}, width {_estimate(Interval.of(best, 'width'), 0)}"
     if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
         text += f"; the law alone: {_estimate(Interval(depth.value, best.law_low, best.law_high))}"
@@ -437,7 +438,8 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
     if row.verdict == "undecided":
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
-        lines.append(_soft(f"Too {beyond} by the law alone, but inside the interval of forms and recipes."))
+        by = "the law alone" if best.basis == "law" else "the likeliest best depth"
+        lines.append(_soft(f"Too {beyond} by {by}, but inside the interval of forms and recipes."))
     return [*lines, _soft(f"Nats {row.loss_tag}.")]
 
 
@@ -488,6 +490,14 @@ def _rule(rule: RuleAnswer) -> list[Part]:
     ]
 
 
+def _named(best: BestDepth) -> str:
+    """The best depth with its interval; the interval alone where no best can be named."""
+    if best.refused:
+        return "refused"
+    found = Interval.of(best, "depth")
+    return f"no best ({found.ends('.0f')})" if best.basis == "range" else _estimate(found)
+
+
 def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
     table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
@@ -497,8 +507,8 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
             _name(row.name, row, several),
             format_count(row.n_params),
             f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
-            "refused" if row.refused else _estimate(Interval.of(row, "depth")),
-            "" if row.refused else shown(row.width, ",.0f", ""),
+            _named(row),
+            "" if row.refused or row.basis == "range" else shown(row.width, ",.0f", ""),
             forms.ends(".0f") if forms.bounded else MISSING,
             _outside(row.extrapolation_factor),
             row.trust.level,

@@ -23,7 +23,7 @@ from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDIN
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.report.document import render as rendered
 from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, time_left
-from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, sentence, snapshot
+from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
@@ -331,7 +331,7 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
         "seconds_left": time_left(now),
         "orphans": now.orphans,
         "damaged": list(now.damaged),
-        "promises": [to_dict(one) | {"ratio": one.ratio} for one in now.promises],
+        "time_kept": now.time_kept,
     }
 
 
@@ -356,6 +356,11 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 def show(now: Snapshot, ends: float | None = None) -> Group:
     """Show a snapshot. ends: the time by which the sweep was expected to end when a rate was last known."""
+    return rendered(parts_of(now, ends))
+
+
+def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
+    """Counts, the table of shapes, running packs and reasons of failure, for a terminal or a page."""
     parts: list[Part] = [_headline(now, ends), _table(now)]
     if now.progress:
         parts.append(_running(now))
@@ -364,11 +369,11 @@ def show(now: Snapshot, ends: float | None = None) -> Group:
     if now.is_live and not now.progress and not now.stages:
         parts.append(Lines(["between packs: the next one starts"], soft=True))
     parts += _reasons(now)
-    if now.promises:
-        parts.append(Lines([sentence(now.promises)]))
+    if now.time_kept:
+        parts.append(Lines([now.time_kept]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
-    return rendered([*parts, _damaged(now)])
+    return [*parts, _damaged(now)]
 
 
 def _shown_state(run: RunView, now: Snapshot) -> str:

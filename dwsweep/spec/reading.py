@@ -99,8 +99,8 @@ def _read(path: str | PathLike[str]) -> bytes:
     file = paths.as_path(path)
     if is_folder := file.is_dir():
         file = file / SPEC_FILE
-        if not paths.is_remote(file) and file.exists():
-            paths.check_file(file)
+    if file.name == SPEC_FILE and not paths.is_remote(file) and file.exists():
+        paths.check_file(file)  # of a sweep; another name may be a pipe of the shell's
     known = find(str(path))
     try:
         stream = file.open("rb")

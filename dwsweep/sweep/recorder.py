@@ -30,7 +30,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError, install
 from dwsweep.plan import Pack
-from dwsweep.plan.lengths import cooldown_start
+from dwsweep.plan.schedule import cooldown_start
 from dwsweep.records import run as run_record
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict

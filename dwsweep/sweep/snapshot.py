@@ -1,7 +1,7 @@
 """State of a sweep's directory as a whole at one moment, read while others write it, and results.csv, derived from the
 directories and rebuilt whenever something finished.
 
-Seconds that ``train.seconds`` planned for each run, beside the device-seconds that it took, shape by shape.
+Device-seconds that finished runs took, beside the seconds that ``train.seconds`` gave them.
 
 What a person sees of a sweep that trains: the interface, which ``report.progress`` fills, and the first and last lines.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import time
 from collections import Counter, defaultdict
@@ -33,7 +34,6 @@ from dwsweep.records.run import (
     PENDING,
     RUNNING,
     STOPPED,
-    Promise,
     RunResult,
     RunState,
 )
@@ -89,7 +89,7 @@ class Snapshot:
     owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
-    promises: tuple[PlannedTime, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
+    time_kept: str = ""  # how well the finished runs kept to ``train.seconds``, in words; empty without it
     stages: Mapping[str, Stage] = field(default_factory=dict)  # of the packs before their first step, by pack
     measured: Mapping[str, Measured] = field(default_factory=dict)  # while the sweep is live, by pack
 
@@ -152,7 +152,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
     done = [run.plan.run_id for run in runs if run.state.state == DONE]
-    promises = planned_vs_measured(store, done)
+    kept = time_kept(store, planned)
     lines = (*damaged, *store.lacking_documents(done))
     now = time.time()
     since = min((owner.since for owner, alive in owners if alive), default=now)
@@ -167,7 +167,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         owners,
         now,
         lines,
-        promises,
+        kept,
         stages,
         measured((run, result) for run, result in results if result is not None),
     )
@@ -304,78 +304,25 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
 EQUAL = 1.1  # factor between the shapes that still counts as equal time
 
 
-@dataclass(frozen=True)
-class PlannedTime:
-    """The finished runs of one shape and length; seconds are device-seconds of one run, its share of its pack."""
-
-    label: str  # of the shape
-    depth: int
-    width: int
-    steps: int
-    time_basis: str  # of the rate that they were promised by: measured, compiled or assumed
-    device: str  # that it is the rate of
-    promised: float
-    measured: tuple[float, ...]  # of each run
-    devices: tuple[str, ...]  # that they were trained on
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Measured over promised seconds, run by run."""
-        return tuple(seconds / self.promised for seconds in self.measured)
-
-    @property
-    def ratio(self) -> float:
-        """Mean of the ratios."""
-        return sum(self.ratios) / len(self.ratios)
-
-    @property
-    def off(self) -> float:
-        """How far the mean is from 1, either way alike."""
-        return max(self.ratio, 1 / self.ratio)
-
-
-def planned_vs_measured(store: SweepStore, run_ids: Iterable[str]) -> tuple[PlannedTime, ...]:
-    """Give planned and measured seconds by depth, width and steps; none where none were planned or done."""
-    groups: dict[tuple[int, int, int, str], list[tuple[Promise, float, str]]] = defaultdict(list)
-    for run_id in run_ids:
-        config = store.config(run_id)
-        if config is None or config.promise is None:  # a run that an earlier plan of steps made has none
-            continue
-        result = store.result(run_id)
-        if result is not None and result.device_seconds:
-            shape = config.shape
-            key = (shape.depth, shape.width, config.steps, shape.label)
-            groups[key].append((config.promise, result.device_seconds, result.device_kind or "?"))
-    return tuple(
-        PlannedTime(
-            label=label,
-            depth=depth,
-            width=width,
-            steps=steps,
-            time_basis=found[0][0].rate.time_basis,
-            device=found[0][0].rate.device,
-            promised=found[0][0].seconds,
-            measured=tuple(seconds for _, seconds, _ in found),
-            devices=tuple(dict.fromkeys(device for *_, device in found)),
-        )
-        for (depth, width, steps, label), found in sorted(groups.items())
-    )
-
-
-def sentence(kept: Sequence[PlannedTime]) -> str:
-    """Compare measured with planned seconds, the shape that is farthest off named; empty where none were planned."""
-    if not kept:
+def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
+    """Compare the device-seconds of finished runs with ``train.seconds``, the shape that is farthest off named; empty
+    without it, or before a run is done."""
+    ratios: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
+    for row in planned:
+        result = store.result(row.run_id) if row.rate and store.state(row.run_id).state == DONE else None
+        if row.rate and result is not None and result.device_seconds:
+            ratios[row.depth, row.width, row.heads].append(result.device_seconds * row.rate / row.tokens)
+    if not ratios:
         return ""
-    runs = sum(len(one.measured) for one in kept)
-    ratios = [one.ratio for one in kept]
-    worst = max(kept, key=lambda one: one.off)
-    span = f"{min(ratios):.2f} to {max(ratios):.2f}" if len(kept) > 1 else f"{ratios[0]:.2f}"
-    bases = " and ".join(sorted({f"{one.time_basis} for {one.device}" for one in kept}))
+    means = {shape: sum(found) / len(found) for shape, found in ratios.items()}
+    low, high = min(means.values()), max(means.values())
+    depth, width, heads = max(means, key=lambda shape: abs(math.log(means[shape])))
+    runs = sum(map(len, ratios.values()))
+    span = f"{low:.2f} to {high:.2f}" if len(means) > 1 else f"{low:.2f}"
     return (
-        f"{runs} finished run{'s' * (runs > 1)} of {len(kept)} shape{'s' * (len(kept) > 1)} took {span} times the "
-        f"device-seconds that train.seconds promised (rates {bases}); farthest off: {worst.label}, "
-        f"{sum(worst.measured) / len(worst.measured):.3g} s for {worst.promised:.3g} s"
-        + ("; the shapes did not get equal time" if max(ratios) > EQUAL * min(ratios) else "")
+        f"{runs} finished run{'s' * (runs > 1)} of {len(means)} shape{'s' * (len(means) > 1)} took {span} times the "
+        f"device-seconds of train.seconds; farthest off: L{depth}-d{width}-h{heads}"
+        + ("; the shapes did not get equal time" if high > EQUAL * low else "")
     )
 
 

@@ -168,9 +168,9 @@ def test_a_shell_completes_commands_and_options() -> None:
 def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
     dwsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
 ) -> None:
-    from dwsweep.train import bench
+    from dwsweep.train import targets
 
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)  # as where the extras are not installed
+    monkeypatch.setattr(targets, "find_spec", lambda name: None)  # as where the extras are not installed
     result = dwsweep("bench", SMOKE, *arguments, "--out", tmp_path)
     assert result.returncode == 2
     (line,) = result.stderr.strip().splitlines()

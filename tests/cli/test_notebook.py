@@ -118,10 +118,10 @@ def test_every_result_shows_itself(name: str) -> None:
 
 def test_a_result_has_the_tables_of_its_own_question() -> None:
     found, shown = _result("transitions"), _result("table")
-    record = fit_table(LAPTOP, draws=100)
+    record = completed(fit_table(LAPTOP, draws=100))
     assert (found.transitions, found.guideline, found.width_law) == (
         record.transitions,
-        completed(record).guideline,
+        record.guideline,
         record.width_law,
     )
     assert [row["n_params"] for row in found.tables()["best_depths"]] == [row.n_params for row in found.best_depths]

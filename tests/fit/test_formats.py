@@ -302,3 +302,11 @@ def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
     (tmp_path / "mlfoundations").mkdir()  # a folder of that name is the folder
     with pytest.raises(InputError, match=r"needs a results\.csv"):
         read_table("mlfoundations")
+
+
+@pytest.mark.parametrize(("name", "why"), [("val_ppl", "natural logarithm"), ("eval/accuracy", "no cross-entropy")])
+def test_a_perplexity_or_an_accuracy_is_no_loss_under_any_name(name, why):
+    table = {"depth": [2, 4], "width": [64, 48], name: [31.0, 33.0]}
+    for columns in (None, {"loss": name}):
+        with pytest.raises(InputError, match=why):
+            read_table(table, columns)

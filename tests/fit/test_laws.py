@@ -1,4 +1,4 @@
-"""The published law, its rivals, and the law fitted to difference curves with censored pairs."""
+"""The published law, its alternatives, and what a law says at a budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.guideline import alternative_range, guideline_rows
 from dwsweep.fit.laws import EXPONENTIAL, EXTRAPOLATION_LIMIT, FORMS, Law
-from dwsweep.fit.width_law import constrained_chi2
 
 # optimal depth and width at each GPT-3 model's own 12·L·d², computed from a = 5.039, b = 0.0555
 OPTIMA = {
@@ -93,28 +92,6 @@ def test_a_law_whose_size_does_not_grow_with_depth_has_no_optimum():
     law = Law("own", "exponential", (5.0, 0.01), 1e6, 1e8, np.array([[5.0, 0.01], [5.5, -0.01]]))
     depth, low, high = law.depth(1e7)
     assert depth is not None and low is not None and high is None
-
-
-def test_constrained_chi2_is_the_constrained_minimum():
-    rng = np.random.default_rng(0)
-    M, P = 40, 5
-    A = rng.normal(size=(M, P, P))
-    S = A @ A.transpose(0, 2, 1) + 0.3 * np.eye(P)
-    g = rng.normal(0, 2, (M, P))
-    sign = rng.integers(-1, 2, (M, P))
-    found = constrained_chi2(g, S, sign)
-    for m in range(M):
-        Q = np.linalg.inv(S[m])
-        bounds = [{0: (0, 0), 1: (0, None), -1: (None, 0)}[int(s)] for s in sign[m]]
-        best = scipy.optimize.minimize(
-            lambda mu, m=m, Q=Q: (g[m] - mu) @ Q @ (g[m] - mu),
-            np.zeros(P),
-            jac=lambda mu, m=m, Q=Q: -2 * Q @ (g[m] - mu),
-            bounds=bounds,
-            method="L-BFGS-B",
-            options={"ftol": 1e-14, "gtol": 1e-10},
-        )
-        assert found[m] == pytest.approx(best.fun, rel=1e-5, abs=1e-8)
 
 
 def test_guideline_refuses_far_extrapolation_and_bad_sizes():

@@ -14,7 +14,6 @@ import pytest
 
 from dwsweep import compare_arms, fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit import surface
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.table import read_table
@@ -290,7 +289,6 @@ def damaged_tables():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("third", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_odd_tables_are_refused_in_a_line_or_fitted_in_silence_and_read_back(third, tmp_path, monkeypatch):
-    monkeypatch.setattr(surface, "DRAWS", 100)
     tables = list(damaged_tables())[third::3]
     assert len(tables) > 50
     refused = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from checkout import ROOT
 
 from dwsweep.errors import InputError
-from dwsweep.fit import surface
 from dwsweep.guide import Options, advice, answer, fitted_source, public_source, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import CONSTRAINTS, Trust
@@ -31,12 +29,9 @@ NEWER = "Newer public data put the best depth at 0.3 to 1.0 times this between 5
 
 
 @pytest.fixture(scope="module", params=["published", "evidence", "laptop"])
-def source(request: pytest.FixtureRequest) -> Iterator[Source]:
-    """The laptop's with a tenth of its draws, which makes its intervals coarser, and every answer faster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surface, "DRAWS", 40)
-        made = {"published": published_source, "evidence": public_source, "laptop": lambda: fitted_source(LAPTOP)}
-        yield made[request.param]()
+def source(request: pytest.FixtureRequest) -> Source:
+    made = {"published": published_source, "evidence": public_source, "laptop": lambda: fitted_source(LAPTOP)}
+    return made[request.param]()
 
 
 @pytest.mark.parametrize("named", OPTIONS)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.analysis import joint_model
-from dwsweep.fit.arms import Estimate, compare, losses_apart, middle, ratio
+from dwsweep.fit.arms import compare, losses_apart, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.noise import Documents, of_influences
@@ -160,9 +160,9 @@ def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
     """An arm as ``fit_table`` leaves it, without the estimators that a comparison does not use."""
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
-    model, gains = joint_model(curves, ARM_OPTIONS) if surface else (None, {})
+    model = joint_model(curves, ARM_OPTIONS) if surface else None
     pairs = analyse_pairs(curves, CONFIDENCE, model)
-    return Arm(label, label, "", runs, curves, pairs, model, gains, drawn.documents)
+    return Arm(label, label, "", runs, curves, pairs, model, drawn.documents)
 
 
 def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0, surface: bool = True) -> Simulation:
@@ -180,8 +180,16 @@ def row_alone(row: ComparedRow) -> ComparedRow:
     """The ratio with the interval of two estimates that share nothing."""
     numbers = (row.base, row.base_low, row.base_high, row.other, row.other_low, row.other_high)
     base, low, high, *other = (None if number is None else math.log(number) for number in numbers)
-    alone = ratio(Estimate(base, low, high), Estimate(other[0], other[1], other[2]), np.zeros((0, 0)))
-    return replace(row, change_low=alone.low, change_high=alone.high)
+    if base is None or other[0] is None:
+        return row
+
+    def end(own: float | None, facing: float | None) -> float | None:
+        if own is None or facing is None:
+            return None
+        away = math.hypot(other[0] - own, facing - base)
+        return math.exp(other[0] - base + (away if own > other[0] else -away))
+
+    return replace(row, change_low=end(other[1], high), change_high=end(other[2], low))
 
 
 def without_surface(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:

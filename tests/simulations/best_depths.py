@@ -6,7 +6,7 @@ With ``--estimator fit|MODULE:FUNCTION`` any estimator of the best depth is scor
 on those whose truths no model of the fit holds (``scenarios.py``); ``--list`` names them.
 
 The transitions are those of neighbouring depths (estimator ``surface``). The oracle knows the form of the law, the
-noise and the luck, and that nothing departs from the form.
+noise and the luck.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from dwsweep.fit.ask import LossSurface, fit_loss_model, surface_record
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import OwnGuide, own_guide
 from dwsweep.fit.laws import FORMS
+from dwsweep.fit.model import Cells, declared
+from dwsweep.fit.posterior import weigh
 from dwsweep.fit.rows import Row
-from dwsweep.fit.surface import LossSurface, fit_loss_model, surface_frame, surface_record, with_draws
-from dwsweep.fit.surface_model import BOUNDS, START, Linear, Problem, newton_steps, start_theta
 from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.records.fit import DepthSpan
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import At, scenarios
 from tests.simulations.scores import Scores, study
@@ -158,14 +160,14 @@ def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Sim
 
 
 def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
-    """One form, from which nothing departs, with the variances of the means and the luck that the sweep has."""
-    frame = surface_frame(curves)
-    covariance = np.diag(np.full(len(curves.x), sweep.sigma**2 / sweep.seeds))
-    problem = Problem.of(curves.x, curves.depth, curves.mean, covariance, frame)
-    h = np.array([*START[:2], BOUNDS[2][0], *START[3:5], math.log(max(sweep.luck, 1e-6))])
-    theta = newton_steps(sweep.truth.form, problem, start_theta(sweep.truth.form, frame), h, 12)
-    fit = with_draws(Linear(problem, sweep.truth.form, theta), h, h[None], np.ones(1))
-    return OwnGuide(LossSurface(surface_record(curves, frame, [fit], None, CONFIDENCE)), "oracle", *sweep.span)
+    """One form, with the variances of the means and the luck that the sweep has."""
+    variance = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
+    cells = replace(Cells.of(curves), variance=variance, df=math.inf, scatter=declared(max(sweep.luck, 1e-5)))
+    spans = tuple(
+        DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
+    )
+    record = surface_record(cells, weigh(cells, forms=(sweep.truth.form,)), spans, CONFIDENCE, 0)
+    return OwnGuide(LossSurface(record), "oracle", *sweep.span)
 
 
 def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:

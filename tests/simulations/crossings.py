@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.laws import FORMS
@@ -78,7 +79,9 @@ def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> 
     shape_sd = None if declared is None else 0.0  # the oracle's σ holds it
     curves = build_curves(runs, declared, draws, np.random.default_rng(0), shape_sd=shape_sd)
     pairs = analyse_pairs(curves, CONFIDENCE)
-    law = fit_laws(curves, pairs, CONFIDENCE).width_law
+    model = fit_loss_model(curves, CONFIDENCE)
+    surface = LossSurface(model) if model else None
+    law = fit_laws(curves, surface, analyse_pairs(curves, CONFIDENCE, surface), CONFIDENCE).width_law
     crossings, names = [pair.own.crossing for pair in pairs], FoundLaw.keys()
     return curves.noise.source, Found(
         pairs=tuple(FoundPair(status=c.status, root=c.root, low=c.low, high=c.high) for c in crossings),

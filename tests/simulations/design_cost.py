@@ -26,11 +26,11 @@ import numpy as np
 
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.design import Judge, make_prior
+from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import own_guide
 from dwsweep.fit.rows import Row
-from dwsweep.fit.surface import LossSurface, fit_loss_model
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations.harness import CONFIDENCE, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import GOLDEN_RATIO, Shape, grid, n_params

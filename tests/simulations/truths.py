@@ -60,6 +60,45 @@ class Skewed:
         return 2.0 * self.curvature / self.skew**2 * (np.exp(-self.skew * u) + self.skew * u - 1.0)
 
 
+@dataclass(frozen=True)
+class Edged:
+    """A corner at the optimum: the loss rises in proportion to the distance. Nats per unit of ln L."""
+
+    shallow: float = 0.10
+    deep: float = 0.07
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return np.where(u < 0.0, -self.shallow * u, self.deep * u)
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Hardly any effect within ``half`` of the optimum, a parabola beyond."""
+
+    half: float = 0.25
+    inside: float = 0.01
+    curvature: float = 0.18
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return self.inside * u**2 + self.curvature * np.maximum(np.abs(u) - self.half, 0.0) ** 2
+
+
+@dataclass(frozen=True)
+class TwoMinima:
+    """Two valleys ``apart`` in ln L with a ridge of ``ridge`` nats between; the shallower valley, at u = 0, is lower by
+    ``lower``."""
+
+    apart: float = 0.8
+    ridge: float = 0.012
+    lower: float = 0.006
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        v = 2.0 * u / self.apart - 1.0
+        outside = np.maximum(np.abs(v) - 1.0, 0.0)
+        inner = self.ridge * (1.0 - np.minimum(np.abs(v), 1.0) ** 2) ** 2
+        return inner + 0.18 * (outside * self.apart / 2.0) ** 2 + self.lower * np.clip(u / self.apart, 0.0, 1.0)
+
+
 def flat(u: np.ndarray) -> np.ndarray:
     """Depth does nothing: the curves of all depths are identical."""
     return np.zeros_like(u)
@@ -83,6 +122,18 @@ class Logarithmic:
 
     def __call__(self, x: float) -> float:
         return max(1.0 + self.share * x, LEAST_SHARE)
+
+
+@dataclass(frozen=True)
+class Saturating:
+    """L* grows as a power at first and levels off at ``limit`` times its value at N₀."""
+
+    exponent: float = 0.4
+    limit: float = 1.6
+
+    def __call__(self, x: float) -> float:
+        grown = math.exp(self.exponent * x) / (self.limit - 1.0)
+        return self.limit * grown / (1.0 + grown)
 
 
 def no_gain(w: np.ndarray) -> np.ndarray:
@@ -167,5 +218,9 @@ TRUTHS = {
     "asymmetric": Truth(),
     "kinked": Truth(gain=Kink()),
     "stepped": Truth(gain=Step()),
+    "V": Truth(Edged()),
+    "plateau": Truth(Plateau()),
+    "two minima": Truth(TwoMinima()),
+    "saturating": Truth(optimum=Saturating()),
     "flat": Truth(flat),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep.fit.surface import LossSurface
+from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import (

@@ -1,0 +1,510 @@
+"""Questions put to the posterior: functions from its draws to intervals.
+
+Every function takes a ``Posterior`` (posterior.py) and gives what its draws say, with nothing estimated by another way.
+A draw in which depth does nothing has no best depth and no crossing: half of such draws count as below everything and
+half as above, so that they widen an interval and move no median.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dwsweep.fit.model import FORMS, Cells, Model, Prior
+from dwsweep.fit.posterior import SCRAMBLES, Chosen, Posterior, Setting, Weighed, between, weigh
+from dwsweep.interval import Interval
+from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, HeldOut, LossForm, Surface
+from dwsweep.records.transitions import Optimum, SizedOptimum
+
+if TYPE_CHECKING:
+    from dwsweep.fit.curves import Curves
+
+WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
+FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
+FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
+SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
+ROWS = 9
+LEAST_WEIGHT = 0.01  # below which a form is rejected
+LEAST_DRAWS = 256  # of a form that is asked alone
+TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
+ONE_SD = 0.6827  # of a normal distribution
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A median and the ends of its interval, with the Monte-Carlo standard error of each: None where there is none."""
+
+    interval: Interval
+    errors: Interval
+
+
+def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
+    """Lower end, median and upper end of draws (D,), of which some may be infinite: between two order statistics."""
+    tail = (1.0 - confidence) / 2.0
+    ordered = np.sort(drawn)
+    found = []
+    for q in (tail, 0.5, 1.0 - tail):
+        place = min(max(q * len(ordered) - 0.5, 0.0), len(ordered) - 1.0)
+        k = min(int(place), len(ordered) - 2)
+        a, b, share = ordered[k], ordered[k + 1], place - k
+        finite = math.isfinite(a) and math.isfinite(b)
+        found.append(float(a + (b - a) * share if finite else a if share < 0.5 else b))
+    low, middle, high = found
+    return low, middle, high
+
+
+def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer:
+    """The interval of draws (D,), and the Monte-Carlo errors of its three numbers from the scrambles' own."""
+    each = np.array(
+        [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
+    )
+    with np.errstate(invalid="ignore"):
+        # of eight numbers the standard deviation is 0.965 of the true one on average
+        spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each)))
+    low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
+    errors = [float(v) if math.isfinite(v) else None for v in spread]
+    return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))
+
+
+def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) -> np.ndarray:
+    """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid.
+
+    A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
+    outside; from an end of the depths trained it goes on. One layer is the least where it was trained.
+    """
+    rows, grid, inside = posterior.profile(x, setting), posterior.grid, posterior.inside
+    first, deepest = inside.start, inside.stop - 1
+    best = rows[:, inside].argmin(axis=1) + first
+    beyond = rows[:, deepest:].argmin(axis=1) + deepest
+    before = rows[:, : first + 1].argmin(axis=1)
+    best = np.where(best == deepest, beyond, np.where(best == first, before, best))
+    each, last = np.arange(len(rows)), len(grid) - 1
+    k = np.clip(best, 1, last - 1)
+    # the parabola through the lowest point of the grid and its neighbours
+    a, b, c = (rows[each, k + step] for step in (-1, 0, 1))
+    left, right = grid[k] - grid[k - 1], grid[k + 1] - grid[k]
+    down, up = (b - a) / left, (c - b) / right
+    bend = up - down
+    turn = grid[k] - np.where(bend > 0, (down * right + up * left) / np.where(bend > 0, 2.0 * bend, 1.0), 0.0)
+    turn = np.where((best > 0) & (best < last) & (bend > 0), np.clip(turn, grid[k - 1], grid[k + 1]), grid[best])
+    least = 0.0 if first == 0 else -np.inf
+    found = np.where(best == last, np.inf, np.where(best == 0, least, turn))
+    # where depth does nothing there is no best one
+    side = np.where(each % 2 == 0, -np.inf, np.inf)
+    return np.where(posterior.without_effect, side, found)
+
+
+def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
+    """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained the bound is
+    all that is known, and there is no median."""
+    found = answer(best_depths(posterior, x, setting), posterior.scramble, confidence)
+    interval, frame = found.interval, posterior.frame
+    middle = quantiles(best_depths(posterior, x, setting), confidence)[1]
+    if middle > frame.last + 1e-9:
+        interval = Interval(None, interval.low, None)
+    elif middle < frame.first - 1e-9:
+        interval = Interval(None, None, interval.high)
+    return replace(found, interval=interval)
+
+
+def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+    """(D, M) losses of ``depths`` (M,) at x = ln axis, nats."""
+    rows = between(posterior.grid, posterior.profile(x, setting), np.log(np.asarray(depths, dtype=float)))
+    return rows + posterior.level(x, setting)[:, None]
+
+
+def pair(
+    posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
+) -> np.ndarray:
+    """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
+    ends = np.log([shallow, deep])
+    rows = [between(posterior.grid, posterior.profile(float(v), setting), ends) for v in x]
+    return np.stack([row[:, 0] - row[:, 1] for row in rows], axis=1)
+
+
+def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
+    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first
+    change. inf, −inf: the shallower, the deeper leads at all sizes; NaN: neither, or the other way about."""
+    ahead = lead > 0.0
+    k = np.maximum(ahead.argmax(axis=1), 1)
+    rows = np.arange(len(lead))
+    before, after = lead[rows, k - 1], lead[rows, k]
+    step = np.where(after != before, after - before, 1.0)
+    crossed = x[k - 1] - before * (x[k] - x[k - 1]) / step
+    first, last = ahead[:, 0], ahead[:, -1]
+    out = np.where(~first & last, crossed, np.where(first & last, -np.inf, np.where(~first & ~last, np.inf, np.nan)))
+    return np.where((lead == 0.0).all(axis=1), np.nan, out)
+
+
+def law(posterior: Posterior, form: str) -> np.ndarray:
+    """(T, pairs) ln of the size at which neighbouring depths tie by one form alone, without departures, in its own
+    draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
+    y = posterior.depths
+    for draws in posterior.forms:
+        if draws.model.form.name != form or not draws.model.form.effect:
+            continue
+        points, weights = np.polynomial.legendre.leggauss(10)
+        columns = []
+        for a, b in pairwise(y):
+            at = (a + b) / 2.0 + (b - a) / 2.0 * points
+            k, J = draws.model.form.parts(at, posterior.frame, draws.model.ends)
+            g = np.exp((1.0 - draws.eta["p"])[:, None] * (at - posterior.frame.y0)) * weights
+            low, high, c = draws.parts["law"][:, :3].T[:, :, None]
+            lead = (g * (c * k + (1.0 - J) * low + J * high)).sum(axis=1)
+            columns.append(posterior.frame.x0 + lead / (c[:, 0] * g.sum(axis=1)))
+        return np.stack(columns, axis=1)
+    return np.zeros((0, len(y) - 1))
+
+
+def transitions(posterior: Posterior, form: str) -> np.ndarray:
+    """(T, 2) x_T of the shallowest and of the deepest net by one form alone, in its own draws."""
+    for draws in posterior.forms:
+        if draws.model.form.name == form and draws.model.form.effect:
+            low, high, c = draws.parts["law"][:, :3].T
+            gain = np.where(np.abs(c) < 1e-9, 1e-9, c)
+            return posterior.frame.x0 + np.stack([low / gain, high / gain], axis=1)
+    return np.zeros((0, 2))
+
+
+def regret(posterior: Posterior, x: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+    """(D, M) nats that ``depths`` lose at x = ln axis against the best whole number of layers of each draw, or against
+    the best between those trained."""
+    return above_best(posterior, posterior.profile(x), depths, trained)
+
+
+def above_best(posterior: Posterior, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+    """(D, M) nats of ``rows`` (D, G) on the grid at ``depths``, above the best whole number of layers of each row:
+    between the depths trained, or beyond their end where it is the best of them (``best_depths``)."""
+    grid, inside = posterior.grid, posterior.inside
+    first, deepest = inside.start, inside.stop - 1
+    best = lowest(grid[inside], rows[:, inside])
+    if trained:
+        grid, rows = grid[inside], rows[:, inside]
+    else:
+        at = rows[:, inside].argmin(axis=1) + first
+        for edge, beyond in ((deepest, slice(deepest, None)), (first, slice(0, first + 1))):
+            if edge != 0 and (here := at == edge).any():
+                best[here] = np.minimum(best[here], lowest(grid[beyond], rows[here][:, beyond]))
+    values = between(grid, rows, np.log(np.asarray(depths, dtype=float)))
+    return np.maximum(values - best, 0.0)
+
+
+def lowest(grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(D, 1) the least of ``rows`` (D, G) over the whole numbers of layers on the ``grid`` (G,) of ln L: between two
+    that were trained a smooth curve dips below both, and no net has 1.4 layers."""
+    first, last = np.exp(grid[[0, -1]])
+    whole = np.log(np.arange(math.ceil(first - 1e-9), min(WHOLE, math.floor(last + 1e-9)) + 1))
+    deep = grid >= math.log(WHOLE)
+    return np.concatenate([between(grid, rows, whole), rows[:, deep]], axis=1).min(axis=1, keepdims=True)
+
+
+def effect(drawn: np.ndarray, confidence: float) -> Interval:
+    """Median and interval of any finite draws (D,)."""
+    low, middle, high = quantiles(drawn, confidence)
+    return Interval(middle, low, high)
+
+
+class LossSurface:
+    """The posterior of a fit.json's ``surface``, asked at the fit's confidence.
+
+    only: one of its forms alone, whatever its weight.
+    """
+
+    def __init__(self, record: Surface, only: str | None = None) -> None:
+        self.record, self.only = record, only
+        self.posterior = read(record, only)
+        # a few numbers of each size, which tables of shapes ask for again and again
+        self._levels: dict[float, float] = {}
+        self._depths: dict[float, Interval] = {}
+
+    @property
+    def grid(self) -> np.ndarray:
+        """(G,) ln L."""
+        return self.posterior.grid
+
+    @property
+    def shallowest(self) -> float:
+        """The shallowest and the deepest depth trained, layers."""
+        return math.exp(self.posterior.frame.first)
+
+    @property
+    def deepest(self) -> float:
+        return math.exp(self.posterior.frame.last)
+
+    def profile(self, x: float) -> np.ndarray:
+        """(D, G) loss on the grid above that of the middle depth, nats."""
+        return self.posterior.profile(x)
+
+    def above_best(self, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+        """(D, M): see ``above_best``."""
+        return above_best(self.posterior, rows, depths, trained)
+
+    def drawn_depths(self, x: float) -> np.ndarray:
+        """(D,) ln of the best depth at x = ln axis: see ``best_depths``."""
+        return best_depths(self.posterior, x)
+
+    def at(self, n: float) -> Interval:
+        """The best depth at a size (a value of the axis), with the interval of the fit's confidence; no value where
+        more than half of the draws lie beyond the depths trained."""
+        if self.record.flat:
+            return Interval()
+        if n not in self._depths:
+            found = best_depth(self.posterior, math.log(n), self.record.confidence).interval
+            self._depths[n] = found.map(math.exp)
+        return self._depths[n]
+
+    def spread(self, x: float) -> float:
+        """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
+        single layer and have no spread towards less."""
+        low, _, high = quantiles(self.drawn_depths(x), ONE_SD)
+        return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
+
+    def optimum(self, x: float) -> Optimum | None:
+        """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
+        fewer than three such depths."""
+        present = self.present(x)
+        if len(present) < FEWEST_SHARED_DEPTHS:
+            return None
+        low, centre, high = quantiles(self.drawn_depths(x), self.record.confidence)
+        if self.record.flat:
+            low, high = -math.inf, math.inf
+        first, last = float(min(present)), float(max(present))
+        middle = math.exp(centre) if math.isfinite(centre) else None
+        edge = None
+        if middle is None or not first < middle < last:
+            edge = "below" if centre <= math.log(first) else "above"
+        return Optimum(
+            ln_x=x,
+            depth=None if edge or self.record.flat else middle,
+            # an infinite end on the side of a best depth beyond those tried: it is bounded by how far they reach
+            depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
+            depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
+            loss=self.level(x),
+            at_edge=edge,
+            depth_min=first,
+            depth_max=last,
+        )
+
+    def errors(self, found: Optimum) -> dict[str, float | None]:
+        """Monte-Carlo errors of ln of the best depth and of its ends, of those that there are."""
+        each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
+        known = Interval(found.depth, found.depth_low, found.depth_high)
+        pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
+        return {
+            f"depth{end}_error": None if getattr(known, name) is None else error for end, (name, error) in pairs.items()
+        }
+
+    def worst(self, x: float) -> dict[str, Any]:
+        """The depth, of those with shapes at ln axis x, that has the highest loss, and by how many percent it is
+        above that of the best depth between them, with the interval of the fit's confidence; nothing where a loss is
+        not positive, which has no percent."""
+        present = self.present(x)
+        y, drawn = self.losses(x)
+        inside = (y >= math.log(min(present)) - 1e-9) & (y <= math.log(max(present)) + 1e-9)
+        rows = np.concatenate([drawn.mean(axis=0)[None], drawn])
+        at, best = between(y, rows, np.log(present)), lowest(y[inside], rows[:, inside])
+        if not (best > 0.0).all():
+            return {}
+        percent = 100.0 * np.maximum(at - best, 0.0) / best
+        k = int(percent[0].argmax())
+        low, _, high = quantiles(percent[1:, k], self.record.confidence)
+        return {
+            "worst_depth": float(present[k]),
+            "worst_percent": float(percent[0, k]),
+            "worst_percent_low": float(low),
+            "worst_percent_high": float(high),
+        }
+
+    def present(self, x: float) -> list[int]:
+        """The depths among which the data can compare at that size."""
+        least, most = self.reach(x)
+        return [span.depth for span in self.record.spans if least - 1e-9 <= math.log(span.depth) <= most + 1e-9]
+
+    def reach(self, x: float) -> tuple[float, float]:
+        """ln of the shallowest and of the deepest depth inside the hull of all shapes at ln axis x; (inf, −inf) beyond
+        the sizes of the data."""
+        shallow, deep = self._hull
+        if not shallow[0][0] <= x <= shallow[0][-1]:
+            return math.inf, -math.inf
+        return float(np.interp(x, *shallow)), float(np.interp(x, *deep))
+
+    @cached_property
+    def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        # rounded widths move a shape by some percent: without that much room a size of the grid would have one depth
+        reached = ((span.low - SAME_BUDGET, span.high + SAME_BUDGET, span.depth) for span in self.record.spans)
+        return hull((end, math.log(depth)) for *both, depth in reached for end in both)
+
+    def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
+        """(D, M) nats that ``depths`` lose at a size: see ``regret``."""
+        return regret(self.posterior, math.log(n), depths, trained)
+
+    def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
+        """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
+        inside = self.posterior.inside
+        rows = self.posterior.profile(x)[:, inside] + self.posterior.level(x)[:, None]
+        return self.grid[inside], rows
+
+    def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+        """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
+        the draws first."""
+        y = np.log(np.array(pairs, dtype=float))
+        out = np.empty((len(pairs), 1 + self.posterior.n_draws, len(x)))
+        for m, value in enumerate(x):
+            rows = between(self.grid, self.profile(float(value)), y.ravel()).reshape(-1, len(pairs), 2)
+            out[:, 1:, m] = (rows[:, :, 0] - rows[:, :, 1]).T
+        out[:, 0] = out[:, 1:].mean(axis=1)
+        return out
+
+    def level(self, x: float) -> float:
+        """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
+        so that it falls smoothly."""
+        if x not in self._levels:
+            _, drawn = self.losses(x)
+            self._levels[x] = float(drawn.mean(axis=0).min())
+        return self._levels[x]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the data themselves bound the best depth on both sides, at two sizes: one says nothing of growth."""
+        return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
+
+
+def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """(a, b) of the corners of the lower and of the upper half of the convex hull of ``points`` (a, b)."""
+    halves, every = [], list(points)
+    for side in (1.0, -1.0):
+        outermost: dict[float, float] = {}
+        for x, y in sorted(every, key=lambda point: side * point[1]):
+            outermost.setdefault(x, y)
+        corners: list[tuple[float, float]] = []
+        for x, y in sorted(outermost.items()):
+            while len(corners) > 1:
+                (x0, y0), (x1, y1) = corners[-2:]
+                if side * ((x1 - x0) * (y - y0) - (x - x0) * (y1 - y0)) > 0.0:
+                    break
+                corners.pop()
+            corners.append((x, y))
+        halves.append((np.array([x for x, _ in corners]), np.array([y for _, y in corners])))
+    return halves[0], halves[1]
+
+
+def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface | None:
+    """The posterior of a table's cell means; None with fewer than nine shapes, three depths or three sizes. The shapes
+    may lie anywhere."""
+    if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
+        return None
+    cells = Cells.of(curves)
+    spans = tuple(
+        DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
+    )
+    record = surface_record(cells, weigh(cells, seed), spans, confidence, seed)
+    unseen = read(record).held_out()
+    return with_optima(replace(record, held_out=held_out(curves.depth, curves.width, unseen)))
+
+
+def distinct_sizes(x: np.ndarray) -> int:
+    """Count of the sizes, with those of one rounded budget counted once."""
+    count, last = 0, -math.inf
+    for value in np.sort(x):
+        if value - last > SAME_BUDGET:
+            count, last = count + 1, value
+    return count
+
+
+def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
+    """Record of how well each shape is foretold by the others. z: (K,) its distance in standard deviations."""
+    k = int(np.abs(z).argmax())
+    return HeldOut(
+        shapes=len(z),
+        inside=int((np.abs(z) < TWO_SIDED).sum()),
+        worst_depth=int(depth[k]),
+        worst_width=float(width[k]),
+        worst=float(z[k]),
+    )
+
+
+def surface_record(
+    cells: Cells, weighed: Weighed, spans: tuple[DepthSpan, ...], confidence: float, seed: int
+) -> Surface:
+    """The record from which ``read`` makes the same draws."""
+    forms = []
+    for name, weight in weighed.weights.items():
+        chosen = next((one for one in weighed.chosen if one.form == name), None)
+        model = Model.names_of(cells, FORMS[name])
+        forms.append(
+            LossForm(
+                form=name,
+                weight=weight,
+                rejected=weight < LEAST_WEIGHT or not FORMS[name].effect,
+                tau=chosen.scatter(cells) if chosen else 0.0,
+                ends=chosen.ends if chosen else (0.0, 0.0),
+                names=tuple(model),
+                nodes=tuple(tuple(row) for row in chosen.z.tolist()) if chosen else (),
+                counts=tuple(chosen.count.tolist()) if chosen else (),
+                scrambles=tuple(chosen.scramble.tolist()) if chosen else (),
+            )
+        )
+    rows = {name: tuple(vars(cells)[name].tolist()) for name in ("x", "y", "mean", "variance")}
+    return Surface(
+        form=LOSS_FORM,
+        low=float(cells.x.min()),
+        high=float(cells.x.max()),
+        spans=spans,
+        confidence=confidence,
+        forms=tuple(forms),
+        ess=weighed.ess,
+        optima=(),
+        cells=FittedCells(
+            **rows,
+            factors=tuple(tuple(row) for row in cells.factors.tolist()),
+            df=cells.df if math.isfinite(cells.df) else None,
+            scatter=(cells.scatter.mean, cells.scatter.sd),
+        ),
+        effect_p=weighed.weights.get("none", 0.0),
+        seed=seed,
+    )
+
+
+def read(record: Surface, only: str | None = None) -> Posterior:
+    """The posterior of a record. only: one form of it, with draws enough for an interval."""
+    kept = record.cells
+    factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
+    x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
+    df = math.inf if kept.df is None else kept.df
+    cells = Cells(x, y, mean, variance, factors, df, Prior(*kept.scatter, "ln nats", "as fitted"))
+    chosen = []
+    for form in record.forms:
+        if not form.counts or (only is not None and form.form != only):
+            continue
+        count = np.array(form.counts)
+        if only is not None:
+            count = count * max(1, math.ceil(LEAST_DRAWS / count.sum()))
+        chosen.append(Chosen(form.form, form.ends, np.array(form.nodes), count, np.array(form.scrambles)))
+    weights = {form.form: form.weight for form in record.forms}
+    return Posterior(cells, Weighed(tuple(chosen), weights, record.ess), record.seed)
+
+
+def with_optima(record: Surface) -> Surface:
+    """The record with the best depths at a few sizes, from the smallest to the largest one that three depths have, and
+    what shape matters there."""
+    surface = LossSurface(record)
+    ends = (x for span in record.spans for x in (span.low, span.high))
+    shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
+    rows = []
+    for x in np.linspace(min(shared), max(shared), ROWS):
+        found = surface.optimum(float(x))
+        if found is not None:
+            more = {**surface.worst(float(x)), **surface.errors(found)}
+            rows.append(SizedOptimum(**vars(found), n_params=math.exp(found.ln_x), **more))
+    return replace(record, optima=tuple(rows))
+
+
+def accepted_forms(record: Surface) -> Sequence[LossForm]:
+    """The forms of the law that are not rejected, the most probable first."""
+    return sorted((f for f in record.forms if not f.rejected and f.counts), key=lambda f: -f.weight)

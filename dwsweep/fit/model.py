@@ -1,0 +1,678 @@
+"""The model of the loss: levels, forms of the transition, departures, further columns, and their priors.
+
+With x = ln N, y = ln L, u = x scaled to −1 … 1 over the data, and one mean loss per cell,
+
+    loss = level(x) + further columns + h(x, y) + δ(x, y) + scatter of a shape + noise of its runs
+
+level   E + A·(e^(−α(x − x₀)) − 1)/α, an asymptote as in Hoffmann et al. 2022, and smooth waves in x beside it.
+h       depth by a form of the transition. With x_T(y) the size at which depth e^y is the best one,
+
+            dh/dy = −c·g(y)·e^(−a(x − x₀))·(x − x_T(y)) − s·g(y)·e^(−a(x − x₀))·w²/√(w² + w₀²),   h(x, y₀) = 0,
+            g = e^((1 − p)(y − y₀)),   x_T = k(y) + (1 − J(y))·x_lo + J(y)·x_hi,   w = x − x_T
+
+        x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
+        the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
+        belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0.
+δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
+        their spectral densities (Solin and Särkkä 2020). S is what depth does near the best depth, and grows with the
+        loss above it, so that shapes far from the best one do not set the size of departures beside it (``Effect``).
+
+Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
+precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
+``Model.drawn``). Sums over the cells are taken once per group of equal variance: the cost of η does not grow with rows.
+
+Priors, a table: each is normal; those of η are of natural logarithms but for p and a.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dwsweep.fit.curves import Curves
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A normal prior. unit: of the quantity, where ``sd`` is in logarithms of its logarithm. why: its source."""
+
+    mean: float
+    sd: float
+    unit: str
+    why: str
+
+
+TYPICAL_ALPHA = 0.15
+PRIORS: Mapping[str, Prior] = {
+    "alpha": Prior(math.log(TYPICAL_ALPHA), 0.8, "ln", "exponents of N: 0.076 (Kaplan 2020), 0.35 (Besiroglu 2024)"),
+    "level": Prior(math.log(0.01), 1.5, "ln nats", "what public curves keep beside E + A·N^(−α)"),
+    "p": Prior(2.1, 0.8, "power of L", "slopes of loss differences in public data fall as L^(−2.1)"),
+    "a": Prior(0.3, 0.3, "power of N", "what depth does falls as N^(−0.2) to N^(−0.6) in three sets of losses"),
+    "share": Prior(math.log(0.15), 0.6, "ln of S", "departures of own and public sweeps from the best form"),
+    "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
+    "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "over a factor of two in depth they may"),
+    "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
+    "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
+    "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
+}  # fmt: skip
+UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
+# coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
+WIDE = 30.0  # nats, of E and A: unknown
+ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
+SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column, in units of e^interact·E
+NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
+
+BOX = 1.5  # half the side of the waves' box in half spans
+MOST_FALL = 20.0  # of ln of what depth effects fall by
+PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
+TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
+NEAR = math.log(2.0)  # of ln L: near the best depth
+QUADRATURE = 10
+FARTHEST = 6.0  # prior sds of a hyperparameter
+NOTHING = -1e10  # log density of η at which the model cannot be evaluated
+BINS = 0.05  # of ln variance: cells within it count as of one variance
+MOST_FACTORS = 40  # directions of what means share
+CHUNK = 4_000_000  # numbers of law columns at once
+
+
+def declared(sd: float) -> Prior:
+    """Prior of a scatter that was declared."""
+    return Prior(math.log(max(sd, NO_SCATTER)), 0.02, "ln nats", "as declared")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A further column: an arm, a budget, a count of tokens, a covariate (its standardised logarithm).
+
+    value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), and of
+    value² − 1. interacts: whether it moves the best depth; departs: whether departures of its own belong to it; waves:
+    whether smooth waves of the level do.
+    """
+
+    name: str
+    value: np.ndarray
+    sds: tuple[float, float, float, float]
+    interacts: bool = False
+    departs: bool = False
+    waves: bool = False
+
+    @property
+    def kept(self) -> list[int]:
+        """Places of the columns that it has."""
+        return [k for k, sd in enumerate(self.sds) if sd > 0.0]
+
+    def columns(self, value: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """(n, ·) at ``value`` (n,) and u (n,)."""
+        every = (value, value * u, value * (1.5 * u * u - 0.5), value * value - 1.0)
+        return np.stack([every[k] for k in self.kept], axis=1)
+
+
+def arm_column(name: str, member: np.ndarray) -> Column:
+    """Another recipe beside the first one: an offset, and depth effects of its own, shrunk towards the first's."""
+    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0), interacts=True, departs=True)
+
+
+def budget_column(name: str, member: np.ndarray) -> Column:
+    """A further budget of compute: a level of its own, with a slope, a curvature and waves."""
+    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0), waves=True)
+
+
+def curved(name: str, member: np.ndarray) -> Column:
+    """The first budget of several: a curvature beside the level that all share."""
+    return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0))
+
+
+def covariate(name: str, value: np.ndarray, effect: float, interacts: bool = False) -> Column:
+    """A smooth effect of a standardised logarithm, of about ``effect`` nats."""
+    return Column(name, np.asarray(value, dtype=float), (2.0 * effect, 0.5 * effect, 0.0, effect), interacts)
+
+
+def factor(name: str, member: np.ndarray, interacts: bool = False) -> Column:
+    """A text that differs: an offset and a slope."""
+    return Column(name, np.asarray(member, dtype=float), (1.0, 0.2, 0.0, 0.0), interacts)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What the posterior is conditioned on: K mean losses.
+
+    x, y: (K,) ln of the axis and of the depth. mean: (K,) nats. variance: (K,) nats², of a mean by the noise of its
+    runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of that
+    estimate; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of what all seeds
+    of a shape share. columns: further ones.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    factors: np.ndarray
+    df: float
+    scatter: Prior = PRIORS["scatter"]
+    columns: tuple[Column, ...] = ()
+
+    @classmethod
+    def of(cls, curves: Curves) -> Cells:
+        """The fitted cell means of a table, with their noise as it was estimated or declared."""
+        noise, means = curves.noise, curves.means
+        scatter = PRIORS["scatter"] if noise.replicate_df > 0.0 else UNREPLICATED
+        if noise.declared_shape_sd is not None and noise.replicate_df > 0.0:
+            scatter = declared(noise.declared_shape_sd)
+        variance, factors = means.diagonal, means.factors
+        if factors.shape[1] > MOST_FACTORS:  # documents: what a few directions do not hold is each mean's own
+            U, s, _ = np.linalg.svd(factors, full_matrices=False)
+            kept = U[:, :MOST_FACTORS] * s[:MOST_FACTORS]
+            variance = variance + np.maximum((factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
+            factors = kept
+        y = np.log(curves.depth.astype(float))
+        return cls(curves.x, y, curves.mean, variance, factors, noise.replicate_df, scatter)
+
+    def at(self, where: np.ndarray) -> Cells:
+        """The cells ``where``."""
+        columns = tuple(replace(one, value=one.value[where]) for one in self.columns)
+        rows = {name: vars(self)[name][where] for name in ("x", "y", "mean", "variance", "factors")}
+        return replace(self, **rows, columns=columns)
+
+    def priors(self) -> dict[str, Prior]:
+        """Priors of the hyperparameters of these cells."""
+        return {**PRIORS, "scatter": self.scatter}
+
+
+def joined(base: Cells, other: Cells, name: str) -> Cells:
+    """The cells of two arms, the second with a column of its ``name``."""
+    rows = {field: np.concatenate([vars(base)[field], vars(other)[field]]) for field in ("x", "y", "mean", "variance")}
+    R, S = base.factors.shape[1], other.factors.shape[1]
+    factors = np.zeros((len(rows["x"]), R + S))
+    factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.factors, other.factors
+    known = [one.df for one in (base, other) if one.df > 0.0]
+    scatter = max((base.scatter, other.scatter), key=lambda prior: prior.mean)
+    member = np.repeat([0.0, 1.0], [len(base.x), len(other.x)])
+    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(name, member),))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Ends of the data: low, high of x; first, last of y."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray) -> Frame:
+        return cls(float(x.min()), float(x.max()), float(y.min()), float(y.max()))
+
+    @property
+    def x0(self) -> float:
+        return (self.low + self.high) / 2.0
+
+    @property
+    def y0(self) -> float:
+        return (self.first + self.last) / 2.0
+
+    @property
+    def xs(self) -> float:
+        """Half the span of x."""
+        return max(self.high - self.low, 1e-6) / 2.0
+
+    @property
+    def ys(self) -> float:
+        return max(self.last - self.first, 1e-6) / 2.0
+
+    def u(self, x: np.ndarray) -> np.ndarray:
+        return (np.asarray(x, dtype=float) - self.x0) / self.xs
+
+    def v(self, y: np.ndarray) -> np.ndarray:
+        return (np.asarray(y, dtype=float) - self.y0) / self.ys
+
+    @property
+    def waves(self) -> tuple[int, int]:
+        """Counts of waves in x and y: as many as their shortest likely lengths need."""
+        return int(np.clip(math.ceil(2.2 * self.xs / 1.6) + 2, 4, 7)), int(np.clip(math.ceil(6.0 * self.ys), 6, 16))
+
+    def in_x(self, x: np.ndarray) -> np.ndarray:
+        """(n, J) cosines, the constant one first; constant beyond the data."""
+        return np.cos(PACE * np.arange(self.waves[0]) * (np.clip(self.u(x), -1, 1)[..., None] + BOX))
+
+    def in_y(self, y: np.ndarray) -> np.ndarray:
+        """(n, M) cosines; beyond the depths of the data they go on to the end of the box, and are constant there."""
+        return np.cos(PACE * np.arange(1, self.waves[1] + 1) * (np.clip(self.v(y), -BOX, BOX)[..., None] + BOX))
+
+    def smooth_sd(self, ln_length: np.ndarray) -> np.ndarray:
+        """(…, J) prior sd of the waves in x of a unit process with kernel exp(−r²/2ℓ²), ln ℓ in ln N."""
+        j = np.arange(self.waves[0])
+        length = np.exp(np.asarray(ln_length))[..., None] / self.xs
+        box = np.where(j == 0, 2.0 * BOX, BOX)
+        density = math.sqrt(2.0 * math.pi) * length / box
+        return np.sqrt(density) * np.exp(-0.25 * (length * PACE * j) ** 2)
+
+    def rough_sd(self, ln_length: np.ndarray) -> np.ndarray:
+        """(…, M) prior sd of the waves in y of a unit process with a Matérn-3/2 kernel, ln ℓ in ln L."""
+        m = np.arange(1, self.waves[1] + 1)
+        rate = math.sqrt(3.0) * np.exp(-np.asarray(ln_length))[..., None] * self.ys
+        return np.sqrt(4.0 * rate**3 / BOX) / (rate**2 + (PACE * m) ** 2)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What depth does, by a quadratic in x and y through the cell means: the scale of priors, never an answer.
+
+    E: nats, root mean square of it within a factor of two in depth and of e in size. slope, bend, mixed: of the
+    quadratic in v, v² and u·v, nats.
+    """
+
+    frame: Frame
+    E: float
+    slope: float
+    bend: float
+    mixed: float
+
+    @classmethod
+    def of(cls, cells: Cells, frame: Frame) -> Effect:
+        u, v = frame.u(cells.x), frame.v(cells.y)
+        own = [one.columns(one.value, u) for one in cells.columns]
+        level = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own])
+        both = np.hstack([level, np.stack([v, v * v, u * v], axis=1)])
+        # a small ridge: where shapes leave one of them open it is not taken from rounding
+        ridge = 1e-3 * math.sqrt(len(u)) * np.eye(both.shape[1])[level.shape[1] :]
+        rows = np.vstack([both, ridge])
+        found = np.linalg.lstsq(rows, np.concatenate([cells.mean - cells.mean.mean(), np.zeros(3)]), rcond=None)[0]
+        slope, bend, mixed = found[-3:]
+        near, one = NEAR / frame.ys, 1.0 / frame.xs
+        E = math.hypot(bend * near**2, mixed * near * one)
+        return cls(frame, max(E, 10.0 * NO_SCATTER), float(slope), float(bend), float(mixed))
+
+    def scale(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """S at x and y, broadcast, nats: E at the best depth trained, more where the loss is above that of it."""
+        u, v = np.clip(self.frame.u(x), -1, 1), np.clip(self.frame.v(y), -1, 1)
+        tilt = self.slope + self.mixed * u
+        value = tilt * v + self.bend * v * v
+        least = np.minimum(-tilt, tilt) + self.bend
+        if self.bend > 0.0:
+            inner = np.clip(-tilt / (2.0 * self.bend), -1.0, 1.0)
+            least = tilt * inner + self.bend * inner**2
+        return np.hypot(self.E, np.maximum(value - least, 0.0))
+
+
+class Form:
+    """A form of the transition: ``parts`` gives k and J of x_T(y) = k + (1 − J)·x_lo + J·x_hi.
+
+    law: whether c > 0 and depth effects fall with depth and size. effect: whether depth does anything.
+    """
+
+    law, effect = True, True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def share(self, y: np.ndarray, frame: Frame) -> np.ndarray:
+        """J."""
+        return (y - frame.first) / (frame.last - frame.first)
+
+    def parts(self, y: np.ndarray, frame: Frame, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(k, J) at y. ends: (x_lo, x_hi) about which a form that is not linear in them is linearised."""
+        J = self.share(y, frame)
+        return y - (1.0 - J) * frame.first - J * frame.last, J
+
+
+class Exponential(Form):
+    """ln d = a + b·L (Levine et al. 2020)."""
+
+    def share(self, y: np.ndarray, frame: Frame) -> np.ndarray:
+        first, last = math.exp(frame.first), math.exp(frame.last)
+        return (np.exp(y) - first) / (last - first)
+
+
+class Power(Form):
+    """ln d = a + b·ln L."""
+
+
+class Linear(Exponential):
+    """d = a + b·L."""
+
+    def parts(self, y: np.ndarray, frame: Frame, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        J = self.share(y, frame)
+        ln_d = (ends - np.array([frame.first, frame.last])) / 2.0
+        low, high = np.exp(ln_d - ln_d.mean())
+        width = np.maximum(low + (high - low) * J, 0.02 * min(low, high))
+        x_T = y + 2.0 * (np.log(width) + ln_d.mean())
+        share = np.clip(high * J / width, -1.0, 3.0)
+        return x_T - (1.0 - share) * ends[0] - share * ends[1], share
+
+
+class Free(Form):
+    """No law: the best depth is a power of the size, which may fall."""
+
+    law = False
+
+
+class NoEffect(Form):
+    """Depth does nothing."""
+
+    law, effect = False, False
+
+
+FORMS: Mapping[str, Form] = {
+    form.name: form
+    for form in (Exponential("exponential"), Power("power"), Linear("linear"), Free("free"), NoEffect("none"))
+}
+
+
+def fall(a: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
+    """e^(−a(x − x₀)), constant beyond the sizes of the data."""
+    power = -np.asarray(a) * np.clip(np.asarray(x) - frame.x0, -frame.xs, frame.xs)
+    return np.exp(np.clip(power, -MOST_FALL, MOST_FALL))
+
+
+def asymptotic(alpha: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
+    """(e^(−α(x − x₀)) − 1)/α: a straight line as α → 0."""
+    alpha = np.asarray(alpha)
+    return np.expm1(-alpha * (np.asarray(x) - frame.x0)) / alpha
+
+
+@dataclass
+class Model:
+    """One form on the cells, linearised at ``ends`` = (x_lo, x_hi)."""
+
+    cells: Cells
+    form: Form
+    frame: Frame
+    effect: Effect
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(2))
+
+    def __post_init__(self) -> None:
+        cells, frame = self.cells, self.frame
+        priors = cells.priors()
+        self.names = self.names_of(cells, self.form)
+        self.typical = {name: prior.mean for name, prior in priors.items()}
+        self.prior_mean = np.array([priors[name].mean for name in self.names])
+        self.prior_sd = np.array([priors[name].sd for name in self.names])
+        if 0.0 < cells.df < math.inf:  # its likelihood bounds it, and no prior is wanted
+            self.prior_sd[self.names.index("scale")] = 3.0
+        self.x_waves = frame.in_x(cells.x)[:, 1:]
+        level = [np.ones((len(cells.x), 1)), self.x_waves]
+        level += [one.columns(one.value, frame.u(cells.x)) for one in cells.columns]
+        waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.waves]
+        self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
+        departures = []
+        if self.form.effect:
+            waves = self.departures(cells.x, cells.y)
+            departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
+        self.X = np.hstack([*level, *waving, cells.factors, *departures])
+        # cells of about one variance are one group
+        with np.errstate(divide="ignore"):
+            bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
+        self.groups, self.group = np.unique(bins, return_inverse=True)
+        self.count = np.bincount(self.group).astype(float)
+        self.group_variance = np.bincount(self.group, cells.variance) / self.count
+        # the wide level is centred where least squares puts it: sums of squares then lose no digits
+        start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None], *level[2:]])
+        self.shift = np.linalg.lstsq(start, cells.mean, rcond=None)[0]
+        self.y = cells.mean - start @ self.shift
+        members = [np.flatnonzero(self.group == k) for k in range(len(self.groups))]
+        self.XX = np.array([self.X[m].T @ self.X[m] for m in members])
+        self.Xy = np.array([self.X[m].T @ self.y[m] for m in members])
+        self.yy = np.array([self.y[m] @ self.y[m] for m in members])
+        self.locate_at(self.ends if self.ends.any() else np.array([frame.low, frame.high]))
+
+    @staticmethod
+    def names_of(cells: Cells, form: Form) -> list[str]:
+        """Hyperparameters that a form has on these cells."""
+        has = {
+            "scale": cells.df > 0.0,
+            "interact": form.effect and any(one.interacts or one.departs for one in cells.columns),
+            **dict.fromkeys(("p", "a"), form.law),
+            **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
+        }
+        return [name for name in PRIORS if has.get(name, True)]
+
+    def locate_at(self, ends: np.ndarray) -> None:
+        """Linearise at x_T = ``ends`` of the shallowest and of the deepest net."""
+        self.ends = np.asarray(ends, dtype=float)
+        if not self.form.effect:
+            return
+        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (self.depths - self.frame.y0)[:, None] / 2.0
+        self.points, self.weights = half * (points + 1.0), half * weights  # from y₀
+        self.k, self.J = self.form.parts(self.frame.y0 + self.points, self.frame, self.ends)
+        x_T = self.k + (1.0 - self.J) * self.ends[0] + self.J * self.ends[1]
+        w = self.cells.x[:, None] - x_T[self.at_depth]
+        self.turned = w * w / np.sqrt(w * w + TURN**2)
+
+    def departures(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """(n, J·M) waves of δ times S, size first."""
+        both = self.frame.in_x(x)[:, :, None] * self.frame.in_y(y)[:, None, :]
+        return both.reshape(len(x), -1) * self.effect.scale(x, y)[:, None]
+
+    @property
+    def moving(self) -> list[Column]:
+        """Columns that move the best depth."""
+        return [one for one in self.cells.columns if one.interacts] if self.form.effect else []
+
+    @property
+    def n_changing(self) -> int:
+        """Count of the columns that η changes: the asymptote, those of the law, and their interactions."""
+        return 1 + (4 + 3 * len(self.moving) if self.form.effect else 0)
+
+    def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """Hyperparameters (N,) of the standardised ``z`` (N, n)."""
+        found = {name: np.full(len(z), value) for name, value in self.typical.items()}
+        found.update(zip(self.names, (self.prior_mean + self.prior_sd * z).T, strict=True))
+        if not self.form.law:
+            found["p"], found["a"] = np.ones(len(z)), np.zeros(len(z))
+        return found
+
+    def changing(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(N, K, ·) columns that η changes but for c, which comes last of all."""
+        x, frame = self.cells.x, self.frame
+        level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)[..., None]
+        if not self.form.effect:
+            return level
+        g = np.exp((1.0 - eta["p"])[:, None, None] * self.points) * self.weights  # (N, depths, Q)
+        G, high, Gk = g.sum(-1), (g * self.J).sum(-1), (g * self.k).sum(-1)
+        fallen = fall(eta["a"][:, None], x, frame)
+        at = self.at_depth
+        skew = -np.einsum("nkq,kq->nk", g[:, at], self.turned)
+        law = [(G - high)[:, at], high[:, at], Gk[:, at] - (x - frame.x0) * G[:, at]]
+        law = [column * fallen for column in law]
+        moved = [column * one.value for one in self.moving for column in law]
+        return np.concatenate([level, np.stack([law[0], law[1], skew * fallen, *moved, law[2]], axis=-1)], axis=-1)
+
+    def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
+        n, E, frame = len(eta["alpha"]), self.effect.E, self.frame
+        one = np.ones((n, 1))
+        waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(0.8 * frame.xs))[1:]
+        own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
+        waving = [waves for c in self.cells.columns if c.waves]
+        fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.factors.shape[1])]
+        if not self.form.effect:
+            return np.hstack([one * WIDE, *fixed])
+        moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
+        # the skew's unit is c, about as large as E: see Effect
+        law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
+        waves = self.departure_sds(eta).reshape(n, -1)
+        apart = [np.exp(eta["interact"])[:, None] * waves for c in self.cells.columns if c.departs]
+        return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
+
+    def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(N, J, M) prior sd of the waves of δ, in units of S."""
+        rough = np.exp(eta["share"])[:, None] * self.frame.rough_sd(eta["len_y"])
+        return self.frame.smooth_sd(eta["len_x"])[:, :, None] * rough[:, None, :]
+
+    def factored(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(roots (N, P + 1, P + 1), log densities up to the truncation of c (N,), prior sds (N, P)) at z (N, n).
+
+        The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + what is not
+        explained. The corner's 1 keeps it positive.
+        """
+        z = np.clip(z, -FARTHEST, FARTHEST)
+        eta, cells = self.eta(z), self.cells
+        s = self.prior_sds(eta)
+        V = self.changing(eta)
+        variance = np.exp(2.0 * eta["scatter"])[:, None] + NO_SCATTER**2
+        variance = variance + np.exp(2.0 * eta["scale"])[:, None] * self.group_variance  # (N, groups)
+        weight = 1.0 / variance
+        WV = V * weight[:, self.group, None]
+        XX, Xy = np.tensordot(weight, self.XX, 1), weight @ self.Xy
+        VX, VV, Vy = np.swapaxes(WV, 1, 2) @ self.X, np.swapaxes(WV, 1, 2) @ V, np.einsum("nkv,k->nv", WV, self.y)
+        n, v, f = len(z), V.shape[2], XX.shape[1]
+        # the order: η's columns, the fixed ones, c
+        tail = 1 if self.form.effect else 0
+        first, last = np.arange(v - tail), np.arange(v - tail, v)
+        size = v + f
+        M = np.empty((n, size + 1, size + 1))
+        a, b = v - tail, v - tail + f
+        M[:, :a, :a] = VV[:, first][:, :, first]
+        M[:, a:b, :a] = np.swapaxes(VX[:, first], 1, 2)
+        M[:, a:b, a:b] = XX
+        M[:, size, :a], M[:, size, a:b] = Vy[:, first], Xy
+        if tail:
+            M[:, b, :a], M[:, b, a:b] = VV[:, last[0]][:, first], VX[:, last[0]]
+            M[:, b, b], M[:, size, b] = VV[:, last[0], last[0]], Vy[:, last[0]]
+        M[:, :size, :size] *= s[:, :, None] * s[:, None, :]
+        M[:, size, :size] *= s
+        M[:, np.arange(size), np.arange(size)] += 1.0
+        M[:, size, size] = weight @ self.yy + 1.0
+        roots = np.linalg.cholesky(M)  # reads the lower triangle
+        diagonal = np.diagonal(roots, axis1=1, axis2=2)
+        value = -0.5 * (diagonal[:, -1] ** 2 - 1.0 + np.log(variance) @ self.count)
+        value -= np.log(diagonal[:, :-1]).sum(axis=1) + 0.5 * (z**2).sum(axis=1)
+        if 0.0 < cells.df < math.inf:  # χ² of the replicates
+            value -= cells.df * (eta["scale"] + 0.5 * np.exp(-2.0 * eta["scale"]))
+        return roots, value, s
+
+    def density(self, z: np.ndarray) -> np.ndarray:
+        """(N,) log posterior of z (N, n), the coefficients integrated out, up to a constant that all forms share."""
+        from scipy.special import log_ndtr
+
+        size = max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
+        found = []
+        for part in (z[k : k + size] for k in range(0, len(z), size)):
+            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: of no weight
+                try:
+                    roots, value, _ = self.factored(part)
+                except np.linalg.LinAlgError:
+                    roots, value = self._one_by_one(part)
+                if self.form.law:
+                    value = value + log_ndtr(roots[:, -1, -2]) + math.log(2.0)
+            found.append(np.where(np.isfinite(value), value, NOTHING))
+        return np.concatenate(found)
+
+    def _one_by_one(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Roots and log densities where a precision is singular: NOTHING there."""
+        size = self.n_changing + self.X.shape[1] + 1
+        roots, value = np.zeros((len(z), size, size)), np.full(len(z), NOTHING)
+        for k in range(len(z)):
+            try:
+                one = self.factored(z[k : k + 1])
+            except np.linalg.LinAlgError:
+                continue
+            roots[k], value[k] = one[0][0], one[1][0]
+        return roots, value
+
+    def locate(self, z: np.ndarray) -> None:
+        """Linearise at the posterior mean of the transitions at z (n,)."""
+        if not self.form.effect:
+            return
+        w = self.drawn(z[None], [np.zeros((1, self.n_changing + self.X.shape[1]))])[0]
+        gain = w[-1] if self.form.law else math.copysign(max(abs(w[-1]), 1e-12), w[-1])
+        gain = max(gain, 0.05 * self.effect.E) if self.form.law else gain
+        if abs(gain) < 0.05 * self.effect.E:
+            gain = math.copysign(0.05 * self.effect.E, gain)
+        away = np.clip(w[1:3] / gain, -3.0 * self.frame.xs, 3.0 * self.frame.xs)
+        self.locate_at(self.frame.x0 + away)
+
+    def drawn(self, z: np.ndarray, normal: Sequence[np.ndarray]) -> np.ndarray:
+        """(T, P) coefficients at z (N, n), one row for each of the standard ``normal`` (·, P) of every node; zeros give
+        the mean. c > 0 in a law's draws: it comes last, so that cutting its normal needs no correction of the others.
+        """
+        from scipy.linalg import solve_triangular
+
+        rows, size = [], max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
+        start = self.n_changing - (1 if self.form.effect else 0)
+        own = start + 1 + self.x_waves.shape[1]
+        for k in range(0, len(z), size):
+            roots, _, s = self.factored(z[k : k + size])
+            for root, sd, each in zip(roots, s, normal[k : k + size], strict=True):
+                away = root[-1, :-1]
+                each = self._cut(each, away[-1]) if self.form.law else each
+                solved = solve_triangular(root[:-1, :-1], (away + each).T, lower=True, trans=1, check_finite=False)
+                rows.append(solved.T * sd)
+        found = np.concatenate(rows)
+        found[:, start] += self.shift[0]
+        found[:, own : own + len(self.shift) - 2] += self.shift[2:]
+        return found
+
+    @staticmethod
+    def _cut(normal: np.ndarray, away: float) -> np.ndarray:
+        """``normal`` with its last column cut at −``away``, monotonously."""
+        from scipy.special import ndtr, ndtri
+
+        if not normal.any():
+            return normal
+        lost = float(ndtr(-away))
+        cut = np.clip(lost + (1.0 - lost) * ndtr(normal[:, -1]), 1e-300, 1.0 - 1e-15)
+        return np.hstack([normal[:, :-1], ndtri(cut)[:, None]])
+
+    def held_out(self, z: np.ndarray) -> np.ndarray:
+        """(K,) how far each mean lies from what the others foretell of it at z (n,), in standard deviations.
+
+        With C the covariance of the means, (C⁻¹y)_k / √(C⁻¹)_kk (Dubrule 1983, "Cross validation of kriging in a unique
+        neighborhood"); C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
+        """
+        from scipy.linalg import solve_triangular
+
+        roots, _, s = self.factored(z[None])
+        eta = self.eta(z[None])
+        changing = self.changing(eta)[0]
+        tail = 1 if self.form.effect else 0
+        end = changing.shape[1] - tail
+        A = np.hstack([changing[:, :end], self.X, changing[:, end:]]) * s[0]
+        variance = np.exp(2.0 * eta["scatter"]) + NO_SCATTER**2 + np.exp(2.0 * eta["scale"]) * self.group_variance
+        weight = (1.0 / variance)[self.group]
+        half = solve_triangular(roots[0, :-1, :-1], (A * weight[:, None]).T, lower=True, check_finite=False)
+        left = weight * self.y - half.T @ roots[0, -1, :-1]
+        return left / np.sqrt(weight - (half**2).sum(axis=0))
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        """The part of the level that was taken off the losses before all else, nats."""
+        return self.shift[1] * asymptotic(np.array(TYPICAL_ALPHA), x, self.frame)
+
+    def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), law
+        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), apart (T, departing, J, M)."""
+        J, M = self.frame.waves
+        changing = self.n_changing - (1 if self.form.effect else 0)
+        columns = self.cells.columns
+        waving = sum(one.waves for one in columns)
+        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), self.cells.factors.shape[1]]
+        edges = changing + np.cumsum([0, *sizes])
+        constant, waves, own, waved = (rows[:, edges[k] : edges[k + 1]] for k in range(4))
+        found = {"constant": constant[:, 0], "asymptote": rows[:, 0], "waves": waves, "columns": own}
+        found["waving"] = waved.reshape(len(rows), waving, J - 1)
+        T = len(rows)
+        if not self.form.effect:
+            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "apart": (T, 0, J, M)}
+            return {**found, **{name: np.zeros(shape) for name, shape in shapes.items()}}
+        waves_of = rows[:, edges[-1] : -1].reshape(T, -1, J, M)
+        return {
+            **found,
+            "law": np.concatenate([rows[:, 1:3], rows[:, -1:], rows[:, 3:4]], axis=1),
+            "moves": rows[:, 4:changing].reshape(T, -1, 3),
+            "departures": waves_of[:, 0],
+            "apart": waves_of[:, 1:],
+        }
+
+
+def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, Model]:
+    """One model per form, on one scale of the effect of depth."""
+    frame = Frame.of(cells.x, cells.y)
+    effect = Effect.of(cells, frame)
+    return {name: Model(cells, FORMS[name], frame, effect) for name in forms}

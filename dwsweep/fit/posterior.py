@@ -1,0 +1,510 @@
+"""The posterior of the loss: hyperparameters on importance nodes, draws of equal weight, and their Monte-Carlo error.
+
+For each form of the model (model.py) Newton's method by differences finds the mode of η. Scrambled Sobol points through
+a normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
+weight the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
+weighs forms and η alike. Forms that matter get more nodes.
+
+Draws are taken from the nodes in proportion to the weights, by systematic resampling inside each scramble. Every draw
+then counts the same, and the eight scrambles are eight independent answers to any question: their spread is its
+Monte-Carlo error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
+
+SCRAMBLES = 8
+FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
+ENOUGH = 400.0  # effective nodes of all forms together, up to which more are taken
+LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
+TEMPER = 0.5  # power of the evidence between forms
+DRAWS = 1024
+DIGITS = 6  # of a node, as files keep it
+WIDER = 1.15  # the normal of the first nodes over that at the mode
+MARGIN = 1.0  # of the later ones over the spread that these find
+TAILS = 8.0  # degrees of freedom of the nodes' t
+LEAST_ESS = 0.15  # share of the nodes, below which their weights are tempered before they move the normal
+ROUNDS, MOVES = 12, 1
+BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
+INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
+DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
+MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
+MISFIT_FROM = 0.5  # of ln N beyond the sizes, from which on a form errs in full
+KEPT = 4  # sizes whose profiles are kept
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Hyperparameters of one form. ends: x_T about which it is linearised. z: (N, n) standardised η. log_weight: (N,)
+    of the posterior, up to a constant that all forms share. scramble: (N,)."""
+
+    form: str
+    ends: tuple[float, float]
+    z: np.ndarray
+    log_weight: np.ndarray
+    scramble: np.ndarray
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Nodes of one form that have draws: z (N, n), their counts (N,) of draws, the scramble (N,) of each."""
+
+    form: str
+    ends: tuple[float, float]
+    z: np.ndarray
+    count: np.ndarray
+    scramble: np.ndarray
+
+    def scatter(self, cells: Cells) -> float:
+        """Scatter between shapes, nats: the median of the draws."""
+        names = Model.names_of(cells, FORMS[self.form])
+        z = np.repeat(self.z[:, names.index("scatter")], self.count)
+        return float(math.exp(cells.scatter.mean + cells.scatter.sd * np.median(z)))
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What the importance nodes add up to. chosen: nodes with draws. weights: form → its posterior probability. ess:
+    effective number of nodes, 1/Σw²."""
+
+    chosen: tuple[Chosen, ...]
+    weights: dict[str, float]
+    ess: float
+
+
+def newton(
+    density: Callable[[np.ndarray], np.ndarray], z: np.ndarray, root: np.ndarray, rounds: int = ROUNDS
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mode (n,), root (n, n)) of a log density: root·rootᵀ is the covariance of the normal at the mode.
+
+    Newton's method by central differences, in units of the root so far: all points of a round are one call.
+    """
+    n = len(z)
+    pairs = np.array(np.tril_indices(n, -1)).T
+    unit = np.eye(n)
+    stencil = np.concatenate(
+        [np.zeros((1, n)), unit, -unit, np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, n)]
+    )
+    shares = np.array([1.0, 0.5, 0.2, 0.05])
+    for _ in range(rounds):
+        value = density(z + stencil @ root.T)
+        here, up, down = value[0], value[1 : n + 1], value[n + 1 : 2 * n + 1]
+        H = np.diag(2.0 * here - up - down)
+        for (i, j), both in zip(pairs, value[2 * n + 1 :], strict=True):
+            H[i, j] = H[j, i] = up[i] + up[j] - here - both
+        curvature, axes = np.linalg.eigh(H)
+        slope = axes.T @ (up - down) / 2.0
+        step = root @ axes @ np.clip(slope / np.maximum(curvature, 0.3), -2.5, 2.5)
+        tried = z + shares[:, None] * step
+        there = density(tried)
+        best = int(there.argmax())
+        root = root @ axes / np.sqrt(np.clip(curvature, 0.15, 8.0))
+        # no direction is wider than its prior, whose sd is 1
+        root = root * np.minimum(1.0, 1.2 / np.linalg.norm(root, axis=0))
+        if there[best] > here:
+            z = tried[best]
+        if there[best] - here < 0.02 and curvature.max() < 2.5 and curvature.min() > 0.3:
+            break
+    return z, root
+
+
+class Sampler:
+    """The nodes of one form."""
+
+    def __init__(self, model: Model, start: np.ndarray, seed: int, rounds: int = ROUNDS) -> None:
+        self.model, self.seed = model, seed
+        n = len(model.names)
+        z, root = start, 0.35 * np.eye(n)
+        model.locate(z)
+        for _ in range(2 if model.form.effect else 1):
+            z, root = newton(model.density, z, root, rounds)
+            model.locate(z)
+        self.mode = z
+        self.centre, self.root = z, WIDER * root
+        for _ in range(MOVES):
+            self.nodes = self._sampled(FEW)
+            self._move()
+
+    def more(self, each: int) -> None:
+        """Take ``each`` nodes per scramble, by the normal as it is now."""
+        self.nodes = self._sampled(each)
+
+    def _move(self) -> None:
+        """Centre and scale the normal, axis by axis of its own root, where the nodes find the weight."""
+        w = np.exp(self.nodes.log_weight - self.nodes.log_weight.max())
+        if w.sum() ** 2 < LEAST_ESS * len(w) * (w**2).sum():
+            w = np.sqrt(w)  # tempered: a few heavy nodes do not make a spread
+        w /= w.sum()
+        t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
+        mean = w @ t
+        spread = np.sqrt(np.clip(w @ (t - mean) ** 2, 0.25, 4.0))
+        self.centre = self.centre + self.root @ mean
+        self.root = self.root * (spread * MARGIN)
+
+    def _sampled(self, each: int) -> Nodes:
+        from scipy.special import gammaincinv, ndtri
+        from scipy.stats.qmc import Sobol
+
+        n = len(self.centre)
+        cube = [Sobol(n + 1, seed=np.random.default_rng([self.seed, k])).random(each) for k in range(SCRAMBLES)]
+        cube = np.clip(np.concatenate(cube), 1e-6, 1.0 - 1e-6)
+        # a Student t: the posterior of a scale has a long tail towards zero
+        spread = np.sqrt(TAILS / (2.0 * gammaincinv(TAILS / 2.0, cube[:, n])))
+        t = ndtri(cube[:, :n]) * spread[:, None]
+        z = self.centre + t @ self.root.T
+        proposed = -0.5 * (TAILS + n) * np.log1p((t**2).sum(axis=1) / TAILS) - np.linalg.slogdet(self.root)[1]
+        middle = math.lgamma((TAILS + n) / 2.0) - math.lgamma(TAILS / 2.0) - 0.5 * n * math.log(TAILS / 2.0)
+        log_weight = self.model.density(z) - proposed - middle - math.log(len(t))
+        ends = (float(self.model.ends[0]), float(self.model.ends[1]))
+        return Nodes(self.model.form.name, ends, z, log_weight, np.repeat(np.arange(SCRAMBLES), each))
+
+
+def weigh(
+    cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS, enough: float = ENOUGH
+) -> Weighed:
+    """The importance nodes of every form, and how many draws each gets. enough: effective nodes up to which more are
+    taken."""
+    samplers: list[Sampler] = []
+    start: dict[str, float] = {}
+    for model in models(cells, forms).values():
+        z = np.array([start.get(name, 0.0) for name in model.names])
+        samplers.append(Sampler(model, z, seed))
+        start.update(zip(model.names, samplers[-1].mode, strict=True))
+    each = dict.fromkeys(range(len(samplers)), FEW)
+    while True:
+        share = _shares([one.nodes for one in samplers])
+        weight = _weights([one.nodes for one in samplers], share)
+        ess = float(1.0 / (weight**2).sum())
+        wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE and each[k] < MOST]
+        if (ess >= enough and max(each.values()) > FEW) or not wanted:
+            break
+        for k in wanted:
+            each[k] = min(MOST, max(2 * each[k], MANY if share[k] > MUCH else 0))
+            samplers[k].more(each[k])
+    nodes = [one.nodes for one in samplers]
+    count = _systematic(weight, np.concatenate([one.scramble for one in nodes]), draws, seed)
+    chosen, at = [], 0
+    for one in nodes:
+        own = slice(at, at + len(one.z))
+        at += len(one.z)
+        has = count[own] > 0
+        if has.any():
+            z = one.z[has].round(DIGITS)
+            ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
+            chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
+    return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
+
+
+def _shares(nodes: Sequence[Nodes]) -> list[float]:
+    """Weights of the forms: each is a priori as likely as the others, and evidence between forms in which depth does
+    something counts by its root. Evidence assumes that one of the forms is true; where none is, it prefers one as
+    surely, and outside the data the wrong one."""
+    top = max(float(one.log_weight.max()) for one in nodes)
+    evidence = np.array([np.exp(one.log_weight - top).sum() for one in nodes])
+    effect = np.array([FORMS[one.form].effect for one in nodes])
+    tempered = np.where(effect, evidence**TEMPER, 0.0)
+    if effect.any():
+        evidence = np.where(effect, tempered / tempered.sum() * evidence[effect].sum(), evidence)
+    return (evidence / evidence.sum()).tolist()
+
+
+def _weights(nodes: Sequence[Nodes], share: Sequence[float]) -> np.ndarray:
+    """(N,) weights of all nodes: those of a form add up to its share."""
+    own = [np.exp(one.log_weight - one.log_weight.max()) for one in nodes]
+    return np.concatenate([part * w / w.sum() for part, w in zip(share, own, strict=True)])
+
+
+def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int) -> np.ndarray:
+    """(N,) counts of draws in proportion to ``weight``: within each scramble at even steps of the running sum."""
+    count = np.zeros(len(weight), dtype=int)
+    own = np.array([weight[scramble == k].sum() for k in range(SCRAMBLES)])
+    exact = draws * own / own.sum()
+    # the scrambles of a good proposal weigh about the same: what one weighs more it gets more draws
+    edges = np.round(np.cumsum(np.concatenate([[0.0], exact]))).astype(int)
+    start = np.random.default_rng([seed, 99]).random(SCRAMBLES)
+    for k in range(SCRAMBLES):
+        places, n = np.flatnonzero(scramble == k), int(edges[k + 1] - edges[k])
+        if n:
+            running = np.cumsum(weight[places]) / own[k]
+            picked = np.searchsorted(running, (np.arange(n) + start[k]) / n)
+            count[places] += np.bincount(np.minimum(picked, len(places) - 1), minlength=len(places))
+    return count
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Coefficients of D draws of one form, all of equal weight.
+
+    eta: name → (D,) hyperparameters. parts: see ``Model.split``. scramble: (D,). other: (D, M) standard normals, of
+    what departures do beyond the sizes of the data.
+    """
+
+    model: Model
+    eta: dict[str, np.ndarray]
+    parts: dict[str, np.ndarray]
+    scramble: np.ndarray
+    other: np.ndarray
+
+
+Setting = Mapping[str, float]
+"""Values of further columns; one that is not named has the value 0: the first arm, the mean of a covariate."""
+
+
+class Posterior:
+    """Draws of the loss of all cells together, from the nodes of ``weighed``: the same nodes give the same draws.
+
+    grid: (G,) ln L, dense over the depths trained, which it holds, with wider steps outside.
+    """
+
+    def __init__(self, cells: Cells, weighed: Weighed, seed: int = 0) -> None:
+        self.cells, self.weighed, self.seed = cells, weighed, seed
+        self.frame = Frame.of(cells.x, cells.y)
+        self.effect = Effect.of(cells, self.frame)
+        self.depths = np.unique(cells.y)
+        low, high = self.frame.first, self.frame.last
+        below = np.linspace(0.0, low, OUTSIDE, endpoint=False) if low > 1e-9 else np.zeros(0)
+        inside = np.unique(np.concatenate([np.linspace(low, high, INSIDE), self.depths]))
+        inside = inside[np.concatenate([[True], np.diff(inside) > 1e-9])]
+        above = np.linspace(high, high + math.log(DEEPEST_FACTOR), 2 * OUTSIDE + 1)[1:]
+        self.grid = np.concatenate([below, inside, above])
+        self.inside = slice(len(below), len(below) + len(inside))
+        self._profiles: dict[tuple, np.ndarray] = {}
+
+    @classmethod
+    def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
+        return cls(cells, weigh(cells, seed, forms, draws), seed)
+
+    @cached_property
+    def forms(self) -> list[Draws]:
+        """The draws of each form that has some."""
+        return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
+
+    def _drawn(self, chosen: Chosen, place: int) -> Draws:
+        model = Model(self.cells, FORMS[chosen.form], self.frame, self.effect, np.array(chosen.ends))
+        rng = np.random.default_rng([self.seed, 7, place])
+        size = model.n_changing + model.X.shape[1]
+        normal = []
+        for n in chosen.count:
+            half = rng.standard_normal(((n + 1) // 2, size))
+            normal.append(np.concatenate([half, -half])[:n])  # antithetic: their mean has no noise
+        rows = model.drawn(chosen.z, normal)
+        eta = {name: values.repeat(chosen.count) for name, values in model.eta(chosen.z).items()}
+        other = rng.standard_normal((len(rows), self.frame.waves[1]))
+        return Draws(model, eta, model.split(rows), chosen.scramble.repeat(chosen.count), other)
+
+    @cached_property
+    def scramble(self) -> np.ndarray:
+        """(D,) the scramble that each draw comes from."""
+        return np.concatenate([one.scramble for one in self.forms])
+
+    @property
+    def n_draws(self) -> int:
+        return len(self.scramble)
+
+    def stacked(self, name: str) -> np.ndarray:
+        """(D,) a hyperparameter of every draw."""
+        return np.concatenate([one.eta[name] for one in self.forms])
+
+    @cached_property
+    def without_effect(self) -> np.ndarray:
+        """(D,) whether depth does nothing in a draw."""
+        return np.concatenate([np.full(len(one.scramble), not one.model.form.effect) for one in self.forms])
+
+    @cached_property
+    def _walks(self) -> np.ndarray:
+        """(D, G) Brownian bridges between the depths trained, zero at each and outside them, per √ln L."""
+        at = self.grid[self.inside]
+        rng = np.random.default_rng([self.seed, 11])
+        step = np.sqrt(np.diff(at)) * rng.standard_normal((len(self.scramble), len(at) - 1))
+        walk = np.concatenate([np.zeros((len(step), 1)), np.cumsum(step, axis=1)], axis=1)
+        known = np.searchsorted(at, self.depths - 1e-9)
+        left = np.clip(np.searchsorted(self.depths, at + 1e-9) - 1, 0, len(self.depths) - 2)
+        share = (at - self.depths[left]) / (self.depths[left + 1] - self.depths[left])
+        walk -= walk[:, known[left]] * (1.0 - share) + walk[:, known[left + 1]] * share
+        out = np.zeros((len(walk), len(self.grid)))
+        out[:, self.inside] = walk
+        return out
+
+    @cached_property
+    def _laws(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Per form: g (D, G) on the grid, and 1, 1 − J, J, k (4, G)."""
+        found = []
+        for one in self.forms:
+            k, J = one.model.form.parts(self.grid, self.frame, one.model.ends)
+            g = np.exp((1.0 - one.eta["p"])[:, None] * (self.grid - self.frame.y0))
+            found.append((g, np.stack([np.ones_like(J), 1.0 - J, J, k])))
+        return found
+
+    @cached_property
+    def _misfits(self) -> list[np.ndarray]:
+        """Per form (D,) normal draws, ln N, as wide as departures move the transitions of the depths trained."""
+        found = []
+        for place, one in enumerate(self.forms):
+            rng = np.random.default_rng([self.seed, 13, place])
+            normal = rng.standard_normal(len(one.scramble))
+            found.append(normal * self._moved(place) if one.model.form.effect else 0.0 * normal)
+        return found
+
+    def _moved(self, place: int) -> np.ndarray:
+        """(D,) root mean square over the depths trained of δ's slope over the gain, at the transitions inside."""
+        draws, frame = self.forms[place], self.frame
+        y = np.linspace(frame.first, frame.last, MISFIT_POINTS)
+        k, J = draws.model.form.parts(y, frame, draws.model.ends)
+        x_T = np.clip(k + (1.0 - J) * draws.model.ends[0] + J * draws.model.ends[1], frame.low, frame.high)
+        waves = np.einsum("gj,djm->dgm", frame.in_x(x_T), draws.parts["departures"])
+        step = 1e-3 * frame.ys
+        ends = [frame.in_y(y + side) * self.effect.scale(x_T, y)[:, None] for side in (-step, step)]
+        slope = np.einsum("dgm,gm->dg", waves, (ends[1] - ends[0]) / (2.0 * step))
+        gain = np.abs(draws.parts["law"][:, 2:3]) * np.exp((1.0 - draws.eta["p"])[:, None] * (y - frame.y0))
+        gain = gain * fall(draws.eta["a"][:, None], x_T, frame)
+        return np.sqrt((np.minimum(np.abs(slope) / np.maximum(gain, 1e-9), LARGEST_MISFIT) ** 2).mean(axis=1))
+
+    def _integral(self, slope: np.ndarray) -> np.ndarray:
+        """(D, G) of ``slope`` (D, G) over the grid, zero in the middle of the depths."""
+        running = np.zeros_like(slope)
+        np.cumsum((slope[:, 1:] + slope[:, :-1]) * (np.diff(self.grid) / 2.0), axis=1, out=running[:, 1:])
+        return running - between(self.grid, running, np.array([self.frame.y0]))
+
+    def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
+        """(D, G) what depth does at x = ln axis, nats, from the middle depth on; zeros in a draw where it does nothing.
+
+        Beyond the sizes of the data departures are forgotten over their own length, and all that depth does goes on
+        falling as gains do, which moves no best depth.
+        """
+        key = (x, *sorted((setting or {}).items()))
+        if key not in self._profiles:
+            if len(self._profiles) >= KEPT:
+                del self._profiles[next(iter(self._profiles))]
+            rows = [self._of_form(k, x, setting or {}) for k in range(len(self.forms))]
+            self._profiles[key] = np.concatenate(rows)
+        return self._profiles[key]
+
+    def _of_form(self, place: int, x: float, setting: Setting) -> np.ndarray:
+        draws = self.forms[place]
+        model, eta, frame = draws.model, draws.eta, self.frame
+        if not model.form.effect:
+            return np.zeros((len(draws.scramble), len(self.grid)))
+        law, delta = self._with(draws, setting)
+        g, (_, low, high, k) = self._laws[place]
+        x_T = k + low * model.ends[0] + high * model.ends[1]
+        w = x - x_T
+        at = min(max(x, frame.low), frame.high)
+        # beyond the sizes a form errs by as much as the data depart from it
+        missed = x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
+        slope = law[:, :1] * low + law[:, 1:2] * high + law[:, 2:3] * (k - (missed - frame.x0))
+        slope -= law[:, 3:4] * (w * w / np.sqrt(w * w + TURN**2))
+        slope *= g
+        fallen = fall(eta["a"], np.array(x), frame)[:, None]
+        out = self._integral(slope) * fallen
+        waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
+        if x != at:
+            away = (x - at) / np.exp(eta["len_x"])
+            rho = np.exp(-0.5 * away**2)[:, None]
+            rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])
+            waves = rho * waves + np.sqrt(1.0 - rho**2) * draws.other * rough
+        out += (waves @ frame.in_y(self.grid).T) * self.effect.scale(np.array(at), self.grid)
+        first = sum(len(one.scramble) for one in self.forms[:place])
+        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen
+        out += bridge * self._walks[first : first + len(out)]
+        return out * np.exp(-np.maximum(eta["a"], 0.0) * max(x - frame.high, 0.0))[:, None]
+
+    def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
+        """(D,) what all depths share at x, nats, beyond the sizes of the data by the asymptote."""
+        rows = []
+        at = np.array([x])
+        u = self.frame.u(at)
+        for one in self.forms:
+            parts, model = one.parts, one.model
+            found = parts["constant"] + model.reference(at)[0]
+            found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), at, self.frame)
+            found = found + self._waves(one, setting or {}) @ self.frame.in_x(at)[0, 1:]
+            if self.cells.columns:
+                value = [np.array([(setting or {}).get(c.name, 0.0)]) for c in self.cells.columns]
+                own = [c.columns(v, u)[0] for c, v in zip(self.cells.columns, value, strict=True)]
+                found = found + parts["columns"] @ np.concatenate(own)
+            rows.append(found)
+        return np.concatenate(rows)
+
+    def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+        """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats."""
+        x, y, setting = np.asarray(x, dtype=float), np.asarray(y, dtype=float), setting or {}
+        depths, at = np.unique(y, return_inverse=True)
+        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (depths - self.frame.y0)[:, None] / 2.0
+        points, weights = half * (points + 1.0), half * weights
+        level_x, u = self.frame.in_x(x), self.frame.u(x)
+        waves = (level_x[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
+        waves = waves * self.effect.scale(x, y)[:, None]
+        own = [c.columns(np.full(len(x), setting.get(c.name, 0.0)), u) for c in self.cells.columns]
+        found, first = [], 0
+        for draws in self.forms:
+            parts, eta, model = draws.parts, draws.eta, draws.model
+            rows = (parts["constant"][:, None] + model.reference(x)) + self._waves(draws, setting) @ level_x[:, 1:].T
+            rows += parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], x, self.frame)
+            if own:
+                rows += parts["columns"] @ np.hstack(own).T
+            if model.form.effect:
+                law, delta = self._with(draws, setting)
+                k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
+                x_T = k + (1.0 - J) * model.ends[0] + J * model.ends[1]
+                g = np.exp((1.0 - eta["p"])[:, None, None] * points) * weights
+                lead = law[:, 0, None] * (g * (1.0 - J)).sum(-1) + law[:, 1, None] * (g * J).sum(-1)
+                lead += law[:, 2, None] * (g * k).sum(-1)
+                h = lead[:, at] - law[:, 2, None] * (x - self.frame.x0) * g.sum(-1)[:, at]
+                for q in range(QUADRATURE):
+                    w = x - x_T[at, q]
+                    h -= law[:, 3, None] * g[:, at, q] * (w * w / np.sqrt(w * w + TURN**2))
+                fallen = fall(eta["a"][:, None], x, self.frame)
+                rows += h * fallen + delta.reshape(len(delta), -1) @ waves.T
+                walk = between(self.grid, self._walks[first : first + len(rows)], y)
+                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen * walk
+            first += len(rows)
+            found.append(rows)
+        return np.concatenate(found)
+
+    def held_out(self) -> np.ndarray:
+        """(K,) how far each mean lies from what the others foretell, in standard deviations: by the likeliest form at
+        the mean of its hyperparameters."""
+        k = int(np.argmax([len(one.scramble) for one in self.forms]))
+        chosen = self.weighed.chosen[k]
+        return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
+
+    def _waves(self, draws: Draws, setting: Setting) -> np.ndarray:
+        """(D, J − 1) waves of the level with those of further columns."""
+        waves = draws.parts["waves"].copy()
+        for k, one in enumerate([one for one in self.cells.columns if one.waves]):
+            waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
+        return waves
+
+    @staticmethod
+    def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+        """(law (D, 4), departures (D, J, M)) with what further columns add at their values."""
+        law, delta = draws.parts["law"].copy(), draws.parts["departures"].copy()
+        for k, one in enumerate(draws.model.moving):
+            law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
+        for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
+            delta += setting.get(one.name, 0.0) * draws.parts["apart"][:, k]
+        return law, delta
+
+    def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of what a shape scatters about them), nats."""
+        losses = [
+            between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
+            for a, b in zip(x, y, strict=True)
+        ]
+        return np.stack(losses, axis=1), np.exp(self.stacked("scatter"))
+
+
+def between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(D, M) ``rows`` (D, G), which stand on ``grid`` (G,), at y (M,): linear between its points, constant beyond."""
+    left = np.clip(np.searchsorted(grid, y - 1e-9) - 1, 0, len(grid) - 2)
+    share = np.clip((y - grid[left]) / (grid[left + 1] - grid[left]), 0.0, 1.0)
+    return rows[:, left] * (1.0 - share) + rows[:, left + 1] * share
