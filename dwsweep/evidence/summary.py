@@ -274,38 +274,40 @@ def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: 
 
 def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
     """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law
-    whose slope prices a depth, or is ``own``."""
-    rows = [
-        (table, x, tokens / math.exp(x) if tokens else ratio or 20.0) for table, tokens in tables for x in _sizes(table)
-    ]
-    if not rows:
-        return dict.fromkeys(("depth", "shallow", "deep"), NOTHING)
-    drawn = [quantities(table, x) for table, x, _ in rows]
-    slopes = [own_slope(table, x) if loss == "own" else LAWS[loss].slope(math.exp(x)) for table, x, _ in rows]
-    first = [id(table) for table, _, _ in rows]
-    same = np.equal.outer(first, first)
+    whose slope prices a depth, or is ``own``. A curvature needs shapes on both sides of the best depth at its size."""
     found = {}
-    for name in ("depth", "shallow", "deep"):
-        draws = np.array([one[name] for one in drawn])
-        low, middle, high = np.quantile(draws, [ONE_SD, 0.5, 1 - ONE_SD], axis=1)
-        sd = (high - low) / 2.0
-        # ranks, since some draws lie at an end
-        ranks = draws.argsort(axis=1).argsort(axis=1)
-        correlation = np.atleast_2d(np.corrcoef(ranks)) * np.where(same, 1.0, 0.0)
-        for i, (_, x, _) in enumerate(rows):
-            for j, (_, other, _) in enumerate(rows):
-                if not same[i, j]:
-                    correlation[i, j] = SAME_SHAPES * math.exp(-abs(x - other))
-        covariance = _positive(correlation * np.outer(sd, sd))
-        if name != "depth":
-            middle, covariance = middle - np.log(slopes), covariance + SLOPE_SD**2
-        found[name] = Estimates(
-            tuple(round(math.exp(x)) for _, x, _ in rows),
-            tuple(float(f"{tokens:.3g}") for _, _, tokens in rows),
-            tuple(float(f"{value:.4f}") for value in middle),
-            _lists(covariance),
-        )
+    for name, sizes in (("depth", _sizes), ("shallow", _both_sided), ("deep", _both_sided)):
+        rows = [
+            (table, x, tokens / math.exp(x) if tokens else ratio or 20.0)
+            for table, tokens in tables
+            for x in _spread(sizes(table))
+        ]
+        found[name] = _answers(name, rows, loss) if rows else NOTHING
     return found
+
+
+def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: str) -> Estimates:
+    """One quantity of ``quantities`` at rows of (table, ln N, tokens per parameter)."""
+    draws = np.array([quantities(table, x)[name] for table, x, _ in rows])
+    low, middle, high = np.quantile(draws, [ONE_SD, 0.5, 1 - ONE_SD], axis=1)
+    sd = (high - low) / 2.0
+    same = np.equal.outer(*[[id(table) for table, _, _ in rows]] * 2)
+    # ranks, since some draws lie at an end
+    correlation = np.atleast_2d(np.corrcoef(draws.argsort(axis=1).argsort(axis=1))) * np.where(same, 1.0, 0.0)
+    for i, (_, x, _) in enumerate(rows):
+        for j, (_, other, _) in enumerate(rows):
+            if not same[i, j]:
+                correlation[i, j] = SAME_SHAPES * math.exp(-abs(x - other))
+    covariance = _positive(correlation * np.outer(sd, sd))
+    if name != "depth":
+        slopes = [own_slope(table, x) if loss == "own" else LAWS[loss].slope(math.exp(x)) for table, x, _ in rows]
+        middle, covariance = middle - np.log(slopes), covariance + SLOPE_SD**2
+    return Estimates(
+        tuple(round(math.exp(x)) for _, x, _ in rows),
+        tuple(float(f"{tokens:.3g}") for _, _, tokens in rows),
+        tuple(float(f"{value:.4f}") for value in middle),
+        _lists(covariance),
+    )
 
 
 def own_slope(surface: LossSurface, x: float) -> float:
@@ -317,19 +319,26 @@ def own_slope(surface: LossSurface, x: float) -> float:
 
 
 def _sizes(surface: LossSurface) -> list[float]:
-    """ln N of up to SIZES sizes at which the losses bound the best depth on both sides, by depths that they have at any
-    size."""
+    """ln N of the sizes at which the losses bound the best depth between the depths of the table."""
     tail, ends = (1.0 - surface.record.confidence) / 2.0, np.log([surface.shallowest, surface.deepest])
     bounded = []
     for row in surface.record.optima:
         low, high = np.quantile(surface.drawn_depths(row.ln_x), [tail, 1.0 - tail], method="inverted_cdf")
         if row.depth is not None and ends[0] < low and high < ends[1]:
             bounded.append(row.ln_x)
-    return (
-        [bounded[k] for k in sorted(set(np.linspace(0, len(bounded) - 1, SIZES).round().astype(int)))]
-        if bounded
-        else []
-    )
+    return bounded
+
+
+def _both_sided(surface: LossSurface) -> list[float]:
+    """ln N of the sizes at which they do so between the depths that have shapes of that size."""
+    rows = surface.record.optima
+    return [row.ln_x for row in rows if None not in (row.depth, row.depth_low, row.depth_high)]
+
+
+def _spread(sizes: Sequence[float]) -> list[float]:
+    """At most SIZES of them, evenly."""
+    places = np.linspace(0, len(sizes) - 1, SIZES).round().astype(int) if sizes else []
+    return [sizes[k] for k in sorted(set(places))]
 
 
 def quantities(surface: LossSurface, x: float) -> dict[str, np.ndarray]:
