@@ -98,6 +98,17 @@ def fit(
         list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
     ] = None,
     arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
+    adjust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Adjust losses for this column too; the usual settings are anyway."),
+    ] = None,
+    no_adjust: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Let this column follow depth as in the table.")
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Answer for this value, such as batch=256; default the commonest."),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
@@ -155,6 +166,9 @@ def fit(
             where=where or (),
             drop=drop or (),
             arm=arm,
+            adjust=adjust or (),
+            no_adjust=no_adjust or (),
+            at=at or (),
             draws=draws,
             confidence=confidence,
             params=params or (),
