@@ -181,7 +181,9 @@ class Means:
 
 def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: Any) -> Means:
     """Means of equal rows. noise: declared sd of one run, nats; None: that of the replicates."""
-    values = np.stack([x, y, *(one.value for one in columns)], axis=1).round(9)
+    blocks = {block: k for k, block in enumerate(sorted({str(row.get(BLOCK, "")) for row in rows}))}
+    block = np.array([float(blocks[str(row.get(BLOCK, ""))]) for row in rows])
+    values = np.stack([x, y, block, *(one.value for one in columns)], axis=1).round(9)
     _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
     of = of.ravel()
     loss = np.array([float(row["loss"]) for row in rows])
@@ -194,7 +196,7 @@ def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequenc
         squares = float(((loss - mean[of]) ** 2).sum())
         variance, known = squares / df / count, df if squares > 0.0 else 0.0
     shape = np.array([one.column != "tokens" for one in columns], dtype=bool)
-    label = values[first][:, np.concatenate([[True, True], shape])]
+    label = values[first][:, np.concatenate([[True, True, True], shape])]
     _, run = np.unique(label, axis=0, return_inverse=True)
     return Means(
         of,
@@ -527,13 +529,13 @@ def _column(k: int, means: Means, design: Design, posterior: Posterior, confiden
 
 
 def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
-    """Best learning rate of each depth at the middle of its sizes, and what the one rate that costs least costs it."""
+    """Best learning rate of each depth at the middle size, and what the one rate that costs least costs it."""
     place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
     if place is None or design.rate is None:
         return {}
     frame, beta, spread = posterior.frame, design.rate, design.spread[place]
     depths = np.unique(means.depth)
-    x = np.array([float(np.median(means.x[means.depth == d])) for d in depths])
+    x = np.full(len(depths), frame.x0)
     u, v = frame.u(x), frame.v(np.log(depths.astype(float)))
     first = beta[0] + beta[1] * u + beta[2] * v
     effects = [one for one in posterior.forms if one.model.form.effect]
@@ -581,15 +583,15 @@ def sentences(record: Adjustment) -> list[str]:
         held_row, follows = rows[len(rows) // 2 - len(rows) // 2 % 2], rows[len(rows) // 2 - len(rows) // 2 % 2 + 1]
         column = next(one for one in record.columns if one.name == name)
         said.append(
-            f"{name} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
+            f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
             f"{format_count(follows.n_params)}; at {column.held}: {_depth(held_row)}: this table cannot tell depth "
             f"from {name} (r = {column.r:.2f})".replace("-0", "−0")
         )
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
-            f"One learning rate for all depths ({record.shared_rate:.2g}) costs the most at {worst.depth} layers: "
-            f"{worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
+            f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
+            f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
 

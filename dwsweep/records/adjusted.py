@@ -43,7 +43,7 @@ class Reading(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BestRate(Record):
-    """Best learning rate of a depth at the middle of its sizes, and what one rate for all depths costs it at most."""
+    """Best learning rate of a depth at the middle size, and what one rate for all depths costs it at most."""
 
     depth: Count
     n_params: float

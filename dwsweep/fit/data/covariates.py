@@ -53,6 +53,7 @@ SAME = 1e-9
 FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
 FEWEST_SHAPES = 3  # … and shapes
 COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
+ABOUT_AS_COMMON = 1.5  # times, by which the commonest value may lead another one
 CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
 
 
@@ -311,10 +312,13 @@ def _held(word: str, values: np.ndarray, asked: Any) -> float:
             )
         return held
     rounded = Counter(float(f"{value:.3g}") for value in values)
-    value, count = max(rounded.items(), key=lambda item: (item[1], item[0]))
-    if count >= max(3, COMMON * len(values)):
-        return float(np.median([one for one in values if float(f"{one:.3g}") == value]))
-    return float(np.median(values))
+    most, middle = max(rounded.values()), float(np.median(values))
+    if most < max(3, COMMON * len(values)):
+        return middle
+    # of values that are about as common the one next to the middle of all
+    common = [value for value, count in rounded.items() if count * ABOUT_AS_COMMON >= most]
+    value = min(common, key=lambda one: (abs(math.log((one + SAME) / (middle + SAME))), one))
+    return float(np.median([one for one in values if float(f"{one:.3g}") == value]))
 
 
 def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
