@@ -11,7 +11,7 @@ from dwsweep import published_law
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.curves import Curves, pchip
-from dwsweep.fit.guideline import OwnGuide, width_at
+from dwsweep.fit.guideline import OWN_LIMIT, OwnGuide, width_at
 from dwsweep.fit.laws import Law
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.width_law import LawReport
@@ -170,7 +170,8 @@ def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
 
 
 def _guideline(law: Law | OwnGuide) -> GuidelineBand:
-    n = np.geomspace(law.valid_from / 10.0, law.valid_to * laws.EXTRAPOLATION_LIMIT, GUIDELINE_POINTS)
+    limit = OWN_LIMIT if isinstance(law, OwnGuide) else laws.EXTRAPOLATION_LIMIT
+    n = np.geomspace(law.valid_from / 10.0, law.valid_to * limit, GUIDELINE_POINTS)
     best, low, high = zip(*(law.depth(float(v)) for v in n), strict=True)
     width, narrow, wide = ([width_at(float(v), d) for v, d in zip(n, ds, strict=True)] for ds in (best, high, low))
     return GuidelineBand(

@@ -195,9 +195,14 @@ def guideline_row(
         row = _row_without_number(name, n_params, trained, factor, why)
         if low is None and high is None:
             return row
-        bound = {"depth_low": low, "depth_high": high}
-        widths = {"width_low": width_at(n_params, high), "width_high": width_at(n_params, low)}
-        return replace(row, law=f"{law.name}: beyond the depths trained, a bound alone", **bound, **widths)
+        return replace(
+            row,
+            law=f"{law.name}: beyond the depths trained, a bound alone",
+            depth_low=low,
+            depth_high=high,
+            width_low=width_at(n_params, high),
+            width_high=width_at(n_params, low),
+        )
     depth_int, width_int = nearest_shape(n_params, depth)
     ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(

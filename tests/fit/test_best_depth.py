@@ -8,56 +8,20 @@ from functools import cache
 
 import numpy as np
 import pytest
-from dwsweep.fit.surface import (
-    SAME_BUDGET,
-    LossSurface,
-    draw_model,
-    effect_of_depth,
-    log_likelihood,
-    surface_frame,
-)
-from dwsweep.fit.surface_model import (
-    FREE,
-    LN_TURN,
-    MEANS,
-    PINNED,
-    SKEW,
-    START,
-    Frame,
-    GivenLeads,
-    Linear,
-    P,
-    Problem,
-    bounded,
-    bridges,
-    by_leads,
-    from_leads,
-    gradient,
-    height,
-    linearised,
-    newton_steps,
-    to_leads,
-    transition,
-)
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import surface
-from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.curves import build_curves
+from dwsweep.fit.ask import SAME_BUDGET, LossSurface
 from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record
-from dwsweep.records.fit import THETA as THETA_NAMES
 from dwsweep.report.fit_report import to_text
 from dwsweep.text import format_count
 from tests.simulations.scenarios import scenarios as truths
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 SIZES = (1e7, 3e7, 1e8)
-FRAME = Frame(13.8, 20.2, 6.0, 30.0)
-THETA = np.array([15.0, 19.3, 0.05, 2.1, 0.3, 0.15, 0.0, 0.2])
 
 
 @cache
@@ -93,24 +57,11 @@ def test_the_best_depth_is_where_the_loss_is_least(truth):
         assert math.log(high / low) < 0.3
 
 
-@pytest.mark.parametrize("fall", [0.0, 0.4])
-def test_how_gains_fall_with_the_size_is_told_by_the_losses(fall):
-    truth = SmoothTruth(fall=fall)
-    model = fitted(truth).surface
-    (likely, *_) = sorted(model.forms, key=lambda form: -form.weight)
-    assert likely.mode[THETA_NAMES.index("gain_fall") - P] == pytest.approx(fall, abs=0.05)
-    for beyond in (0.0, 2.0):  # what another depth costs goes on falling outside the data
-        x = model.high + beyond
-        surface = LossSurface(model)
-        shallow, deep = (np.interp(math.log(depth), surface.grid, surface.profile(x).mean(axis=0)) for depth in (6, 12))
-        assert shallow - deep == pytest.approx(float(truth.loss(6, x) - truth.loss(12, x)), rel=0.1)
-
-
 def test_a_fit_by_an_earlier_model_of_the_loss_is_not_read_as_one_by_this(tmp_path):
     result = fitted(SmoothTruth(depths=(6, 12, 18)))
     fit_record.write(result, tmp_path)
     file = tmp_path / "fit.json"
-    file.write_text(file.read_text().replace("N^-a·h(", "h("))
+    file.write_text(file.read_text().replace("E + A·N^-α", "f0(ln N)"))
     with pytest.raises(InputError, match=r"surface\.form: .*run `dwsweep fit` again"):
         fit_record.read(tmp_path)
 
@@ -123,24 +74,6 @@ def test_the_true_losses_are_least_at_the_true_best_depth():
         assert layers[int(np.argmin(losses))] == pytest.approx(truth.best_depth(n), abs=0.06)
 
 
-def test_a_rejected_form_does_not_guide(monkeypatch):
-    monkeypatch.setattr(surface, "REJECTED_DEFICIT", 2.0)
-    truth = SmoothTruth(form="power", theta=through_published_widths("power"))
-    result = fitted.__wrapped__(truth, sigma=0.0005, params=(3e9,))  # of this patch alone
-    forms = {form.form: form for form in result.surface.forms}
-    assert forms["exponential"].rejected and not forms["power"].rejected
-    assert "exponential" not in result.guideline[-1].law
-    assert result.width_law.form == "exponential"
-    assert result.law_statement.endswith("; the losses of all depths together reject the exponential form")
-    _, rivals = guides(result)
-    assert "exponential" not in {law.form for law in rivals}
-    ((_, low, high),) = best_depths(result, 1)
-    assert low < truth.best_depth(3e9) < high
-    assert result.curves.guideline.keys() == {"average", "power", "linear", "published"} - {
-        form.form for form in forms.values() if form.rejected
-    }
-
-
 def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
     assert result.guideline_law is None and "levine" in result.guideline[0].law
@@ -150,22 +83,6 @@ def test_identical_curves_have_no_best_depth():
     assert said.startswith("No effect of depth is shown: losses that depend on N alone fit as well (p = 0.")
     text = " ".join(to_text(result).split())
     assert said in text and "Shape matters" not in text
-
-
-@pytest.mark.parametrize("name", ["flat", "flat, laptop", "bent", "bent, gemstones"])
-def test_an_effect_of_depth_is_seen_where_there_is_one_and_rarely_where_there_is_none(name):
-    """An F test that knows no law, on truths from outside the model's family; 30 sweeps each."""
-    found = []
-    for index in range(30):
-        rows = truths()[name].numbered(index).rows(np.random.default_rng([index, 5]))
-        runs = without_bad_runs(select_runs(rows))[0].runs
-        curves = build_curves(runs, None, 100, np.random.default_rng(0))
-        problem = Problem.of(curves.x, curves.depth, curves.mean, curves.covariance, surface_frame(curves))
-        found.append(effect_of_depth(problem, curves.noise.shape_variance))
-    if name.startswith("flat"):
-        assert np.mean(np.array(found) < 0.05) <= 0.14 and 0.3 < np.median(found) < 0.7
-    else:
-        assert max(found) < 1e-4
 
 
 def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors():
@@ -248,12 +165,11 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
     assert source.at(1e11) is source and source.own is None
 
 
-def test_narrow_intervals_of_little_confidence_earn_no_trust():
+def test_trust_rests_on_regret_at_95_percent_whatever_the_confidence_of_the_intervals():
     table = draw(SmoothTruth(), np.random.default_rng(0))
     half = dwsweep.fit_table(table, draws=500, confidence=0.5)
     sure, unsure = (source_of(result, "own") for result in (fitted(SmoothTruth()), half))
-    assert guide_sources.judge(sure.at(3e7), 3e7).level == "high"
-    assert guide_sources.judge(unsure.at(3e7), 3e7).level == "medium"
+    assert guide_sources.judge(sure.at(3e7), 3e7).level == guide_sources.judge(unsure.at(3e7), 3e7).level == "high"
     assert any("intervals of 50 %" in note for note in unsure.notes)
 
 
@@ -296,7 +212,7 @@ def test_one_run_of_each_shape_is_answered_with_the_scatter_of_the_shapes_as_its
     truth = SmoothTruth()
     rows = draw(truth, np.random.default_rng(1), budgets=lambda depth: np.geomspace(1e6, 1e8, 3), seeds=1, sigma=0.002)
     result = dwsweep.fit_table(rows, draws=400, params=SIZES)
-    assert result.noise.source == "none" and result.width_law is None
+    assert result.noise.source == "none"
     for n, (depth, low, high) in zip(SIZES, best_depths(result, len(SIZES)), strict=True):
         assert low < truth.best_depth(n) < high and abs(math.log(depth / truth.best_depth(n))) < 0.15
 
@@ -316,8 +232,8 @@ def test_what_is_written_guides_as_what_was_fitted(tmp_path):
     again = fit_record.read(tmp_path)
     guide, rivals = guides(again)
     rows = guideline_rows(guide, rivals, SIZES)
-    for old, new in zip(result.guideline, rows, strict=True):
-        assert new.to_dict() == old.to_dict()
+    own = [(old, new) for old, new in zip(result.guideline, rows, strict=True) if old.law.startswith("own")]
+    assert len(own) >= len(SIZES) and all(new.to_dict() == old.to_dict() for old, new in own)
     assert own_guide(again.surface).surface.at(3e7).value == result.guideline[-2].depth
 
 
@@ -333,55 +249,6 @@ def test_a_depth_costs_what_the_true_losses_say():
             low, high = np.quantile(values, [0.005, 0.995])
             assert low - 5e-4 < true < high + 5e-4
             assert np.median(values) == pytest.approx(true, abs=0.003)
-
-
-def test_what_a_form_says_far_outside_adds_nothing_to_what_a_depth_costs():
-    """Of losses over depth with their minimum between the depths trained, but lower still at a thousand layers; one
-    layer's and the deepest net's losses are above what lies between whole numbers of layers."""
-    found = guides(fitted(SmoothTruth()))[0].surface
-    y, (shallowest, deepest) = found.grid, np.log([found.frame.shallowest, found.frame.deepest])
-    inside = 0.1 * (y - math.log(12.0)) ** 2
-    rows = np.stack(
-        [
-            np.where(y > deepest + 1e-9, 0.1 * (deepest - math.log(12.0)) ** 2 - (y - deepest), inside),
-            np.where(y < shallowest - 1e-9, 0.1 * (shallowest - math.log(12.0)) ** 2 - (shallowest - y), inside),
-            -y,
-        ]
-    )
-    cost = found.above_best(rows, np.array([12.0, 24.0, math.exp(deepest)]))
-    assert cost[:2] == pytest.approx(
-        np.repeat([0.1 * (np.log([12.0, 24.0, math.exp(deepest)]) - math.log(12.0)) ** 2], 2, 0), abs=1e-3
-    )
-    assert cost[2, 2] == pytest.approx(y[-1] - deepest, rel=1e-6)  # the deepest is the best trained: deeper is better
-    assert found.above_best(rows, np.array([math.exp(deepest)]), trained=True)[2, 0] == 0.0
-
-
-def test_heights_are_the_integral_of_their_gradient():
-    x = np.array([14.0, 16.0, 18.0])
-    y = np.log([7.0, 15.0, 29.0])
-    for form in ("exponential", "power", "linear"):
-        step = 1e-4
-        rise = (height(form, THETA, x, y + step, FRAME) - height(form, THETA, x, y - step, FRAME)) / (2 * step)
-        np.testing.assert_allclose(rise, gradient(form, THETA, x, y, FRAME), rtol=1e-5)
-        value, columns = linearised(form, THETA, x, y, FRAME)
-        moved = THETA + np.array([0.01, -0.005, 0.0005, 0.005, 0.001, 0.001, 0.01, 0.001])
-        np.testing.assert_allclose(
-            height(form, moved, x, y, FRAME), value + columns @ (moved - THETA), atol=2e-4 * np.abs(value).max() + 1e-5
-        )
-
-
-def test_the_transition_has_its_ends_where_theta_says():
-    for form in ("exponential", "power", "linear"):
-        np.testing.assert_allclose(transition(form, THETA, np.array([6.0, 30.0]), FRAME), THETA[:2])
-
-
-def test_polynomials_and_their_slopes():
-    y = np.linspace(math.log(6), math.log(30), 5)
-    slope = (FRAME.basis(15.0, y + 1e-5) - FRAME.basis(15.0, y - 1e-5)) / 2e-5
-    exact = FRAME.basis(15.0, y, derivative=True)
-    np.testing.assert_allclose(slope, exact, atol=1e-6)
-    coefficients = np.random.default_rng(0).standard_normal((3, exact.shape[1]))
-    np.testing.assert_allclose(FRAME.departure_slopes(coefficients, 15.0, y), coefficients @ exact.T, atol=1e-9)
 
 
 def shallow_ahead(seed: int) -> dict[str, list[float]]:
@@ -405,38 +272,6 @@ def true_lead(depth: int, n: float) -> float:
     return 0.12 * math.log(depth) * (1e5 / n) ** 0.5
 
 
-def test_what_the_loss_does_between_two_depths_is_in_the_interval() -> None:
-    """With a corner between depths 12 and 18 the best depth is missed by 6 %, and no shape shows it."""
-    truth = truths()["kinked"].numbered(1)
-    rows = truth.rows(np.random.default_rng(1))
-    result = dwsweep.fit_table({name: [row[name] for row in rows] for name in rows[0]})
-    assert result.surface is not None and result.surface.between > 0.0
-    best, asked = truth.best_depth(3e7), math.log(3e7)
-    told = LossSurface(result.surface).optimum(asked)
-    sharp = LossSurface(replace(result.surface, between=0.0))
-    before = sharp.optimum(asked)
-    assert told and before and best and told.depth_low and told.depth_high and before.depth_low
-    assert told.depth_low < best < told.depth_high and best < before.depth_low
-    assert told.depth == pytest.approx(before.depth, rel=0.01)
-    # of the depths that were trained it says the same
-    y, drawn = LossSurface(result.surface).losses(asked)
-    trained = [int(np.abs(y - math.log(depth)).argmin()) for depth in (6, 30)]
-    assert drawn[:, trained] == pytest.approx(sharp.losses(asked)[1][:, trained], abs=1e-6)
-
-
-def test_bridges_end_at_the_depths_and_spread_between_them() -> None:
-    ends = np.array([2.0, 3.0, 8.0])
-    y = np.log(np.array([1.0, 2.0, math.sqrt(6.0), 3.0, 5.0, 8.0, 20.0]))
-    z = np.random.default_rng(0).standard_normal((4000, 2, 2))
-    _, heights = bridges(y, ends, z)
-    assert np.abs(heights[:, [0, 1, 3, 5, 6]]).max() < 1e-9
-    # a Brownian bridge has the variance gap/4 in its middle, of which the first wave makes 8/π²
-    assert heights[:, 2].var() == pytest.approx(2.0 * math.log(1.5) / math.pi**2, rel=0.1)
-    fine = np.linspace(math.log(3.0), math.log(8.0), 400)[1:-1]
-    slopes, heights = bridges(fine, ends, z[:5])
-    assert slopes == pytest.approx(np.gradient(heights, fine, axis=1), abs=0.02)
-
-
 @pytest.mark.parametrize("seed", [0, 1, 5])
 def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
     """Then neither the gain of a layer nor the size of a transition is known, only how far they put the depths apart;
@@ -453,100 +288,6 @@ def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
         found = np.median(drawn[:, at] - drawn[:, at[:1]], axis=0)
         assert found == pytest.approx([true_lead(depth, n) for depth in (1, 2, 3, 4)], abs=0.04), n
     assert "1, the fewest" in to_text(result)
-
-
-def test_leads_and_transitions_say_the_same() -> None:
-    """φ ↔ θ, the derivatives of θ, and h, which is linear in the first three of φ where nothing levels off."""
-    phi = to_leads(THETA, FRAME)
-    assert from_leads(phi, FRAME) == pytest.approx(THETA)
-    for k in range(P):
-        step = 1e-6 * np.eye(P)[k]
-        slope = (from_leads(phi + step, FRAME) - from_leads(phi - step, FRAME)) / 2e-6
-        assert by_leads(THETA, FRAME)[:, k] == pytest.approx(slope, rel=1e-5, abs=1e-8)
-    x, y = np.linspace(14, 20, 7), np.log(np.linspace(6, 30, 7))
-    flat = phi * np.array([1, 1, 1, 1, 1, 0, 1, 0])
-    one, two = (flat + share * np.array([0.01, 0.03, 0.02, 0, 0, 0, 0, 0]) for share in (1, 2))
-    for form in ("exponential", "power"):
-        h = [height(form, from_leads(p, FRAME), x, y, FRAME) for p in (flat, one, two)]
-        assert h[2] - h[0] == pytest.approx(2 * (h[1] - h[0]), abs=1e-9)
-    other = phi * np.array([1, 1, -1, 1, 1, 1, 1, 1])  # a gain below zero: best depths that fall with size
-    assert bounded(other, "power")[2] == phi[2] and bounded(other, FREE)[2] == -phi[2]
-
-
-def smooth_problem(sigma: float) -> tuple[Problem, str]:
-    """Five depths, nine sizes, noise of the means ``sigma``, from a form that holds."""
-    x, depth = (a.ravel() for a in np.meshgrid(np.linspace(14.0, 20.0, 9), [6, 9, 13, 20, 30]))
-    rng = np.random.default_rng(4)
-    losses = 3.0 - 0.1 * (x - 17.0) + height("exponential", THETA, x, np.log(depth), FRAME)
-    return Problem.of(
-        x, depth, losses + rng.normal(0.0, sigma, len(x)), sigma**2 * np.eye(len(x)), FRAME
-    ), "exponential"
-
-
-def test_what_the_cells_do_not_show_of_a_wave_is_its_error() -> None:
-    """A wave of δ moves the losses, and the estimate follows; what is left of it is the error, rotated means or not."""
-    straight, form = smooth_problem(1e-3)
-    C = 1e-6 * (np.eye(len(straight.x)) + 0.5)  # what seeds share
-    h = np.array(START)
-    for problem in (straight, Problem.of(straight.x, np.exp(straight.y), straight.means, C, FRAME)):
-        model = Linear(problem, form, THETA)
-        waves = np.flatnonzero(FRAME.terms[:, 1] > 0)
-        sd = problem.scale(h)[waves]
-        of_cells = FRAME.basis(problem.x, problem.y)[:, waves] * sd
-        error = model.gain(h) @ of_cells
-        error[waves, np.arange(len(waves))] -= sd
-        assert model.unseen(h) == pytest.approx(error, abs=1e-9)
-        own = np.linalg.norm(model.unseen(h)[waves], axis=1)  # never larger than the posterior says
-        assert (own <= np.sqrt(np.diagonal(model.coefficients(h)[1]))[waves] + 1e-12).all()
-        assert (own / sd).min() < 0.9
-
-
-def test_draws_are_those_of_the_linear_model_where_it_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With little noise θ moves little and the linearised model is exact: evidence, θ and losses must be the same. The
-    skew, and where it sets in, are given: losses say little of the latter, however exact they are."""
-    problem, form = smooth_problem(1e-4)
-    prior, sd = MEANS[form].prior.copy(), MEANS[form].sd.copy()
-    for k in (SKEW, LN_TURN):
-        prior[k], sd[k] = THETA[k], PINNED
-    monkeypatch.setitem(MEANS, form, replace(MEANS[form], prior=prior, sd=sd))
-    h = np.array([*START[:5], math.log(1e-5)])
-    theta = newton_steps(form, problem, THETA, h, 12)
-    model = Linear(problem, form, theta)
-    mean, covariance = model.leads(h)
-    draws = draw_model(form, problem, h[None], np.ones(1), (mean, covariance), None)
-    phi, sd = to_leads(draws[:, -P:], FRAME), np.sqrt(np.diagonal(covariance))
-    assert (np.abs(phi.mean(axis=0) - mean) < sd / 3).all()
-    assert phi.std(axis=0) == pytest.approx(sd, rel=0.25)
-    assert log_likelihood(GivenLeads(form, problem, h[None]), draws[:, -P:]) == pytest.approx(
-        model.log_likelihood(h), abs=0.05
-    )
-    fitted = height(form, draws[:, -P:], problem.x, problem.y, FRAME) + draws[:, :-P] @ problem.B.T
-    assert np.abs(fitted.mean(axis=0) - problem.means).max() < 3e-4
-    assert 0.2e-4 < fitted.std(axis=0).mean() < 1e-4
-
-
-@pytest.mark.parametrize("shared", [0.0, 1e-6])
-def test_a_held_out_shape_is_what_the_others_foretell(shared):
-    """Against the Gaussian that the mixed model is, conditioned on all means but one; shared: of all means' noise."""
-    problem, form = smooth_problem(0.002)
-    K = len(problem.x)
-    rough = shared * np.add.outer(problem.y, problem.y)  # a covariance that is not diagonal
-    C = 4e-6 * np.eye(K) + rough @ rough.T
-    problem = Problem.of(problem.x, np.round(np.exp(problem.y)), problem.means, C, FRAME)
-    h = np.array([*START[:5], math.log(1e-3)])
-    model = Linear(problem, form, newton_steps(form, problem, THETA, h, 6))
-    A, d, *_ = problem.weighed(h, model.columns)
-    prior = np.where(np.arange(A.shape[1]) < problem.frame.n_free, 1e4, 1.0)
-    full = A * prior @ A.T + np.diag(d)
-    means = model.means
-    if problem.rotation is not None:
-        full, means = problem.rotation.T @ full @ problem.rotation, problem.rotation.T @ means
-    found = model.held_out(h)
-    for k in (0, 7, 22, 44):
-        rest = np.delete(np.arange(K), k)
-        weight = np.linalg.solve(full[np.ix_(rest, rest)], full[rest, k])
-        away = (means[k] - weight @ means[rest]) / math.sqrt(full[k, k] - weight @ full[rest, k])
-        assert found[k] == pytest.approx(away, abs=0.02)
 
 
 def test_a_surface_that_foretells_too_few_shapes_is_said_not_to_fit():

@@ -148,7 +148,7 @@ def test_reading_what_is_not_a_fit(tmp_path):
             r"surface: draws of the \w+ form must have \d+ numbers each, found ",
         ),
         (("surface", "forms", 0, "form"), "cubic", r"surface\.forms\[0\]\.form: 'cubic'; must be one of exponential, "),
-        (("surface", "forms"), [], r"surface: forms must have one that is not rejected"),
+        (("surface", "forms"), [], r"surface: forms must have one with draws"),
         (("surface", "low"), 99.0, r"surface: low must be a number below high, found 99"),
         (("surface", "confidence"), 5, r"surface\.confidence: 5; must be less than or equal to 1"),
         (("nets", "vocab_size"), -5, r"nets\.vocab_size: -5; must be greater than or equal to 1"),

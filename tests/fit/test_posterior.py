@@ -1,0 +1,167 @@
+"""The posterior of the loss: its algebra against matrices in full, its errors against other seeds, its columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dwsweep.fit import ask
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, joined, models
+from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
+from tests.simulations.scenarios import grid, scenarios
+from tests.simulations.truths import TRUTHS
+
+N = 3.0e7
+
+
+def cells_of(name: str = "asymmetric", index: int = 1, **changes: object) -> Cells:
+    scenario = replace(scenarios()[name], **changes).numbered(index)  # type: ignore[arg-type]
+    runs = select_runs(scenario.rows(np.random.default_rng(index))).runs
+    return Cells.of(build_curves(runs, None, 200, np.random.default_rng(0)))
+
+
+@cache
+def posterior(name: str = "asymmetric", seed: int = 0) -> Posterior:
+    return Posterior.of(cells_of(name), seed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(form: str) -> None:
+    """Against the Gaussian of all cell means at once; that a law's gain is above zero is a factor of the evidence."""
+    from scipy.special import log_ndtr
+
+    cells = cells_of(shapes=grid((6, 12, 18, 24), 4))
+    model = models(cells, (form,))[form]
+    rng = np.random.default_rng(0)
+    z = 0.5 * rng.standard_normal((2, len(model.names)))
+    model.locate(z[0])
+    found = model.density(z)
+    full = []
+    for row in z:
+        eta = model.eta(row[None])
+        s = model.prior_sds(eta)[0]
+        changing = model.changing(eta)[0]
+        tail = int(model.form.effect)
+        end = changing.shape[1] - tail
+        A = np.hstack([changing[:, :end], model.X, changing[:, end:]]) * s
+        noise = np.exp(2 * eta["scatter"]) + NO_SCATTER**2 + np.exp(2 * eta["scale"]) * cells.variance
+        C = A @ A.T + np.diag(noise)
+        value = -0.5 * (np.linalg.slogdet(C)[1] + model.y @ np.linalg.solve(C, model.y) + row @ row)
+        value -= cells.df * (eta["scale"][0] + 0.5 * math.exp(-2 * eta["scale"][0]))
+        gain = A.T @ np.linalg.solve(C, model.y)
+        spread = np.eye(len(s)) - A.T @ np.linalg.solve(C, A)
+        if model.form.law:
+            value += log_ndtr(gain[-1] / math.sqrt(spread[-1, -1])) + math.log(2.0)
+        full.append(value)
+    assert found[1] - found[0] == pytest.approx(full[1] - full[0], rel=1e-3, abs=2e-2)
+    alone = np.linalg.inv(C)
+    away = alone @ model.y / np.sqrt(np.diagonal(alone))
+    assert model.held_out(z[1]) == pytest.approx(away, abs=2e-2)
+    drawn = model.drawn(z[1:], [np.zeros((1, len(s)))])[0]
+    shifted = np.zeros(len(s))
+    shifted[end] = model.shift[0]
+    assert drawn == pytest.approx(s * gain + shifted, abs=1e-3 + 1e-3 * np.abs(s * gain).max())
+
+
+def test_the_nodes_of_a_record_give_the_same_draws() -> None:
+    cells = cells_of("asymmetric, laptop")
+    one, two = Posterior.of(cells, 3), Posterior.of(cells, 3)
+    assert (one.profile(12.0) == two.profile(12.0)).all() and one.n_draws == two.n_draws > 1000
+    assert one.weighed.ess >= 300.0 and set(one.scramble) == set(range(SCRAMBLES))
+
+
+def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors() -> None:
+    """Two standard errors hold 90 % or more of the ends of twelve seeds."""
+    within = []
+    for name in ("asymmetric", "asymmetric, gemstones"):
+        answers = [ask.best_depth(posterior(name, seed), math.log(N if name == "asymmetric" else 3e8), 0.95)
+                   for seed in range(12)]  # fmt: skip
+        for end in ("low", "high"):
+            ends = np.array([getattr(one.interval, end) for one in answers])
+            errors = np.array([getattr(one.errors, end) for one in answers])
+            within += list(np.abs(ends - ends.mean()) < 2.0 * errors)
+            assert (errors < 0.1 * np.median([one.interval.high - one.interval.low for one in answers])).mean() > 0.8
+    assert np.mean(within) >= 0.85
+
+
+def test_losses_at_points_are_those_of_the_profile() -> None:
+    found = posterior("asymmetric, laptop")
+    x, depths = 12.5, np.array([1.0, 2.0, 4.0])
+    rows = ask.losses(found, x, depths)
+    assert found.losses(np.full(3, x), np.log(depths)) == pytest.approx(rows, abs=2e-3)
+
+
+def test_depths_far_from_the_best_one_do_not_widen_its_interval() -> None:
+    near, far = (6, 12, 18, 24, 30), (6, 12, 18, 24, 30, 60, 100)
+    widths = {}
+    for depths in (near, far):
+        each = []
+        for index in range(3):
+            found = ask.best_depth(Posterior.of(cells_of(index=index, shapes=grid(depths, 9))), math.log(N), 0.95)
+            each.append(found.interval.high - found.interval.low)
+        widths[depths] = np.mean(each)
+    assert widths[far] < 1.05 * widths[near]
+
+
+@pytest.mark.parametrize("name", ["flat", "flat, laptop"])
+def test_where_depth_does_nothing_nothing_bounds_a_best_depth(name: str) -> None:
+    for index in range(6):
+        found = Posterior.of(cells_of(name, index))
+        assert found.weighed.weights["none"] > 0.05
+        at = ask.best_depth(found, math.log(N if name == "flat" else 3e5), 0.95).interval
+        assert at.low in (None, 0.0) and at.high is None
+    assert Posterior.of(cells_of("bent")).weighed.weights["none"] < 1e-6
+
+
+def test_a_budget_of_another_level_is_a_column() -> None:
+    """Cells of two levels, of which the second falls with another slope: the best depth is that of either alone."""
+    from dwsweep.fit.model import budget_column
+
+    cells = cells_of()
+    shift = 0.3 - 0.1 * (cells.x - cells.x.mean())
+    two = joined(cells, replace(cells, mean=cells.mean + shift), "other")
+    two = replace(two, columns=(budget_column("other", two.columns[0].value),))
+    alone, both = (ask.best_depth(Posterior.of(one), math.log(N), 0.95).interval for one in (cells, two))
+    assert both.value == pytest.approx(alone.value, abs=0.02)
+    level = Posterior.of(two)
+    apart = np.median(level.level(math.log(N), {"other": 1.0}) - level.level(math.log(N)))
+    assert apart == pytest.approx(0.3 - 0.1 * (math.log(N) - cells.x.mean()), abs=0.02)
+
+
+def test_a_covariate_that_does_nothing_leaves_the_answer() -> None:
+    cells = cells_of()
+    value = np.random.default_rng(0).standard_normal(len(cells.x))
+    more = replace(cells, columns=(covariate("rate", value, 0.02, interacts=True),))
+    alone, both = (ask.best_depth(Posterior.of(one), math.log(N), 0.95).interval for one in (cells, more))
+    assert both.value == pytest.approx(alone.value, abs=0.02)
+    assert both.high - both.low < 1.35 * (alone.high - alone.low)
+
+
+def test_a_level_with_an_asymptote_is_a_line_as_its_exponent_vanishes() -> None:
+    frame = posterior().frame
+    x = np.linspace(frame.low, frame.high, 5)
+    assert asymptotic(np.array(1e-6), x, frame) == pytest.approx(-(x - frame.x0), abs=1e-4)
+
+
+def test_more_nodes_are_taken_where_few_carry_the_weight() -> None:
+    cells = cells_of("asymmetric, laptop")
+    assert weigh(cells, enough=50.0).ess < weigh(cells, enough=800.0).ess
+    assert weigh(cells, enough=800.0).ess >= 800.0
+
+
+def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:
+    found = ask.best_depth(posterior(), math.log(1e11), 0.95).interval
+    assert found.value is None and found.high is None and found.low is not None
+    assert math.exp(found.low) < TRUTHS["asymmetric"].best_depth(1e11)
+
+
+def test_names_of_hyperparameters_are_those_of_the_model() -> None:
+    cells = cells_of()
+    for name, form in FORMS.items():
+        assert Model.names_of(cells, form) == models(cells, (name,))[name].names

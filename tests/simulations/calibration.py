@@ -1,0 +1,117 @@
+"""Calibration of the best depth: do intervals of 50, 80 and 95 % hold the truth as often as they say?
+
+``python -m tests.simulations.calibration --out DIR [--n 100] [--processes 2] [SCENARIO …]``
+
+Sweeps of ``best_depths.py`` and ``scenarios.py`` are drawn, fitted and asked at three sizes inside their data and one
+outside. Where depth does nothing the share of sweeps with any bound is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dwsweep.fit import ask
+from dwsweep.fit.cells import select_runs, without_bad_runs
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.model import Cells
+from dwsweep.fit.posterior import Posterior
+from tests.simulations.best_depths import Asked, sweeps
+from tests.simulations.harness import Simulated, Study, mean, median, percent, rms, shown
+from tests.simulations.scenarios import scenarios
+from tests.simulations.scores import Scored
+
+LEVELS = (0.5, 0.8, 0.95)
+DRAWS = 400
+Ends = tuple[float | None, float | None]  # of ln L; None: no bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrated(Simulated):
+    """best: ln of the true best depth per size, None where there is none. medians: of the draws. ends: per size, those
+    of each of ``LEVELS``. ess: effective nodes. seconds: of CPU."""
+
+    best: tuple[float | None, ...]
+    medians: tuple[float | None, ...]
+    ends: tuple[tuple[Ends, ...], ...]
+    ess: float
+    seconds: float
+
+
+def simulation(scenario: Scored, rng: np.random.Generator, index: int = 0) -> Calibrated:
+    """One sweep drawn, fitted and asked."""
+    sweep = scenario.numbered(index)
+    runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
+    curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
+    started = time.process_time()
+    posterior = Posterior.of(Cells.of(curves))
+    medians, ends = [], []
+    for n, _ in sweep.at:
+        drawn = ask.best_depths(posterior, math.log(n))
+        found = [ask.quantiles(drawn, level) for level in LEVELS]
+        medians.append(_finite(found[0][1]))
+        ends.append(tuple((_finite(low), _finite(high)) for low, _, high in found))
+    best = [sweep.best_depth(*at) for at in sweep.at]
+    return Calibrated(
+        index=index,
+        best=tuple(None if depth is None else math.log(depth) for depth in best),
+        medians=tuple(medians),
+        ends=tuple(ends),
+        ess=posterior.weighed.ess,
+        seconds=time.process_time() - started,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _holds(ends: Ends, best: float) -> bool:
+    low, high = ends
+    return (low is None or low <= best + 1e-9) and (high is None or best - 1e-9 <= high)
+
+
+def part(rows: Sequence[Calibrated], places: Sequence[int]) -> list[str]:
+    """Coverage at the three levels, median width of the 95 % interval, rmse of ln L in percent."""
+    points = [(row.ends[k], row.medians[k], row.best[k]) for row in rows for k in places if row.best[k] is not None]
+    covered = [mean(_holds(ends[k], best) for ends, _, best in points if best is not None) for k in range(len(LEVELS))]
+    widths = [math.inf if ends[-1][1] is None else ends[-1][1] - (ends[-1][0] or 0.0) for ends, _, _ in points]
+    errors = [middle - best for _, middle, best in points if middle is not None and best is not None]
+    return [percent(*covered, digits=".0f"), shown(median(widths), digits=".2f"), percent(rms(errors))]
+
+
+HEAD = (
+    "scenario | n | inside: 50 80 95 % hold | ln(high/low) | rmse, % | outside | ln(high/low) | rmse, % | s CPU | ESS"
+)
+
+
+def cells(name: str, rows: Sequence[Calibrated]) -> list[list[str]]:
+    last = len(rows[0].best) - 1
+    cost = [shown(mean(row.seconds for row in rows), digits=".2f"), shown(min(row.ess for row in rows), digits=".0f")]
+    if rows[0].best[0] is None:
+        bounded = mean(any((e[-1][0] or 0.0) > 0.0 or e[-1][1] is not None for e in row.ends) for row in rows)
+        return [[name, str(len(rows)), f"bounded {percent(bounded)} %", *["–"] * 5, *cost]]
+    return [[name, str(len(rows)), *part(rows, range(last)), *part(rows, [last]), *cost]]
+
+
+CHOSEN = (
+    *("exponential", "power", "linear", "no form holds", "gains fall as N^-0.4", "one seed", "luck 0.004"),
+    *("4 sizes, luck 0.002", "laptop", "laptop, no form holds"),
+)
+OUTSIDE = ("bent", "kinked", "stepped", "asymmetric", "gains fall", "asymmetric, gemstones", "asymmetric, 1 2 4 8 16",
+           "V", "plateau", "two minima", "saturating", "flat", "flat, laptop")  # fmt: skip
+
+
+def studies() -> dict[str, Scored]:
+    own, others = sweeps(), scenarios()
+    return {**{name: Asked(own[name]) for name in CHOSEN}, **{name: others[name] for name in OUTSIDE}}
+
+
+STUDY = Study(__doc__, studies(), simulation, Calibrated, 100, HEAD, cells)
+
+if __name__ == "__main__":
+    STUDY.main()
