@@ -32,7 +32,7 @@ from dwsweep.fit.cells import beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates, Request
 from dwsweep.fit.data.shape import BLOCK, n_params_of
-from dwsweep.fit.lengths import token_groups
+from dwsweep.fit.lengths import FARTHEST, token_groups
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Column, Frame, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import ARM, Row, no_loss, why_no_loss
@@ -116,6 +116,10 @@ def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     None where that is not asked, or where runs are measured near those tokens, or have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust:
         return None
+    counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
+    far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
+    if TOKENS not in options.adjust and not far:  # losses near those tokens are read, or moved by published laws
+        return None
     heap = heap_of(data, options)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
 
@@ -131,8 +135,11 @@ def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     for row in rows:
         reason = why_no_loss(row)
         loss = row.get("loss")
+        size = n_params_of(row)
         if reason:
             out[no_loss(reason)] += 1
+        elif not 0.0 < size < math.inf:
+            out["have no n_params"] += 1
         elif str(row.get("status")).lower() == "diverged" or loss is None or not math.isfinite(loss):
             out["are of runs that diverged"] += 1
         else:

@@ -134,9 +134,9 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
         return None if inner is None else inner / float(row["width"])
     if name == HEAD_SIZE:
         size, heads = row.get("head_size"), row.get("heads") or row.get("num_heads") or row.get("n_heads")
-        if _positive(size):
+        if positive(size):
             return float(size)
-        return float(row["width"]) / float(heads) if _positive(heads) else None
+        return float(row["width"]) / float(heads) if positive(heads) else None
     for column in columns:
         value = row.get(column)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
@@ -144,7 +144,8 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
     return None
 
 
-def _positive(value: Any) -> bool:
+def positive(value: Any) -> bool:
+    """Whether a value is a finite number above zero."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
@@ -251,6 +252,8 @@ def find(
             continue
         for level, count in Counter(levels).items():
             where = levels == level
+            if where.all():
+                continue
             shapes = len(set(zip(x[where].round(6), y[where].round(6), strict=True)))
             reaches = min(x[where].max(), x[~where].max()) - max(x[where].min(), x[~where].min())
             if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
@@ -277,6 +280,8 @@ def find(
         if blank.any():
             out[f"have no {word}", ""] += int((blank & keep).sum())
             keep &= ~blank
+        if keep.sum() < FEWEST_OF_LEVEL:
+            break
         number = np.array([math.nan if value is None else value for value in values])
         inside = number[keep]
         if len(inside) < 2 or inside.max() <= inside.min() * (1.0 + 0.02):
@@ -291,6 +296,8 @@ def find(
         held = _held(word, inside, asked.at.get(word))
         kind = RATE if word == LEARNING_RATE and word not in asked.at else NUMBER
         found.append(Covariate(word, columns[0], kind, ln, held, float(inside.min()), float(inside.max()), own, shift=shift))
+    if keep.sum() < FEWEST_OF_LEVEL:
+        return Covariates([], ())
     kept = [replace(one, value=one.value[keep]) for one in found]
     kept = [one for one in kept if np.ptp(one.value) > 0.0]
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
