@@ -473,7 +473,8 @@ class TokenGroup:
         """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
         joint: by the model of all depths too, which is ``own`` where that has been fitted."""
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
-        selection, bad, every = without_bad_runs(selection)
+        # losses of a heap have been held against its surface
+        selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
         runs = selection.runs
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:

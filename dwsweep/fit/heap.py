@@ -38,7 +38,7 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import ARM, Row, no_loss, why_no_loss
 from dwsweep.fit.table import Table
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, Reading
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import format_count, listed
 
@@ -51,6 +51,7 @@ NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each h
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 CURVE_POINTS = 25
+TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
 ROUNDS = 2
@@ -76,7 +77,8 @@ def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | N
     """
     asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
     if options.at_tokens is not None:
-        asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at})
+        more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
+        asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
     explicit = bool(asked.adjust)
     if (data.directory and not explicit) or options.axis != "n_params":
         if explicit and options.axis != "n_params":
@@ -114,7 +116,7 @@ def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | N
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
     None where that is not asked, or where runs are measured near those tokens, or have one length."""
-    if options.at_tokens is None or TOKENS in options.no_adjust:
+    if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
     counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
     far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
@@ -335,6 +337,13 @@ def design_of(means: Means, frame: Frame) -> Design:
             columns.append(factor(name, value, 1.5 * size, interacts=True))
         else:
             columns.append(covariate(name, value, 1.5 * size, interacts=True))
+    of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
+    if of_tokens is not None:  # recipes may profit from tokens, and move with them, each in its own way
+        for k, one in enumerate(means.columns):
+            if one.kind == TEXT:
+                value = values[k] * values[of_tokens]
+                size = 1.5 * min(sizes[k], sizes[of_tokens])
+                columns.append(factor(f"{names[k]} × {TOKENS}", value, size, interacts=True))
     return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared)
 
 
@@ -353,7 +362,7 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
 def _fitted(
     data: Table, options: FitOptions, found: Covariates, x: np.ndarray, y: np.ndarray, out: Mapping[str, int]
 ) -> Heap:
-    rows, columns, left = list(found.rows), found.columns, dict(out)
+    rows, columns, impossible = list(found.rows), found.columns, list[Row]()
     for _ in range(ROUNDS):
         means = means_of(rows, x, y, columns, options.noise)
         frame = Frame.of(means.x, means.y)
@@ -366,12 +375,13 @@ def _fitted(
         if not far.any() or far.sum() > max(1.0, 0.05 * len(far)):
             break
         stays = ~far[means.of]
-        left["have an impossible loss"] = left.get("have an impossible loss", 0) + int((~stays).sum())
+        impossible += [row for row, stay in zip(rows, stays, strict=True) if not stay]
         rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
         columns = tuple(one.at_rows(stays) for one in columns)
     record = _record(means, design, posterior, surface, found, options, cells)
     account = [
-        *(LeftOutRows(rows=n, why=why) for why, n in left.items()),
+        *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
+        *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
         *(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()),
     ]
     settings = {name: value for name, value in zip(design.names, design.values, strict=True)}
@@ -394,6 +404,13 @@ def _fitted(
         notes=(*record.sentences, *data.notes),
     )
     return Heap(table, surface, record)
+
+
+def _impossible(rows: Sequence[Row]) -> str:
+    """Why runs that lie far off what all others foretell are out, with the first three of them."""
+    named = [f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in rows[:3]]
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return f"have a loss more than {FAR_Z:g} standard deviations off ({', '.join(named)}{more})"
 
 
 def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
@@ -465,9 +482,12 @@ def _record(
         columns=columns,
         follow=found.follow,
         depth_left=depth_left,
+        scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
+        shared=float(np.median(np.exp(posterior.stacked("shared")))) if cells.shared is not None else None,
         inseparable=tuple(inseparable),
         readings=tuple(readings),
         **_rates(means, design, posterior, options.confidence),
+        along_tokens=_along_tokens(means, design, posterior, options.confidence),
     )
     return replace(record, sentences=tuple(sentences(record)))
 
@@ -579,6 +599,34 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
 
 
+def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> tuple[DepthAfter, ...]:
+    """Best depth at the middle size after a few counts of tokens inside those of the runs."""
+    place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
+    if place is None:
+        return ()
+    value, one, x = design.values[place], means.columns[place], posterior.frame.x0
+    counts = np.unique(value.round(9))
+    if len(counts) > len(TOKEN_SHARES):
+        counts = np.quantile(value, TOKEN_SHARES)
+    drawn = [ask.best_depths(posterior, x, {design.names[place]: float(v)}) for v in counts]
+    rows = []
+    for v, found in zip(counts, drawn, strict=True):
+        depth = ask.best_depth(posterior, x, confidence, {design.names[place]: float(v)}).interval.map(math.exp)
+        with np.errstate(invalid="ignore"):
+            ratio = found - drawn[0]
+        known = ratio[np.isfinite(ratio)]
+        change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+        rows.append(
+            DepthAfter(
+                tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
+                n_params=float(math.exp(x)),
+                **depth.columns("depth"),
+                **change.columns("ratio"),
+            )
+        )
+    return tuple(rows)
+
+
 def sentences(record: Adjustment) -> list[str]:
     """What is held fixed, and what cannot be told from depth."""
     held = list(dict.fromkeys(one.held for one in record.columns))
@@ -593,6 +641,13 @@ def sentences(record: Adjustment) -> list[str]:
             f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
             f"{format_count(follows.n_params)}; at {column.held}: {_depth(held_row)}: this table cannot tell depth "
             f"from {name} (r = {column.r:.2f})".replace("-0", "−0")
+        )
+    if len(record.along_tokens) > 1 and (last := record.along_tokens[-1]).ratio is not None:
+        first = record.along_tokens[0]
+        ratio = Interval.of(last, "ratio").format(".2f")
+        said.append(
+            f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} times "
+            f"the one after {format_count(first.tokens)}"
         )
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)

@@ -55,6 +55,20 @@ class BestRate(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DepthAfter(Record):
+    """Best depth at one size after a count of tokens, and its ratio to the best depth after the least of them."""
+
+    tokens: float
+    n_params: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Adjustment(Record):
     """What the losses of a heap were adjusted for.
 
@@ -66,9 +80,12 @@ class Adjustment(Record):
     columns: tuple[AdjustedColumn, ...]
     follow: tuple[str, ...] = ()  # columns that follow the shape, and are part of it here
     depth_left: float
+    scatter: float  # of a run about the surface (sd), nats
+    shared: float | None = None  # sd of what points of one run share, nats
     inseparable: tuple[str, ...] = ()
     readings: tuple[Reading, ...] = ()
     rates: tuple[BestRate, ...] = ()
+    along_tokens: tuple[DepthAfter, ...] = ()  # where runs have several counts
     shared_rate: float | None = None  # the learning rate that costs all depths least
     sentences: tuple[str, ...] = ()  # what is held fixed and what cannot be separated: the first lines
 

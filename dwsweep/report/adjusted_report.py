@@ -29,6 +29,13 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
             cells = [*_best(Interval.of(follows, "depth")), *_best(Interval.of(fixed, "depth"))]
             readings.add(fixed.column, format_count(fixed.n_params), *cells)
         parts.append(readings)
+    if len(record.along_tokens) > 1:
+        title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
+        after = Table(title, "tokens> depth> interval< ratio> interval<")
+        for row in record.along_tokens:
+            ratio = estimate(Interval.of(row, "ratio"), ".2f")
+            after.add(format_count(row.tokens), *_best(Interval.of(row, "depth")), *ratio)
+        parts.append(after)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "
         title += f"rate {record.shared_rate:.2g} costs, {short}"

@@ -194,6 +194,9 @@ def _cells_line(result: Fit) -> str:
 
 def _noise_line(result: Fit) -> str:
     noise, nats = result.noise, SHORT[result.unit]
+    if isinstance(result, FitResult) and (adjusted := result.adjusted):
+        shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
+        return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     if noise.source == "none":
         return "noise: not known"
     sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
