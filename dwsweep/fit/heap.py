@@ -28,7 +28,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
-from dwsweep.fit.cells import beyond_all
+from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates, Request
 from dwsweep.fit.data.shape import BLOCK, n_params_of
@@ -54,7 +54,7 @@ CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
-ROUNDS = 2
+ROUNDS = 3  # of fits, between which impossible runs are left out
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def _fitted(
     data: Table, options: FitOptions, found: Covariates, x: np.ndarray, y: np.ndarray, out: Mapping[str, int]
 ) -> Heap:
     rows, columns, impossible = list(found.rows), found.columns, list[Row]()
-    for _ in range(ROUNDS):
+    for round_ in range(ROUNDS):
         means = means_of(rows, x, y, columns, options.noise)
         frame = Frame.of(means.x, means.y)
         design = design_of(means, frame)
@@ -372,7 +372,7 @@ def _fitted(
         posterior = ask.read(surface)
         z = posterior.held_out()
         far = np.abs(z) > FAR_Z
-        if not far.any() or far.sum() > max(1.0, 0.05 * len(far)):
+        if round_ == ROUNDS - 1 or not far.any() or too_many_far(far):
             break
         stays = ~far[means.of]
         impossible += [row for row, stay in zip(rows, stays, strict=True) if not stay]
@@ -404,6 +404,11 @@ def _fitted(
         notes=(*record.sentences, *data.notes),
     )
     return Heap(table, surface, record)
+
+
+def too_many_far(far: np.ndarray) -> bool:
+    """Whether so many runs lie far off that they speak of the noise, and none is left out."""
+    return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
 
 
 def _impossible(rows: Sequence[Row]) -> str:
