@@ -33,7 +33,7 @@ from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates, Request
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.lengths import FARTHEST, token_groups
-from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Column, Frame, covariate, factor, rate
+from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import ARM, Row, no_loss, why_no_loss
 from dwsweep.fit.table import Table
@@ -52,6 +52,7 @@ LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
+LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
 ROUNDS = 3  # of fits, between which impossible runs are left out
@@ -221,8 +222,11 @@ def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequenc
     )
 
 
-def scales(means: Means, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None) -> np.ndarray:
-    """(C,) scale of each covariate's effects in nats, by the restricted likelihood (see the module).
+def scales(
+    means: Means, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """((C,) scale of each covariate's effects, sd of a mean about the surface), nats, by the restricted likelihood (see
+    the module).
 
     values: standardised covariates (K,). runs: (K, R) effects that points of one run share.
     """
@@ -268,7 +272,7 @@ def scales(means: Means, values: Sequence[np.ndarray], frame: Frame, runs: np.nd
     start = np.full(len(parts), math.log(spread / 2.0))
     bounds = [(math.log(LEAST_SCALE), math.log(max(10.0 * spread, 10.0 * LEAST_SCALE)))] * len(parts)
     found = minimize(negative, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 60}).x
-    return np.exp(found[first:])
+    return np.exp(found[first:]), float(math.exp(found[0]))
 
 
 def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
@@ -297,7 +301,8 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
 @dataclass(frozen=True)
 class Design:
     """Columns of the model. values: standardised covariates (K,), zero at what is held. spread: of each. rate: β of the
-    best learning rate, None without one. columns: those of the posterior."""
+    best learning rate, None without one. columns: those of the posterior. shared: see ``shared_effects``. scatter: sd of
+    a mean about the surface by a first estimate, nats."""
 
     values: tuple[np.ndarray, ...]
     spread: tuple[float, ...]
@@ -305,6 +310,7 @@ class Design:
     rate: np.ndarray | None
     columns: tuple[Column, ...]
     shared: np.ndarray | None
+    scatter: float
 
 
 def design_of(means: Means, frame: Frame) -> Design:
@@ -326,7 +332,7 @@ def design_of(means: Means, frame: Frame) -> Design:
         spread.append(scale)
     means = replace(means, columns=tuple(kinds))
     shared = shared_effects(means, values)
-    sizes = scales(means, values, frame, shared)
+    sizes, scatter = scales(means, values, frame, shared)
     columns, names = [], []
     for one, value, size in zip(means.columns, values, sizes, strict=True):
         name = f"{one.name} {one.level}".strip()
@@ -344,7 +350,7 @@ def design_of(means: Means, frame: Frame) -> Design:
                 value = values[k] * values[of_tokens]
                 size = 1.5 * min(sizes[k], sizes[of_tokens])
                 columns.append(factor(f"{names[k]} × {TOKENS}", value, size, interacts=True))
-    return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared)
+    return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared, scatter)
 
 
 def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
@@ -420,7 +426,8 @@ def _impossible(rows: Sequence[Row]) -> str:
 
 def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
     """Cells of the posterior; the scatter of values of a text that scatter more is theirs."""
-    known = means.df > 0.0
+    # the search for the mode starts where the scatter is about right: heaps scatter by 0.001 to 0.1 nats
+    scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
     cells = Cells(
         means.x,
         means.y,
@@ -428,7 +435,7 @@ def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
         means.variance,
         np.zeros((len(means.x), 0)),
         means.df,
-        PRIORS["scatter"] if known else UNREPLICATED,
+        scatter,
         design.columns,
         design.shared,
     )
