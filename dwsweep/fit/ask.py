@@ -403,7 +403,7 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
 
 
 def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:
-    """The posterior of ``cells``, whose nets have this ``depth`` and ``width`` (K,), with the answers kept beside it."""
+    """The posterior of ``cells``, of nets with this ``depth`` and ``width`` (K,), with the answers kept beside it."""
     spans = tuple(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
@@ -472,7 +472,11 @@ def surface_record(
             scatter=(cells.scatter.mean, cells.scatter.sd),
             columns=tuple(
                 FittedColumn(
-                    name=one.name, value=tuple(one.value.tolist()), sds=one.sds, interacts=one.interacts, tuned=one.tuned
+                    name=one.name,
+                    value=tuple(one.value.tolist()),
+                    sds=one.sds,
+                    interacts=one.interacts,
+                    tuned=one.tuned,
                 )
                 for one in cells.columns
             ),
@@ -490,7 +494,7 @@ def read(record: Surface, only: str | None = None) -> Posterior:
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
     df = math.inf if kept.df is None else kept.df
     columns = tuple(
-        Column(one.name, np.array(one.value), tuple(one.sds), one.interacts, shrunk=True, tuned=one.tuned)
+        Column(one.name, np.array(one.value), one.sds, one.interacts, shrunk=True, tuned=one.tuned)
         for one in kept.columns
     )
     shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)

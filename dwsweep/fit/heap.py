@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,12 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
 from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates, Request
+from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.lengths import FARTHEST, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.rows import ARM, Row, no_loss, why_no_loss
+from dwsweep.fit.rows import Row, no_loss, why_no_loss
 from dwsweep.fit.table import Table
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, Reading
@@ -134,7 +134,8 @@ def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
 
 def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     """Rows with a loss, and why others have none."""
-    kept, out = [], defaultdict(int)
+    kept: list[Row] = []
+    out: dict[str, int] = defaultdict(int)
     for row in rows:
         reason = why_no_loss(row)
         loss = row.get("loss")
@@ -301,8 +302,8 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
 @dataclass(frozen=True)
 class Design:
     """Columns of the model. values: standardised covariates (K,), zero at what is held. spread: of each. rate: β of the
-    best learning rate, None without one. columns: those of the posterior. shared: see ``shared_effects``. scatter: sd of
-    a mean about the surface by a first estimate, nats."""
+    best learning rate, None without one. columns: those of the posterior. shared: see ``shared_effects``. scatter: sd
+    of a mean about the surface by a first estimate, nats."""
 
     values: tuple[np.ndarray, ...]
     spread: tuple[float, ...]
@@ -390,7 +391,7 @@ def _fitted(
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
         *(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()),
     ]
-    settings = {name: value for name, value in zip(design.names, design.values, strict=True)}
+    settings = dict(zip(design.names, design.values, strict=True))
     moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
     gone = {one.column for one in columns} | {name for names in found_in.NUMBERS.values() for name in names}
     gone |= {*data.settings, *found_in.TEXTS}
@@ -658,8 +659,8 @@ def sentences(record: Adjustment) -> list[str]:
         first = record.along_tokens[0]
         ratio = Interval.of(last, "ratio").format(".2f")
         said.append(
-            f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} times "
-            f"the one after {format_count(first.tokens)}"
+            f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} "
+            f"times the one after {format_count(first.tokens)}"
         )
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)

@@ -106,7 +106,7 @@ class FittedColumn(Record):
 
     name: str
     value: tuple[float, ...] = field(repr=False)
-    sds: tuple[float, ...]
+    sds: tuple[float, float, float, float, float]
     interacts: bool
     tuned: tuple[float, float] | None = None
 

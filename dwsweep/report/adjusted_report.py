@@ -12,8 +12,8 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
-        f"Adjusted for (matters: what a column moves the losses of the {record.runs} runs, root mean square in {short}; "
-        "r: with ln depth at equal size)",
+        f"Adjusted for (matters: root mean square of what a column moves the losses of {record.runs} runs, {short}; "
+        "r: correlation with ln depth at equal size)",
         "column> held< tried> matters> interval< r>",
     )
     for one in sorted(record.columns, key=lambda row: -row.matters):
@@ -32,9 +32,9 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     if len(record.along_tokens) > 1:
         title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
         after = Table(title, "tokens> depth> interval< ratio> interval<")
-        for row in record.along_tokens:
-            ratio = estimate(Interval.of(row, "ratio"), ".2f")
-            after.add(format_count(row.tokens), *_best(Interval.of(row, "depth")), *ratio)
+        for later in record.along_tokens:
+            ratio = estimate(Interval.of(later, "ratio"), ".2f")
+            after.add(format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
         parts.append(after)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "

@@ -28,8 +28,8 @@ DEPTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 @dataclass(frozen=True)
 class Pile:
-    """runs: of the hypercube. follows: correlation of ln head size with ln depth. heads, inner: nats per unit of ln head
-    size and of ln (d_ff / 4d); rate: curvature in ln rate, nats. rates: whether they differ at all."""
+    """runs: of the hypercube. follows: correlation of ln head size with ln depth. heads, inner: nats per unit of ln
+    head size and of ln (d_ff / 4d); rate: curvature in ln rate, nats. rates: whether they differ at all."""
 
     runs: int = 40
     follows: float = 0.0

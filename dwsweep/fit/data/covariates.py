@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from dwsweep.text import format_count, listed
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
 D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "learning rate"
-NUMBERS: Mapping[str, tuple[str, ...]] = {
+NUMBERS: dict[str, tuple[str, ...]] = {
     LEARNING_RATE: ("learning_rate", "lr"),
     TOKENS: ("tokens",),
     "batch": ("batch_size", "batch", "global_batch", "global_batch_size"),
@@ -50,6 +50,7 @@ CONSEQUENCES = {
 SHAPES = {"depth", "width", "loss", "seed", "run_id", "status", BLOCK}
 LEAST_OWN = 0.02  # share of a column's variance that shape leaves, below which it follows the shape
 SAME = 1e-9
+SAME_NUMBER = 1.02  # largest over smallest value of a number that is the same in all rows
 FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
 FEWEST_SHAPES = 3  # … and shapes
 COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
@@ -144,7 +145,7 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
     return None
 
 
-def positive(value: Any) -> bool:
+def positive(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite number above zero."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
@@ -196,7 +197,11 @@ class Request:
 
 
 def request(
-    adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], theirs: Mapping[str, str], present: Sequence[str]
+    adjust: Iterable[str],
+    leave: Iterable[str],
+    at: Mapping[str, Any],
+    theirs: Mapping[str, str],
+    present: Sequence[str],
 ) -> Request:
     """The options of a user in terms of covariates."""
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
@@ -218,94 +223,110 @@ def swept_rates(rows: Sequence[Row]) -> bool:
     return sum(len(found) > 1 for found in rates.values()) >= CROSSED * len(rates)
 
 
+Usual = Callable[[str], bool]
+"""Whether a usual setting enters unasked."""
+
+
+@dataclass
+class _Search:
+    """State of ``find``. keep: (K,) rows that can be tied together. out: (reason, option) → how many cannot."""
+
+    rows: Sequence[Row]
+    x: np.ndarray
+    y: np.ndarray
+    asked: Request
+    usual: Usual
+    keep: np.ndarray
+    out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    follow: list[str] = field(default_factory=list)
+
+    def wanted(self, word: str) -> bool:
+        return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
+
+    def texts(self, word: str, column: str) -> list[Covariate]:
+        """The values of a text but the held one; rows of a value that nothing ties to the others are left out."""
+        found = ["blank" if row.get(column) is None else str(row.get(column)) for row in self.rows]
+        levels = np.array(found, dtype=object)
+        if len(set(found)) < 2:
+            return []
+        for level, count in Counter(found).items():
+            where = levels == level
+            shapes = len(set(zip(self.x[where].round(6), self.y[where].round(6), strict=True)))
+            rest = self.x[~where]
+            reaches = min(self.x[where].max(), rest.max()) - max(self.x[where].min(), rest.min())
+            if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
+                self.keep &= ~where
+                why = f"have {column} = {level}, too few or of other sizes, so that nothing ties them to the others"
+                self.out[why, f'--where "{column} == {level!r}" fits them alone'] += int(where.sum())
+        counts = Counter(levels[self.keep])
+        if len(counts) < 2:
+            return []
+        held = str(self.asked.at.get(word, counts.most_common(1)[0][0]))
+        if held not in counts:
+            raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {listed(sorted(counts))}")
+        return [
+            Covariate(word, column, TEXT, (levels == level).astype(float), held, "", "", level=level)
+            for level in sorted(counts)
+            if level != held
+        ]
+
+    def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
+        """A number's logarithm; None where it is the same in all rows, blank in most, or follows the shape."""
+        values = [number_of(word, row, columns) for row in self.rows]
+        if sum(value is not None for value in values) < COMMON * len(values) or len(set(values) - {None}) < 2:
+            return None
+        blank = np.array([value is None for value in values])
+        if blank.any():
+            self.out[f"have no {word}", ""] += int((blank & self.keep).sum())
+            self.keep &= ~blank
+        number = np.array([math.nan if value is None else value for value in values])
+        inside = number[self.keep]
+        if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * SAME_NUMBER:
+            return None
+        shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
+        ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
+        own = share_left(ln[self.keep], quadratic(self.x, self.y)[self.keep])
+        if own < LEAST_OWN:
+            if word not in (HEAD_SIZE, D_FF) or word in self.asked.adjust:
+                self.follow.append(word)
+            return None
+        kind = RATE if word == LEARNING_RATE and word not in self.asked.at else NUMBER
+        held, ends = _held(word, inside, self.asked.at.get(word)), (float(inside.min()), float(inside.max()))
+        return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift)
+
+
 def find(
-    rows: Sequence[Row],
-    x: np.ndarray,
-    y: np.ndarray,
-    asked: Request,
-    usual: Callable[[str], bool] = lambda name: True,
+    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, asked: Request, usual: Usual = lambda name: True
 ) -> Covariates:
-    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). usual: whether a usual setting enters unasked."""
-    keep = np.ones(len(rows), dtype=bool)
-    out: Counter[tuple[str, str]] = Counter()
-    texts: list[tuple[str, str]] = []
-    found: list[Covariate] = []
-    follow: list[str] = []
-    shape = quadratic(x, y)
+    """Covariates of ``rows`` at x = ln size and y = ln depth (K,).
+
+    Raises:
+        InputError: a held value that is asked for is not one that the table has.
+    """
+    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool))
     present = {name for row in rows for name, value in row.items() if value is not None}
-    numbers = {name: [one for one in columns if one in present] for name, columns in NUMBERS.items()}
-    numbers |= {name: [one for one in columns if one in present] for name, columns in OF_SHAPE.items()}
+    numbers = {name: [one for one in columns if one in present] for name, columns in (NUMBERS | OF_SHAPE).items()}
+    texts = [(one.replace("_", " "), one) for one in TEXTS if one in present and one not in asked.adjust.values()]
     for word, column in asked.adjust.items():
         if word not in numbers:
-            texts_in = any(isinstance(row.get(column), str | bool) for row in rows)
-            few = len({row.get(column) for row in rows}) < 3
-            if texts_in or few:
+            values = {row.get(column) for row in rows}
+            if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
                 texts.append((word, column))
             else:
                 numbers[word] = [column]
-    texts += [(one.replace("_", " "), one) for one in TEXTS if one in present and one not in asked.adjust.values()]
-    for word, column in texts:
-        if word in asked.leave or not (word in asked.adjust or usual(word)):
-            continue
-        levels = np.array(["blank" if row.get(column) is None else str(row.get(column)) for row in rows], dtype=object)
-        if len(set(levels)) < 2:
-            continue
-        for level, count in Counter(levels).items():
-            where = levels == level
-            if where.all():
-                continue
-            shapes = len(set(zip(x[where].round(6), y[where].round(6), strict=True)))
-            reaches = min(x[where].max(), x[~where].max()) - max(x[where].min(), x[~where].min())
-            if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
-                keep &= ~where
-                why = f"have {column} = {level}, too few or of other sizes, so that nothing ties them to the others"
-                out[why, f'--where "{column} == {level!r}" fits them alone'] += int(where.sum())
-        counts = Counter(levels[keep])
-        held = str(asked.at.get(word, counts.most_common(1)[0][0] if counts else ""))
-        if counts and held not in counts:
-            raise InputError(
-                f"{argument('at', '--at')}: {word}={held}; allowed: {listed(sorted(counts))}"
-            )
-        for level in sorted(counts):
-            if level != held:
-                member = (levels == level).astype(float)
-                found.append(Covariate(word, column, TEXT, member, held, "", "", level=level))
-    for word, columns in numbers.items():
-        if not columns or word in asked.leave or not (word in asked.adjust or usual(word)):
-            continue
-        values = [number_of(word, row, columns) for row in rows]
-        if sum(value is not None for value in values) < COMMON * len(rows) or len(set(values) - {None}) < 2:
-            continue
-        blank = np.array([value is None for value in values])
-        if blank.any():
-            out[f"have no {word}", ""] += int((blank & keep).sum())
-            keep &= ~blank
-        if keep.sum() < FEWEST_OF_LEVEL:
-            break
-        number = np.array([math.nan if value is None else value for value in values])
-        inside = number[keep]
-        if len(inside) < 2 or inside.max() <= inside.min() * (1.0 + 0.02):
-            continue
-        shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
-        ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
-        own = share_left(ln[keep], shape[keep])
-        if own < LEAST_OWN:
-            if word not in (HEAD_SIZE, D_FF) or word in asked.adjust:
-                follow.append(word)
-            continue
-        held = _held(word, inside, asked.at.get(word))
-        kind = RATE if word == LEARNING_RATE and word not in asked.at else NUMBER
-        found.append(Covariate(word, columns[0], kind, ln, held, float(inside.min()), float(inside.max()), own, shift=shift))
+    found = [one for word, column in texts if search.wanted(word) for one in search.texts(word, column)]
+    of_numbers = (search.number(word, columns) for word, columns in numbers.items() if columns and search.wanted(word))
+    found += [one for one in of_numbers if one]
+    keep = search.keep
     if keep.sum() < FEWEST_OF_LEVEL:
         return Covariates([], ())
-    kept = [replace(one, value=one.value[keep]) for one in found]
-    kept = [one for one in kept if np.ptp(one.value) > 0.0]
+    kept = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
-    return Covariates(rest, _own(kept, x[keep], y[keep]), tuple(follow), dict(out))
+    return Covariates(rest, _own(kept, x[keep], y[keep]), tuple(search.follow), dict(search.out))
 
 
 def _held(word: str, values: np.ndarray, asked: Any) -> float:
-    """The value that the answer is for: the one asked, the commonest, or the middle one of values that do not repeat."""
+    """The value that the answer is for: the one asked, the commonest, or the middle one where none is common."""
     if asked is not None:
         try:
             held = float(asked)
