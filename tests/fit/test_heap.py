@@ -151,10 +151,18 @@ def test_a_column_that_follows_depth_has_two_readings() -> None:
 
 
 def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
-    found = heap(Pile(runs=40, follows=-0.97, rates=False).rows(np.random.default_rng(1)))
-    if found.record.inseparable:
-        (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
-        assert line.startswith("Head size follows depth here; if it does so in your nets: ") and "(r = −0." in line
+    """Head sizes that halve as depth doubles, and an effect as large as the one of depth: the loss shows their sum."""
+
+    def heads(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        wanted = math.log(640 / row["depth"]) + rng.normal(0, 0.15)
+        size = min((8, 12, 16, 24, 32, 48, 64, 96, 128), key=lambda one: abs(math.log(one) - wanted))
+        nats = 0.06 * math.log(size / 32) ** 2 + 0.05 * math.log(size / 32) + rng.normal(0, 0.01)
+        return {"heads": max(1, round(row["width"] / size)), "head_size": size}, nats
+
+    found = heap(piled(40, seed=4, more=heads))
+    assert found.record.inseparable == ("head size",)
+    (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
+    assert line.startswith("Head size follows depth here; if it does so in your nets: ") and "(r = −0." in line
     assert found.record.depth_left < 0.5
 
 

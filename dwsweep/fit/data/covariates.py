@@ -125,7 +125,7 @@ def share_left(value: np.ndarray, others: np.ndarray) -> float:
     if free < 1:
         return 0.0
     rest = float((left(value, others) ** 2).sum())
-    return min(1.0, rest / total * (len(value) - 1) / free)
+    return float(min(1.0, rest / total * (len(value) - 1) / free))
 
 
 def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
@@ -287,7 +287,8 @@ class _Search:
         ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
         own = share_left(ln[self.keep], quadratic(self.x, self.y)[self.keep])
         if own < LEAST_OWN:
-            if word not in (HEAD_SIZE, D_FF) or word in self.asked.adjust:
+            counts = {row.get("heads") for row in self.rows}
+            if word not in (HEAD_SIZE, D_FF) or word in self.asked.adjust or (word == HEAD_SIZE and len(counts) > 2):
                 self.follow.append(word)
             return None
         kind = RATE if word == LEARNING_RATE and word not in self.asked.at else NUMBER
