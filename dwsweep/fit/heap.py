@@ -646,15 +646,19 @@ def sentences(record: Adjustment) -> list[str]:
     said = [f"Depths are compared at {listed(held, 12)}"]
     if record.follow:
         said.append(f"{listed(record.follow)} follow{'s' if len(record.follow) == 1 else ''} the shape here")
-    for name in record.inseparable:
-        rows = [row for row in record.readings if row.column == name]
-        held_row, follows = rows[len(rows) // 2 - len(rows) // 2 % 2], rows[len(rows) // 2 - len(rows) // 2 % 2 + 1]
+    for name in dict.fromkeys(row.column for row in record.readings):
+        held_row, follows = middle_readings(record, name)
         column = next(one for one in record.columns if one.name == name)
-        said.append(
+        apart = follows.depth is None or follows.depth not in Interval.of(held_row, "depth")
+        if name not in record.inseparable and not apart:
+            continue
+        line = (
             f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
-            f"{format_count(follows.n_params)}; at {column.held}: {_depth(held_row)}: this table cannot tell depth "
-            f"from {name} (r = {column.r:.2f})".replace("-0", "−0")
+            f"{format_count(follows.n_params)}; at {column.held}: {_depth(held_row)}"
         )
+        if name in record.inseparable:
+            line += f": this table cannot tell depth from {name} (r = {column.r:.2f})".replace("-0", "−0")
+        said.append(line)
     if len(record.along_tokens) > 1 and (last := record.along_tokens[-1]).ratio is not None:
         first = record.along_tokens[0]
         ratio = Interval.of(last, "ratio").format(".2f")
@@ -669,6 +673,13 @@ def sentences(record: Adjustment) -> list[str]:
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
+    """The readings of a column at the middle of its sizes: at the held value, and where it follows depth."""
+    rows = [row for row in record.readings if row.column == name]
+    middle = len(rows) // 4 * 2
+    return rows[middle], rows[middle + 1]
 
 
 def _depth(row: Reading) -> str:
