@@ -337,6 +337,10 @@ def design(
     ] = None,
     noise: Noise = None,
     target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    params: Annotated[
+        float | None, count_option("N", "In place of SPEC a table: propose the runs that narrow the best depth here.")
+    ] = None,
+    runs: Annotated[int, whole_option("K", "With --params: how many, 1 to 64.")] = 6,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figure here.")] = None,
     set_: Overrides = None,
     json: AsJson = False,
@@ -347,6 +351,9 @@ def design(
     from dwsweep.report import guide_report
     from dwsweep.spec import load_spec
 
+    if params is not None:
+        _propose(spec, params, runs, noise, json)
+        return
     if spec is None and hours is None:
         raise InputError("SPEC: missing; give a sweep spec, or --hours H for one that is written")
     if spec is not None and hours is not None:
@@ -371,6 +378,19 @@ def design(
     terminal.show(lambda: guide_report.render_design(found), found.to_dict, json)
     if out is not None:
         print(f"wrote {guide_report.draw(found, out / 'design.png')}", file=sys.stderr)
+
+
+def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
+    """Print the runs that narrow the best depth of a table at a size most."""
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.next_runs import next_runs
+    from dwsweep.report import adjusted_report, document
+
+    if table is None:
+        raise InputError("--params: needs a table or a sweep in place of SPEC, such as design runs.csv --params 300M")
+    with terminal.waiting("fitting"):
+        found = next_runs(fit_table(table, noise=noise), params, runs)
+    terminal.show(lambda: document.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
 
 
 def _rates_of(directory: PathValue) -> dict[str, Any]:

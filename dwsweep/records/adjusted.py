@@ -93,3 +93,27 @@ class Adjustment(Record):
     def held(self) -> dict[str, Any]:
         """Column in words → the value that the answer is for."""
         return {one.name: one.held for one in self.columns}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRun(Record):
+    """A net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it."""
+
+    depth: Count
+    width: Count
+    n_params: float
+    ln_depth_sd: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRuns(Record):
+    """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of the
+    best depth as it is known now."""
+
+    n_params: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    ln_depth_sd: float
+    runs: tuple[NextRun, ...]
+    held: tuple[str, ...] = ()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
 from dwsweep.report.document import MISSING, Lines, Part, Table, estimate, shown
-from dwsweep.text import SHORT, format_count
+from dwsweep.text import SHORT, format_count, listed
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
@@ -47,6 +47,20 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
             rates.add(str(row.depth), shown(rate.value, ".2g", "beyond those tried"), ends, *cost)
         parts.append(rates)
     return parts
+
+
+def next_runs_parts(found: NextRuns) -> list[Part]:
+    """The nets to train next, in order, with what each is expected to leave."""
+    best = Interval.of(found, "depth").format(".1f", "not known")
+    lines = [
+        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
+    ]
+    if found.held:
+        lines.append(f"Train these nets at {listed(found.held, 12)}.")
+    table = Table("Runs that narrow it most, in order", "run> depth> width> N> sd_after>")
+    for place, row in enumerate(found.runs, start=1):
+        table.add(str(place), str(row.depth), str(row.width), format_count(row.n_params), f"{row.ln_depth_sd:.3f}")
+    return [Lines(lines), table]
 
 
 def held(one: AdjustedColumn) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.heap import Heap, heap_of
+from dwsweep.fit.next_runs import next_runs
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
@@ -280,6 +282,19 @@ def test_no_adjust_lets_a_column_be() -> None:
 def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         dwsweep.fit_table(piled(more=batches), draws=DRAWS, **options)
+
+
+def test_the_next_runs_narrow_the_best_depth_and_each_more_than_the_one_before() -> None:
+    found = next_runs(fitted(), 1.5e8, 4)
+    left = [found.ln_depth_sd, *(row.ln_depth_sd for row in found.runs)]
+    assert len(found.runs) == 4 and all(b < a for a, b in pairwise(left)) and left[-1] < 0.95 * left[0]
+    assert all(1.5e8 / 25 < row.n_params < 1.5e8 * 1.8 for row in found.runs)
+    assert found.held == ("each net's best learning rate", "tokens 2B", "batch 128")
+
+
+def test_a_size_far_outside_a_table_is_refused_a_proposal() -> None:
+    with pytest.raises(InputError, match="params: 1e.15; allowed"):
+        next_runs(fitted(), 1e15, 4)
 
 
 def test_the_best_depth_at_another_value_is_a_question() -> None:

@@ -58,7 +58,7 @@ def _curve(axes: Axes, row: AdjustedColumn, unit: str) -> None:
     style.band(axes, x[inside], low[inside], high[inside], style.OWN)
     axes.plot(x[inside], middle[inside], color=style.OWN)
     axes.axhline(0.0, color=style.FAINT, linewidth=0.8)
-    text = format_count if x.max() >= COUNTS else "{:.2g}".format
+    text = format_count if x.max() >= COUNTS else "{:.3g}".format
     style.log_axis(axes, "x", float(x[inside].min()), float(x[inside].max()), text, at_most=5)
     axes.set_xlabel(row.name)
     axes.set_ylabel(f"effect (10⁻³ {unit})")
