@@ -47,7 +47,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
     """
     if result.surface is None:
         raise InputError(
-            "table: too few runs for a surface of the loss; allowed: nine shapes of three depths and sizes"
+            "table: too few runs for a surface; allowed: nine shapes of three depths and three sizes"
         )
     if not 1 <= runs <= 64:
         raise InputError(f"{argument('runs', '--runs')}: {runs}; allowed: from 1 to 64")

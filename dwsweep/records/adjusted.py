@@ -107,8 +107,8 @@ class NextRun(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
-    """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of the
-    best depth as it is known now."""
+    """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of
+    the best depth as it is known now."""
 
     n_params: float
     depth: float | None
