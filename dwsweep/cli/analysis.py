@@ -103,6 +103,17 @@ def fit(
         list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
     ] = None,
     arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
+    adjust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Adjust losses for this column too; the usual settings are anyway."),
+    ] = None,
+    no_adjust: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Let this column follow depth as in the table.")
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Answer for this value, such as batch=256; default the commonest."),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
@@ -160,6 +171,9 @@ def fit(
             where=where or (),
             drop=drop or (),
             arm=arm,
+            adjust=adjust or (),
+            no_adjust=no_adjust or (),
+            at=at or (),
             draws=draws,
             confidence=confidence,
             params=params or (),
@@ -336,6 +350,10 @@ def design(
     ] = None,
     noise: Noise = None,
     target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    params: Annotated[
+        float | None, count_option("N", "In place of SPEC a table: propose the runs that narrow the best depth here.")
+    ] = None,
+    runs: Annotated[int, whole_option("K", "With --params: how many, 1 to 64.")] = 6,
     out: Annotated[
         PathValue | None,
         typer.Option(
@@ -353,6 +371,9 @@ def design(
     from dwsweep.report import guide_report
     from dwsweep.spec import load_spec
 
+    if params is not None:
+        _propose(spec, params, runs, noise, json)
+        return
     if spec is None and hours is None:
         raise InputError("SPEC: missing; give a sweep spec, or --hours H for one that is written")
     if spec is not None and hours is not None:
@@ -382,6 +403,19 @@ def design(
     terminal.show(lambda: guide_report.render_design(found), found.to_dict, json)
     if out is not None:
         print(f"wrote {guide_report.draw(found, out / 'design.png')}", file=sys.stderr)
+
+
+def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
+    """Print the runs that narrow the best depth of a table at a size most."""
+    from dwsweep.fit.analysis import fit_table
+    from dwsweep.fit.next_runs import next_runs
+    from dwsweep.report import adjusted_report, document
+
+    if table is None:
+        raise InputError("--params: needs a table or a sweep in place of SPEC, such as design runs.csv --params 300M")
+    with terminal.waiting("fitting"):
+        found = next_runs(fit_table(table, noise=noise), params, runs)
+    terminal.show(lambda: document.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
 
 
 def _rates_of(directory: PathValue) -> dict[str, Any]:

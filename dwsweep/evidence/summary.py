@@ -337,8 +337,9 @@ def _both_sided(surface: LossSurface) -> list[float]:
 
 def _spread(sizes: Sequence[float]) -> list[float]:
     """At most SIZES of them, evenly."""
-    places = np.linspace(0, len(sizes) - 1, SIZES).round().astype(int) if sizes else []
-    return [sizes[k] for k in sorted(set(places))]
+    if not sizes:
+        return []
+    return [sizes[k] for k in sorted(set(np.linspace(0, len(sizes) - 1, SIZES).round().astype(int)))]
 
 
 def quantities(surface: LossSurface, x: float) -> dict[str, np.ndarray]:

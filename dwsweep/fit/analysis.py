@@ -23,6 +23,7 @@ from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
+from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -33,6 +34,7 @@ from dwsweep.fit.guideline import (
     own_guide,
     published_record,
 )
+from dwsweep.fit.heap import Heap, heap_of, over_tokens
 from dwsweep.fit.lengths import (
     TrainedBudgets,
     at_equal_length,
@@ -94,6 +96,8 @@ def fit_table(
     (``others``); nothing of them enters the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
     drop: columns that are read as if the table had none of that name. arm: the column that tells arms apart.
+    adjust, no_adjust: columns in which runs differ, to adjust for beyond the usual settings, or not to adjust for.
+    at: ``{column: value}`` that the answer is for; default: the commonest value, and each net's best learning rate.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -139,7 +143,27 @@ def fit_options(**given: Any) -> FitOptions:
         columns=columns if columns is None or isinstance(columns, dict) else list(columns),
         where=(where,) if isinstance(where, str) else tuple(where),
         drop=(options.drop,) if isinstance(options.drop, str) else tuple(options.drop or ()) or None,
+        adjust=(options.adjust,) if isinstance(options.adjust, str) else tuple(options.adjust or ()),
+        no_adjust=(options.no_adjust,) if isinstance(options.no_adjust, str) else tuple(options.no_adjust or ()),
+        at=held_values(options.at),
     )
+
+
+def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
+    """(column, value) pairs of ``{column: value}``, of texts ``column=value``, or of pairs.
+
+    Raises:
+        InputError: a text has no equals sign.
+    """
+    if isinstance(given, Mapping):
+        given = tuple(given.items())
+    pairs = []
+    for one in (given,) if isinstance(given, str) else given or ():
+        name, sign, value = one.partition("=") if isinstance(one, str) else (one[0], "=", one[1])
+        if not sign or not str(name).strip() or not str(value).strip():
+            raise InputError(f"{argument('at', '--at')}: {one!r}; give column=value, such as batch=256")
+        pairs.append((str(name).strip(), as_number(value.strip()) if isinstance(value, str) else value))
+    return tuple(pairs)
 
 
 @dataclass(frozen=True)
@@ -147,19 +171,25 @@ class Asked:
     """A table, and what is asked of it.
 
     trained: the budgets of compute that its runs were trained to; none where losses after equal tokens are asked for.
-    params: further sizes of the guideline.
+    params: further sizes of the guideline. heap: where its runs differ in more than depth and size.
     """
 
     data: Table
     options: FitOptions
     trained: TrainedBudgets | None
     params: Iterable[float]
+    heap: Heap | None = None
 
     @classmethod
-    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = ()) -> Asked:
-        data = at_equal_length(data, options)
+    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Asked:
+        """heaps: whether losses may be adjusted for what runs differ in."""
         as_they_are = options.at_tokens is options.tokens_per_param is None
-        return cls(data, options, trained_budgets(data, options.axis) if as_they_are else None, params)
+        if heaps and not as_they_are and (heap := over_tokens(data, options)):
+            return cls(heap.data, options, None, params, heap)
+        data = at_equal_length(data, options) if "tokens" not in options.adjust else data
+        trained = trained_budgets(data, options.axis) if as_they_are else None
+        heap = heap_of(data, options, trained is not None and trained.only) if heaps else None
+        return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
     def only_budgets(self) -> bool:
@@ -173,7 +203,8 @@ class Asked:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint)
+        own = LossSurface(self.heap.surface) if self.heap and self.heap.surface else None
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, own=own)
 
 
 def _fitted(
@@ -191,9 +222,10 @@ def _fitted(
     check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
-        asked = Asked.of(data, options, params)
+        asked = Asked.of(data, options, params, heaps=question in (_of_table, _of_transitions))
         others = [_other(other, options) for other in beside]
-        return replace(question(asked), others=others)
+        adjusted = asked.heap.record if asked.heap else None
+        return replace(question(asked), others=others, adjusted=adjusted)
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
@@ -453,11 +485,13 @@ class TokenGroup:
         shorter: bool = False,
         pairs: bool = True,
         joint: bool = True,
+        own: LossSurface | None = None,
     ) -> TokenGroup:
         """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
-        joint: by the model of all depths too."""
+        joint: by the model of all depths too, which is ``own`` where that has been fitted."""
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
-        selection, bad, every = without_bad_runs(selection)
+        # losses of a heap have been held against its surface
+        selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
         runs = selection.runs
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
@@ -473,7 +507,7 @@ class TokenGroup:
         one_variable = width_follows(runs)
         alone = at_one_size(curves, options.confidence) if pairs and options.axis == "n_params" else None
         joint = pairs and joint and not one_variable and alone is None
-        surface = joint_model(curves, options) if joint else None
+        surface = (own or joint_model(curves, options)) if joint else None
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dwsweep.fit.model import FORMS, Cells, Model, Prior
+from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.posterior import SCRAMBLES, Chosen, Posterior, Setting, Weighed, between, weigh
 from dwsweep.interval import Interval
-from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, HeldOut, LossForm, Surface
+from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
 
 if TYPE_CHECKING:
@@ -399,13 +399,18 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
     may lie anywhere."""
     if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
         return None
-    cells = Cells.of(curves)
+    return surface_of(Cells.of(curves), curves.depth, curves.width, confidence, seed)
+
+
+def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:
+    """The posterior of ``cells``, of nets with this ``depth`` and ``width`` (K,), with the answers kept beside it."""
     spans = tuple(
-        DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
+        DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
+        for d in np.unique(depth)
     )
     record = surface_record(cells, weigh(cells, seed), spans, confidence, seed)
     unseen = read(record).held_out()
-    return with_optima(replace(record, held_out=held_out(curves.depth, curves.width, unseen)))
+    return with_optima(replace(record, held_out=held_out(depth, width, unseen)))
 
 
 def distinct_sizes(x: np.ndarray) -> int:
@@ -465,6 +470,17 @@ def surface_record(
             factors=tuple(tuple(row) for row in cells.factors.tolist()),
             df=cells.df if math.isfinite(cells.df) else None,
             scatter=(cells.scatter.mean, cells.scatter.sd),
+            columns=tuple(
+                FittedColumn(
+                    name=one.name,
+                    value=tuple(one.value.tolist()),
+                    sds=one.sds,
+                    interacts=one.interacts,
+                    tuned=one.tuned,
+                )
+                for one in cells.columns
+            ),
+            shared=None if cells.shared is None else tuple(tuple(row) for row in cells.shared.tolist()),
         ),
         effect_p=weighed.weights.get("none", 0.0),
         seed=seed,
@@ -477,7 +493,13 @@ def read(record: Surface, only: str | None = None) -> Posterior:
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
     df = math.inf if kept.df is None else kept.df
-    cells = Cells(x, y, mean, variance, factors, df, Prior(*kept.scatter, "ln nats", "as fitted"))
+    columns = tuple(
+        Column(one.name, np.array(one.value), one.sds, one.interacts, shrunk=True, tuned=one.tuned)
+        for one in kept.columns
+    )
+    shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)
+    scatter = Prior(*kept.scatter, "ln nats", "as fitted")
+    cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared)
     chosen = []
     for form in record.forms:
         if not form.counts or (only is not None and form.form != only):

@@ -390,15 +390,21 @@ def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:
 
 
 def _against_all(runs: Sequence[Run]) -> list[BadRun]:
-    """Runs that no scaling law reaches, whatever the table: above the middle of all losses, by far of their spread."""
-    if len(runs) < FEWEST_SIZES:
+    """Runs that no scaling law reaches, whatever the table."""
+    losses = [run.loss for run in runs]
+    return [BadRun(runs[k], middle, away) for k, middle, away in beyond_all(losses)]
+
+
+def beyond_all(losses: Sequence[float]) -> list[tuple[int, float, float]]:
+    """(place, middle of all, robust standard deviations from it) of losses above the middle by far of their spread."""
+    if len(losses) < FEWEST_SIZES:
         return []
-    losses = np.array([run.loss for run in runs])
-    middle = float(np.median(losses))
-    away = losses - middle
+    values = np.array(losses)
+    middle = float(np.median(values))
+    away = values - middle
     scale = NORMAL * float(np.median(np.abs(away)))
-    far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (losses > TIMES * middle) & (middle > 0.0))
-    return [BadRun(runs[int(k)], middle, float(away[k]) / max(scale, 1e-12)) for k in far]
+    far = np.flatnonzero((away > max(BEYOND * scale, LEAST_NATS)) & (values > TIMES * middle) & (middle > 0.0))
+    return [(int(k), middle, float(away[k]) / max(scale, 1e-12)) for k in far]
 
 
 def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:

@@ -58,6 +58,7 @@ PRIORS: Mapping[str, Prior] = {
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "over a factor of two in depth they may"),
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
+    "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
@@ -89,52 +90,73 @@ def declared(sd: float) -> Prior:
 class Column:
     """A further column: an arm, a budget, a count of tokens, a covariate (its standardised logarithm).
 
-    value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), and of
-    value² − 1. interacts: whether it moves the best depth; departs: whether departures of its own belong to it; waves:
-    whether smooth waves of the level do.
+    value: (K,), 0 or 1 for a member of a group. sds: prior sd in nats of its coefficient, with u, with P₂(u), of
+    value² − 1, and with v, u and v the scaled ln axis and ln depth. interacts: whether it moves the best depth;
+    departs: whether departures of its own belong to it; waves: whether smooth waves of the level do. shrunk: its
+    coefficients are shrunk towards zero, and not towards least squares. tuned: lowest and highest value between which
+    each net is taken at its best one (a learning rate); None: at the value of the ``Setting``.
     """
 
     name: str
     value: np.ndarray
-    sds: tuple[float, float, float, float]
+    sds: tuple[float, float, float, float, float]
     interacts: bool = False
     departs: bool = False
     waves: bool = False
+    shrunk: bool = False
+    tuned: tuple[float, float] | None = None
 
     @property
     def kept(self) -> list[int]:
         """Places of the columns that it has."""
         return [k for k, sd in enumerate(self.sds) if sd > 0.0]
 
-    def columns(self, value: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """(n, ·) at ``value`` (n,) and u (n,)."""
-        every = (value, value * u, value * (1.5 * u * u - 0.5), value * value - 1.0)
+    def columns(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(n, ·) at ``value``, u and v (n,)."""
+        every = (value, value * u, value * (1.5 * u * u - 0.5), value * value - 1.0, value * v)
         return np.stack([every[k] for k in self.kept], axis=1)
+
+    def centred(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Columns that least squares may centre: zeros where coefficients are shrunk towards zero."""
+        return self.columns(value, u, v) * (0.0 if self.shrunk else 1.0)
 
 
 def arm_column(name: str, member: np.ndarray) -> Column:
     """Another recipe beside the first one: an offset, and depth effects of its own, shrunk towards the first's."""
-    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0), interacts=True, departs=True)
+    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), interacts=True, departs=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:
     """A further budget of compute: a level of its own, with a slope, a curvature and waves."""
-    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0), waves=True)
+    return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), waves=True)
 
 
 def curved(name: str, member: np.ndarray) -> Column:
     """The first budget of several: a curvature beside the level that all share."""
-    return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0))
+    return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
 
 
 def covariate(name: str, value: np.ndarray, effect: float, interacts: bool = False) -> Column:
     """A smooth effect of a standardised logarithm, of about ``effect`` nats."""
-    return Column(name, np.asarray(value, dtype=float), (2.0 * effect, 0.5 * effect, 0.0, effect), interacts)
+    sds = (effect, 0.5 * effect, 0.0, 0.5 * effect, 0.0)
+    return Column(name, np.asarray(value, dtype=float), sds, interacts, shrunk=True)
 
 
-def factor(name: str, member: np.ndarray, interacts: bool = False) -> Column:
-    """A text that differs: an offset and a slope."""
-    return Column(name, np.asarray(member, dtype=float), (1.0, 0.2, 0.0, 0.0), interacts)
+def factor(name: str, member: np.ndarray, effect: float, interacts: bool = False) -> Column:
+    """A text that differs: an offset of about ``effect`` nats, and a slope."""
+    sds = (effect, 0.3 * effect, 0.0, 0.0, 0.0)
+    return Column(name, np.asarray(member, dtype=float), sds, interacts, shrunk=True)
+
+
+def rate(name: str, value: np.ndarray, effect: float) -> Column:
+    """A learning rate: a parabola in its logarithm, of one curvature, whose lowest point follows size and depth.
+
+    value: (K,) ln rate less a first estimate of the best one, standardised. With b = β₀ + β₁u + β₂v and the curvature κ
+    the best value is −b/2κ; each draw is taken there (``Column.tuned``).
+    """
+    value = np.asarray(value, dtype=float)
+    sds = (effect, effect, 0.0, effect, effect)
+    return Column(name, value, sds, shrunk=True, tuned=(float(value.min()), float(value.max())))
 
 
 @dataclass(frozen=True)
@@ -144,7 +166,8 @@ class Cells:
     x, y: (K,) ln of the axis and of the depth. mean: (K,) nats. variance: (K,) nats², of a mean by the noise of its
     runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of that
     estimate; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of what all seeds
-    of a shape share. columns: further ones.
+    of a shape share. columns: further ones. shared: (K, R), effects that several means share and whose size is
+    estimated, such as of one run at several counts of tokens.
     """
 
     x: np.ndarray
@@ -155,6 +178,7 @@ class Cells:
     df: float
     scatter: Prior = PRIORS["scatter"]
     columns: tuple[Column, ...] = ()
+    shared: np.ndarray | None = None
 
     @classmethod
     def of(cls, curves: Curves) -> Cells:
@@ -176,7 +200,13 @@ class Cells:
         """The cells ``where``."""
         columns = tuple(replace(one, value=one.value[where]) for one in self.columns)
         rows = {name: vars(self)[name][where] for name in ("x", "y", "mean", "variance", "factors")}
-        return replace(self, **rows, columns=columns)
+        shared = None if self.shared is None else self.shared[where]
+        return replace(self, **rows, columns=columns, shared=shared)
+
+    @property
+    def effects(self) -> np.ndarray:
+        """(K, ·) what means share: ``factors``, whose size is known, and then ``shared``."""
+        return self.factors if self.shared is None else np.hstack([self.factors, self.shared])
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
@@ -276,7 +306,7 @@ class Effect:
     @classmethod
     def of(cls, cells: Cells, frame: Frame) -> Effect:
         u, v = frame.u(cells.x), frame.v(cells.y)
-        own = [one.columns(one.value, u) for one in cells.columns]
+        own = [one.columns(one.value, u, v) for one in cells.columns]
         level = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own])
         both = np.hstack([level, np.stack([v, v * v, u * v], axis=1)])
         # a small ridge: where shapes leave one of them open it is not taken from rounding
@@ -397,14 +427,15 @@ class Model:
             self.prior_sd[self.names.index("scale")] = 3.0
         self.x_waves = frame.in_x(cells.x)[:, 1:]
         level = [np.ones((len(cells.x), 1)), self.x_waves]
-        level += [one.columns(one.value, frame.u(cells.x)) for one in cells.columns]
+        at = frame.u(cells.x), frame.v(cells.y)
+        level += [one.columns(one.value, *at) for one in cells.columns]
         waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.waves]
         self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
         departures = []
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
-        self.X = np.hstack([*level, *waving, cells.factors, *departures])
+        self.X = np.hstack([*level, *waving, cells.effects, *departures])
         # cells of about one variance are one group
         with np.errstate(divide="ignore"):
             bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
@@ -412,7 +443,8 @@ class Model:
         self.count = np.bincount(self.group).astype(float)
         self.group_variance = np.bincount(self.group, cells.variance) / self.count
         # the wide level is centred where least squares puts it: sums of squares then lose no digits
-        start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None], *level[2:]])
+        start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None]])
+        start = np.hstack([start, *(one.centred(one.value, *at) for one in cells.columns)])
         self.shift = np.linalg.lstsq(start, cells.mean, rcond=None)[0]
         self.y = cells.mean - start @ self.shift
         members = [np.flatnonzero(self.group == k) for k in range(len(self.groups))]
@@ -426,6 +458,7 @@ class Model:
         """Hyperparameters that a form has on these cells."""
         has = {
             "scale": cells.df > 0.0,
+            "shared": cells.shared is not None,
             "interact": form.effect and any(one.interacts or one.departs for one in cells.columns),
             **dict.fromkeys(("p", "a"), form.law),
             **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
@@ -492,6 +525,8 @@ class Model:
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
         waving = [waves for c in self.cells.columns if c.waves]
         fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.factors.shape[1])]
+        if self.cells.shared is not None:
+            fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.cells.shared.shape[1]))
         if not self.form.effect:
             return np.hstack([one * WIDE, *fixed])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
@@ -527,7 +562,7 @@ class Model:
         tail = 1 if self.form.effect else 0
         first, last = np.arange(v - tail), np.arange(v - tail, v)
         size = v + f
-        M = np.empty((n, size + 1, size + 1))
+        M = np.zeros((n, size + 1, size + 1))
         a, b = v - tail, v - tail + f
         M[:, :a, :a] = VV[:, first][:, :, first]
         M[:, a:b, :a] = np.swapaxes(VX[:, first], 1, 2)
@@ -652,7 +687,7 @@ class Model:
         changing = self.n_changing - (1 if self.form.effect else 0)
         columns = self.cells.columns
         waving = sum(one.waves for one in columns)
-        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), self.cells.factors.shape[1]]
+        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), self.cells.effects.shape[1]]
         edges = changing + np.cumsum([0, *sizes])
         constant, waves, own, waved = (rows[:, edges[k] : edges[k + 1]] for k in range(4))
         found = {"constant": constant[:, 0], "asymptote": rows[:, 0], "waves": waves, "columns": own}

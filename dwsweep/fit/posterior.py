@@ -415,6 +415,8 @@ class Posterior:
         first = sum(len(one.scramble) for one in self.forms[:place])
         bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen
         out += bridge * self._walks[first : first + len(out)]
+        v = frame.v(self.grid)
+        out += self._tuned(draws, frame.u(np.full(len(v), at)), v, setting) + self._along_depth(draws, v, setting)
         return out * np.exp(-np.maximum(eta["a"], 0.0) * max(x - frame.high, 0.0))[:, None]
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
@@ -429,7 +431,7 @@ class Posterior:
             found = found + self._waves(one, setting or {}) @ self.frame.in_x(at)[0, 1:]
             if self.cells.columns:
                 value = [np.array([(setting or {}).get(c.name, 0.0)]) for c in self.cells.columns]
-                own = [c.columns(v, u)[0] for c, v in zip(self.cells.columns, value, strict=True)]
+                own = [c.columns(v, u, np.zeros(1))[0] for c, v in zip(self.cells.columns, value, strict=True)]
                 found = found + parts["columns"] @ np.concatenate(own)
             rows.append(found)
         return np.concatenate(rows)
@@ -444,7 +446,7 @@ class Posterior:
         level_x, u = self.frame.in_x(x), self.frame.u(x)
         waves = (level_x[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
         waves = waves * self.effect.scale(x, y)[:, None]
-        own = [c.columns(np.full(len(x), setting.get(c.name, 0.0)), u) for c in self.cells.columns]
+        own = [c.columns(np.full(len(x), setting.get(c.name, 0.0)), u, self.frame.v(y)) for c in self.cells.columns]
         found, first = [], 0
         for draws in self.forms:
             parts, eta, model = draws.parts, draws.eta, draws.model
@@ -467,6 +469,7 @@ class Posterior:
                 rows += h * fallen + delta.reshape(len(delta), -1) @ waves.T
                 walk = between(self.grid, self._walks[first : first + len(rows)], y)
                 rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen * walk
+                rows += self._tuned(draws, u, self.frame.v(y), setting)
             first += len(rows)
             found.append(rows)
         return np.concatenate(found)
@@ -494,6 +497,73 @@ class Posterior:
         for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
             delta += setting.get(one.name, 0.0) * draws.parts["apart"][:, k]
         return law, delta
+
+    def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
+        """Of each further column: place in ``Column.sds`` → (D,) coefficients."""
+        found, first = [], 0
+        for one in self.cells.columns:
+            found.append({k: draws.parts["columns"][:, first + place] for place, k in enumerate(one.kept)})
+            first += len(one.kept)
+        return found
+
+    def _along_depth(self, draws: Draws, v: np.ndarray, setting: Setting) -> np.ndarray | float:
+        """(D, n) slopes of further columns in v (n,) at their values."""
+        found: np.ndarray | float = 0.0
+        for one, of in zip(self.cells.columns, self._coefficients(draws), strict=True):
+            if 4 in of and one.name in setting:
+                found = found + setting[one.name] * of[4][:, None] * v
+        return found
+
+    def tuned_values(self, draws: Draws, place: int, u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(best value (D, n), its loss less the loss at value 0 (D, n)) of the tuned column ``place`` at u, v (n,)."""
+        one, of = self.cells.columns[place], self._coefficients(draws)[place]
+        assert one.tuned
+        b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
+        low, high = one.tuned
+        ends = np.where(b * low + bend * low**2 < b * high + bend * high**2, low, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            best = np.where(bend > 0.0, np.clip(-b / (2.0 * bend), low, high), ends)
+        return best, b * best + bend * best**2
+
+    def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Setting) -> np.ndarray | float:
+        """(D, n) what nets at u, v (n,) gain where each is taken at its best learning rate."""
+        found: np.ndarray | float = 0.0
+        for place, one in enumerate(self.cells.columns):
+            if one.tuned and one.name not in setting:
+                found = found + self.tuned_values(draws, place, u, v)[1]
+        return found
+
+    def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(D, n) loss of nets at x, y (n,) with these values (n,) of further columns, less that with all at zero, nats.
+        A tuned column counts from its best value, unless it has a value here."""
+        x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+        u, v, zero = self.frame.u(x), self.frame.v(y), np.zeros(len(x))
+        depths, at = np.unique(y, return_inverse=True)
+        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (depths - self.frame.y0)[:, None] / 2.0
+        points, weights = half * (points + 1.0), half * weights
+        rows = []
+        for draws in self.forms:
+            model, found = draws.model, np.zeros((len(draws.scramble), len(x)))
+            for place, (one, of) in enumerate(zip(self.cells.columns, self._coefficients(draws), strict=True)):
+                if one.name in values:
+                    change = one.columns(values[one.name], u, v) - one.columns(zero, u, v)
+                    found += np.stack(list(of.values()), axis=1) @ change.T
+                    if one.tuned and model.form.effect:
+                        found -= self.tuned_values(draws, place, u, v)[1]
+            moving = [k for k, one in enumerate(model.moving) if one.name in values]
+            if moving:
+                k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
+                g = np.exp((1.0 - draws.eta["p"])[:, None, None] * points) * weights
+                low, high = (g * (1.0 - J)).sum(-1)[:, at], (g * J).sum(-1)[:, at]
+                gain = (g * k).sum(-1)[:, at] - (x - self.frame.x0) * g.sum(-1)[:, at]
+                fallen = fall(draws.eta["a"][:, None], x, self.frame)
+                for place in moving:
+                    A_lo, A_hi, c = draws.parts["moves"][:, place].T[:, :, None]
+                    value = values[model.moving[place].name]
+                    found += value * fallen * (A_lo * low + A_hi * high + c * gain)
+            rows.append(found)
+        return np.concatenate(rows)
 
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(losses (D, n) of the shapes at x, y (n,), sd (D,) of what a shape scatters about them), nats."""

@@ -14,6 +14,7 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
+from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, sealed
 from dwsweep.records.studies import (
     Along,
@@ -100,6 +101,17 @@ class LossForm(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FittedColumn(Record):
+    """A further column of the cells: see ``fit.model.Column``."""
+
+    name: str
+    value: tuple[float, ...] = field(repr=False)
+    sds: tuple[float, float, float, float, float]
+    interacts: bool
+    tuned: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FittedCells(Record):
     """Cell means that a surface rests on: x, y = ln of the axis and of the depth; mean, variance of the noise of their
     runs, factors of what they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
@@ -115,6 +127,8 @@ class FittedCells(Record):
     factors: Matrix
     df: float | None
     scatter: tuple[float, float]
+    columns: tuple[FittedColumn, ...] = ()
+    shared: Matrix | None = None  # effects that several means share, of unknown size
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -297,6 +311,9 @@ class FitOptions(Record):
     unit: str | None = None  # of the losses; None: what their column's name says
     drop: tuple[str, ...] | None = None  # columns that are not read
     arm: str | None = None  # the column that tells arms apart
+    adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual ones
+    no_adjust: tuple[str, ...] = ()
+    at: Any = ()  # (column, value) pairs: what the answer is for
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
@@ -437,6 +454,7 @@ class FitResult(_Kept):
     equal_budgets: EqualBudgets | None  # where runs were trained at equal compute, which is the axis
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     along: Along | None = None  # the loss against a column
+    adjusted: Adjustment | None = None  # where runs differ in more than depth and size
     at_one_size: AtOneSize | None = None  # the best depth, where all nets have about one size
     nets: TrainedNets
     unit: str  # of every loss here

@@ -27,6 +27,7 @@ from dwsweep.records.transitions import (
     verdicts,
 )
 from dwsweep.report import document
+from dwsweep.report.adjusted_report import adjusted_parts
 from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.terminal import plain_text
@@ -152,6 +153,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     size = result.curves.size_name
     if result.equal_budgets:
         found.append(("budgets", "Best shape at each budget", budget_parts(result.equal_budgets, result.unit)))
+    if result.adjusted:
+        found.append(("adjusted", "Adjusted for", adjusted_parts(result.adjusted, result.unit)))
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
     told = result.provenance.account
@@ -191,6 +194,9 @@ def _cells_line(result: Fit) -> str:
 
 def _noise_line(result: Fit) -> str:
     noise, nats = result.noise, SHORT[result.unit]
+    if isinstance(result, FitResult) and (adjusted := result.adjusted):
+        shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
+        return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     if noise.source == "none":
         return "noise: not known"
     sigmas = [s for s in (noise.sigma or {}).values() if s is not None]

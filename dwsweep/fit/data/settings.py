@@ -264,6 +264,8 @@ def _refusal(
         advice.append(
             "or compare them with "
             + example(f"dwsweep.compare(table, arm={asked!r})", f"--arm {asked} --compare")
+            + ", or adjust losses for it with "
+            + example(f"adjust=[{asked!r}]", f"--adjust {asked}")
             + ", or, if it changes nothing, "
             + example(f"drop=[{asked!r}]", f"--drop {asked}")
         )

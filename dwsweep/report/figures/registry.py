@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
 from dwsweep.records.fit import AlongFit, Fit, FitResult
-from dwsweep.report.figures import laws, losses, studies, style
+from dwsweep.report.figures import adjusted, laws, losses, studies, style
 from dwsweep.report.figures import runs as run_figures
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ DRAWINGS = (
         "clears zero is a difference that is shown.",
         lambda fit: studies.loss_along(fit.along),
         lambda fit: fit.along is not None,
+    ),
+    Drawing(
+        "adjusted",
+        "How much each column of the table matters, and the effect of each",
+        "Top: the root mean square of what a column moves the losses of the runs, in the posterior that answers for "
+        "depth. Below: its effect at the middle size and depth. Losses elsewhere on this page are adjusted by these.",
+        adjusted.columns,
+        lambda fit: fit.adjusted is not None,
     ),
     Drawing(
         "loss_vs_depth",

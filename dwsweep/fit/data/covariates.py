@@ -1,0 +1,367 @@
+"""Covariate of a heap of runs: a column in which runs differ beside depth and size, and how it enters the posterior.
+
+    number    learning rate, batch, warm-up, weight decay, context, tokens, d_ff over d, head size: their logarithm
+    text      optimizer, schedule, activation, data: an offset for each value but the one that is held
+    refused   a consequence of the shape (time, memory, throughput): it differs because the depth does, and adjusting
+              for it would take away a part of what depth does
+
+A column enters by itself where it is one of the usual settings, differs between runs, and does not follow the shape. A
+column that nobody knows enters where it is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from dwsweep.errors import InputError, argument
+from dwsweep.fit.data.settings import MEASURED_WORDS, plain
+from dwsweep.fit.data.shape import BLOCK, inner_width
+from dwsweep.fit.rows import Row
+from dwsweep.records.columns import named
+from dwsweep.text import format_count, listed
+
+NUMBER, TEXT, RATE = "number", "text", "rate"
+D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "learning rate"
+NUMBERS: dict[str, tuple[str, ...]] = {
+    LEARNING_RATE: ("learning_rate", "lr"),
+    TOKENS: ("tokens",),
+    "batch": ("batch_size", "batch", "global_batch", "global_batch_size"),
+    "warm-up": ("warmup_steps", "warmup"),
+    "weight decay": ("weight_decay", "wd"),
+    "context": ("seq_len", "context_length"),
+    "dropout": ("dropout",),
+    "gradient clip": ("grad_clip",),
+}
+OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
+TEXTS = (
+    *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
+    *("dataset", "attention"),
+)
+CONSEQUENCES = {
+    *("tokens_per_second", "wall_seconds", "device_seconds", "flops", "flops_6nd", "pack_size", "attention_kernel"),
+    *("device_kind", "loss_stderr", "bits_per_byte", "n_params", "n_params_total"),
+}
+SHAPES = {"depth", "width", "loss", "seed", "run_id", "status", BLOCK}
+LEAST_OWN = 0.02  # share of a column's variance that shape leaves, below which it follows the shape
+SAME = 1e-9
+SAME_NUMBER = 1.02  # largest over smallest value of a number that is the same in all rows
+FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
+FEWEST_SHAPES = 3  # … and shapes
+COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
+ABOUT_AS_COMMON = 1.5  # times, by which the commonest value may lead another one
+CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
+
+
+@dataclass(frozen=True)
+class Covariate:
+    """A column that runs differ in. value: (K,) natural logarithms of a number, 0 or 1 for a text's value.
+
+    name: in words. column: ours. held: the value that the answer is for; None: each net's best one. own: share of its
+    variance that size and depth leave. r: correlation with ln L at equal size. low, high: of the rows. level: the value
+    of a text that ``value`` is 1 for. shift: added to a number before its logarithm, where it may be zero.
+    """
+
+    name: str
+    column: str
+    kind: str
+    value: np.ndarray
+    held: Any
+    low: Any
+    high: Any
+    own: float = 1.0
+    r: float = 0.0
+    level: str = ""
+    shift: float = 0.0
+
+    @property
+    def at(self) -> float:
+        """The held value on the scale of ``value``."""
+        return 0.0 if self.kind == TEXT else math.log(float(self.held) + self.shift)
+
+    def at_rows(self, where: np.ndarray) -> Covariate:
+        return replace(self, value=self.value[where])
+
+    def said(self, value: Any) -> str:
+        """A value in words: ``tokens 2B``, ``head size 64``."""
+        if isinstance(value, str):
+            return f"{self.name} {value}"
+        return f"{self.name} {format_count(value) if self.name == TOKENS or abs(value) >= 1e4 else f'{value:.3g}'}"
+
+
+@dataclass(frozen=True)
+class Covariates:
+    """What the rows of a table differ in. rows: those that can be tied together. left_out: reason → how many are not.
+    follow: columns that follow the shape, in words."""
+
+    rows: list[Row]
+    columns: tuple[Covariate, ...]
+    follow: tuple[str, ...] = ()
+    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+def quadratic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(K, 6) constant, x, y and their products, scaled."""
+    u, v = ((one - one.mean()) / max(float(one.std()), 1e-12) for one in (x, y))
+    return np.stack([np.ones_like(u), u, v, u * u, u * v, v * v], axis=1)
+
+
+def left(value: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """(K,) ``value`` less its least squares fit on ``others`` (K, ·)."""
+    return value - others @ np.linalg.lstsq(others, value, rcond=None)[0]
+
+
+def share_left(value: np.ndarray, others: np.ndarray) -> float:
+    """Share of the variance of ``value`` that ``others`` leave, with their degrees of freedom counted."""
+    total = float(((value - value.mean()) ** 2).sum())
+    if total <= SAME * len(value):
+        return 0.0
+    free = len(value) - np.linalg.matrix_rank(others)
+    if free < 1:
+        return 0.0
+    rest = float((left(value, others) ** 2).sum())
+    return float(min(1.0, rest / total * (len(value) - 1) / free))
+
+
+def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
+    """The value of a numeric covariate in a row; None where it is blank."""
+    if name == D_FF:
+        inner = inner_width(row)
+        return None if inner is None else inner / float(row["width"])
+    if name == HEAD_SIZE:
+        size, heads = row.get("head_size"), row.get("heads") or row.get("num_heads") or row.get("n_heads")
+        if positive(size):
+            return float(size)
+        return float(row["width"]) / float(heads) if positive(heads) else None
+    for column in columns:
+        value = row.get(column)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+            return float(value)
+    return None
+
+
+def positive(value: Any) -> TypeGuard[float]:
+    """Whether a value is a finite number above zero."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable[str], option: str) -> dict[str, str]:
+    """{covariate in words: our column} of the ``names`` that a user gave, by the table's names or ours.
+
+    Raises:
+        InputError: the table has no such column, or it is no setting.
+    """
+    known = {column: name for name, columns in (NUMBERS | OF_SHAPE).items() for column in columns}
+    every = set(present)
+    found = {}
+    for given in names:
+        ours = theirs.get(given, given)
+        ours = next((columns[0] for name, columns in (NUMBERS | OF_SHAPE).items() if given == name), ours)
+        column = ours if ours in every else next((one for one in every if plain(one) == plain(given)), None)
+        if column is None and known.get(ours) in OF_SHAPE:
+            column = next((one for one in OF_SHAPE[known[ours]] if one in every), None)
+        if column is None:
+            shown = [one for one in every if one not in SHAPES]
+            raise InputError(f"{option}: {given!r}; not in the table, it has {listed(sorted(shown))}")
+        if why := why_refused(column):
+            raise InputError(f"{option}: {given!r}; {why}")
+        found[known.get(column, plain(column).replace("_", " "))] = column
+    return found
+
+
+def why_refused(column: str) -> str:
+    """Why a column is no covariate; empty where it may be one."""
+    if column in SHAPES:
+        return "is what is compared, and no setting; allowed: a column that somebody set"
+    words = set(plain(column).split("_"))
+    if column in CONSEQUENCES or (column not in named("recipe", "tuning") and words & MEASURED_WORDS):
+        return (
+            "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
+            "a part of what depth does; allowed: a column that somebody set"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Columns to adjust for beyond the usual ones, columns not to adjust for, and held values, by covariate."""
+
+    adjust: Mapping[str, str]
+    leave: frozenset[str]
+    at: Mapping[str, Any]
+
+
+def request(
+    adjust: Iterable[str],
+    leave: Iterable[str],
+    at: Mapping[str, Any],
+    theirs: Mapping[str, str],
+    present: Sequence[str],
+) -> Request:
+    """The options of a user in terms of covariates."""
+    of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
+    held = {next(iter(found)): at[name] for name, found in of.items()}
+    more = {word: column for found in of.values() for word, column in found.items()}
+    both = {**asked_for(adjust, theirs, present, argument("adjust", "--adjust")), **more}
+    not_for = asked_for(leave, theirs, present, argument("no_adjust", "--no-adjust"))
+    if again := set(both) & set(not_for):
+        name = sorted(again)[0]
+        raise InputError(f"{argument('no_adjust', '--no-adjust')}: {name!r}; also adjusted for; allowed: one of both")
+    return Request(both, frozenset(not_for), held)
+
+
+def swept_rates(rows: Sequence[Row]) -> bool:
+    """Whether nearly every shape was trained at several learning rates: the best one of each is taken."""
+    rates: dict[Any, set[Any]] = {}
+    for row in rows:
+        rates.setdefault((row["depth"], row["width"], row.get(BLOCK)), set()).add(row.get("learning_rate"))
+    return sum(len(found) > 1 for found in rates.values()) >= CROSSED * len(rates)
+
+
+Usual = Callable[[str], bool]
+"""Whether a usual setting enters unasked."""
+
+
+@dataclass
+class _Search:
+    """State of ``find``. keep: (K,) rows that can be tied together. out: (reason, option) → how many cannot."""
+
+    rows: Sequence[Row]
+    x: np.ndarray
+    y: np.ndarray
+    asked: Request
+    usual: Usual
+    keep: np.ndarray
+    out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    follow: list[str] = field(default_factory=list)
+
+    def wanted(self, word: str) -> bool:
+        return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
+
+    def texts(self, word: str, column: str) -> list[Covariate]:
+        """The values of a text but the held one; rows of a value that nothing ties to the others are left out."""
+        found = ["blank" if row.get(column) is None else str(row.get(column)) for row in self.rows]
+        levels = np.array(found, dtype=object)
+        if len(set(found)) < 2:
+            return []
+        for level, count in Counter(found).items():
+            where = levels == level
+            shapes = len(set(zip(self.x[where].round(6), self.y[where].round(6), strict=True)))
+            rest = self.x[~where]
+            reaches = min(self.x[where].max(), rest.max()) - max(self.x[where].min(), rest.min())
+            if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
+                self.keep &= ~where
+                why = f"have {column} = {level}, too few or of other sizes, so that nothing ties them to the others"
+                self.out[why, f'--where "{column} == {level!r}" fits them alone'] += int(where.sum())
+        counts = Counter(levels[self.keep])
+        if len(counts) < 2:
+            return []
+        held = str(self.asked.at.get(word, counts.most_common(1)[0][0]))
+        if held not in counts:
+            raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {listed(sorted(counts))}")
+        return [
+            Covariate(word, column, TEXT, (levels == level).astype(float), held, "", "", level=level)
+            for level in sorted(counts)
+            if level != held
+        ]
+
+    def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
+        """A number's logarithm; None where it is the same in all rows, blank in most, or follows the shape."""
+        values = [number_of(word, row, columns) for row in self.rows]
+        if sum(value is not None for value in values) < COMMON * len(values) or len(set(values) - {None}) < 2:
+            return None
+        blank = np.array([value is None for value in values])
+        if blank.any():
+            self.out[f"have no {word}", ""] += int((blank & self.keep).sum())
+            self.keep &= ~blank
+        number = np.array([math.nan if value is None else value for value in values])
+        inside = number[self.keep]
+        if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * SAME_NUMBER:
+            return None
+        shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
+        ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
+        own = share_left(ln[self.keep], quadratic(self.x, self.y)[self.keep])
+        if own < LEAST_OWN:
+            counts = {row.get("heads") for row in self.rows}
+            if word not in (HEAD_SIZE, D_FF) or word in self.asked.adjust or (word == HEAD_SIZE and len(counts) > 2):
+                self.follow.append(word)
+            return None
+        kind = RATE if word == LEARNING_RATE and word not in self.asked.at else NUMBER
+        held, ends = _held(word, inside, self.asked.at.get(word)), (float(inside.min()), float(inside.max()))
+        return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift)
+
+
+def find(
+    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, asked: Request, usual: Usual = lambda name: True
+) -> Covariates:
+    """Covariates of ``rows`` at x = ln size and y = ln depth (K,).
+
+    Raises:
+        InputError: a held value that is asked for is not one that the table has.
+    """
+    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool))
+    present = {name for row in rows for name, value in row.items() if value is not None}
+    numbers = {name: [one for one in columns if one in present] for name, columns in (NUMBERS | OF_SHAPE).items()}
+    texts = [(one.replace("_", " "), one) for one in TEXTS if one in present and one not in asked.adjust.values()]
+    for word, column in asked.adjust.items():
+        if word not in numbers:
+            values = {row.get(column) for row in rows}
+            if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
+                texts.append((word, column))
+            else:
+                numbers[word] = [column]
+    found = [one for word, column in texts if search.wanted(word) for one in search.texts(word, column)]
+    of_numbers = (search.number(word, columns) for word, columns in numbers.items() if columns and search.wanted(word))
+    found += [one for one in of_numbers if one]
+    keep = search.keep
+    if keep.sum() < FEWEST_OF_LEVEL:
+        return Covariates([], ())
+    kept = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
+    rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
+    return Covariates(rest, _own(kept, x[keep], y[keep]), tuple(search.follow), dict(search.out))
+
+
+def _held(word: str, values: np.ndarray, asked: Any) -> float:
+    """The value that the answer is for: the one asked, the commonest, or the middle one where none is common."""
+    if asked is not None:
+        try:
+            held = float(asked)
+        except (TypeError, ValueError):
+            raise InputError(f"{argument('at', '--at')}: {word}={asked}; must be a number") from None
+        low, high = float(values.min()), float(values.max())
+        if not low / 2.0 <= held <= 2.0 * high:
+            raise InputError(
+                f"{argument('at', '--at')}: {word}={asked}; allowed: from {low / 2.0:g} to {2.0 * high:g}, the table "
+                f"has {low:g} to {high:g}"
+            )
+        return held
+    rounded = Counter(float(f"{value:.3g}") for value in values)
+    most, middle = max(rounded.values()), float(np.median(values))
+    if most < max(3, COMMON * len(values)):
+        return middle
+    # of values that are about as common the one next to the middle of all
+    common = [value for value, count in rounded.items() if count * ABOUT_AS_COMMON >= most]
+    value = min(common, key=lambda one: (abs(math.log((one + SAME) / (middle + SAME))), one))
+    return float(np.median([one for one in values if float(f"{one:.3g}") == value]))
+
+
+def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
+    """Columns without one that is another one again, each with its correlation with ln L at equal size."""
+    kept: list[Covariate] = []
+    size = quadratic(x, y)[:, [0, 1, 3]]
+    for one in columns:
+        same = any(
+            two.name != one.name and share_left(one.value, np.stack([np.ones_like(x), x, y, two.value], 1)) < LEAST_OWN
+            for two in kept
+        )
+        if same:
+            continue
+        a, b = left(one.value, size), left(y, size)
+        r = float(a @ b / math.sqrt(max(float(a @ a) * float(b @ b), 1e-300)))
+        kept.append(replace(one, r=r))
+    return tuple(kept)

@@ -1,0 +1,686 @@
+"""Heap of runs: best depths from a table whose runs differ in more than depth and size.
+
+Each row (or group of equal rows) is a mean loss of the posterior with a further column for each covariate
+(``data.covariates``): a value of zero is the held one, so that everything that is asked of the surface holds there. A
+learning rate is a parabola, and each draw stands at its lowest point.
+
+How large effects of a covariate are before the losses are seen is taken from all of them (empirical Bayes): with z the
+losses free of a quadratic in ln N and ln L, and S their covariance,
+
+    S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
+
+the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero, and the
+intervals are those of a table without it. What a run scatters by is estimated for each value of a text where these
+differ (F test).
+
+The loss that cells, pairs and figures show is the run's own less the mean of what its covariates do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwsweep.errors import InputError, argument
+from dwsweep.fit import ask
+from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
+from dwsweep.fit.data import covariates as found_in
+from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.lengths import FARTHEST, token_groups
+from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
+from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.rows import Row, no_loss, why_no_loss
+from dwsweep.fit.table import Table
+from dwsweep.interval import Interval
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, Reading
+from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
+from dwsweep.text import format_count, listed
+
+LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: effects of settings before losses are seen
+MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
+LENGTH_X, LENGTH_Y = 2.5, 0.8  # of departures, in ln N and ln L
+CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
+WIDER = 1.5  # of the interval at a held value over that without it, from which on they cannot be told apart
+NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
+LEAST_F = 0.01  # probability of the F test
+FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
+CURVE_POINTS = 25
+TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
+LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
+RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
+FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
+ROUNDS = 3  # of fits, between which impossible runs are left out
+
+
+@dataclass(frozen=True)
+class Heap:
+    """data: the table with each loss as it would be at the held values. surface: the posterior at these. record: of
+    what was adjusted for."""
+
+    data: Table
+    surface: Surface | None
+    record: Adjustment
+
+
+def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | None:
+    """The heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
+
+    shorter: tokens follow from a budget of compute, and are no setting.
+
+    Raises:
+        InputError: an option names a column that is no setting, or a value that the table does not have.
+    """
+    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
+    if options.at_tokens is not None:
+        more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
+        asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
+    explicit = bool(asked.adjust)
+    if (data.directory and not explicit) or options.axis != "n_params":
+        if explicit and options.axis != "n_params":
+            raise InputError(f"{argument('adjust', '--adjust')}: {options.adjust[0]!r}; allowed with axis n_params")
+        return None
+    if shorter and TOKENS in asked.adjust:
+        raise InputError(
+            f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
+            "from the shape; adjusting for them would take away a part of what depth does"
+        )
+    rows, out = _usable(data.rows)
+    if len(rows) < ask.FEWEST_CELLS:
+        return None
+    x, y = _places(rows)
+    swept = found_in.swept_rates(rows)
+    curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
+
+    def usual(name: str) -> bool:
+        if name == TOKENS:
+            return not shorter and not curved
+        return not (name == found_in.LEARNING_RATE and swept)
+
+    found = found_in.find(rows, x, y, asked, usual)
+    if not found.columns:
+        return None
+    x, y = _places(found.rows)
+    sizes, depths = ask.distinct_sizes(x), len(np.unique(y))
+    enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
+    if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
+        return None
+    _refuse_unknown(data, found)
+    return _fitted(data, options, found, x, y, out)
+
+
+def over_tokens(data: Table, options: FitOptions) -> Heap | None:
+    """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
+    None where that is not asked, or where runs are measured near those tokens, or have one length."""
+    if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
+        return None
+    counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
+    far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
+    if TOKENS not in options.adjust and not far:  # losses near those tokens are read, or moved by published laws
+        return None
+    heap = heap_of(data, options)
+    return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
+
+
+def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether depth follows from the size."""
+    return found_in.share_left(y, found_in.quadratic(x, y)[:, [0, 1, 3]]) < found_in.LEAST_OWN / 2.0
+
+
+def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
+    """Rows with a loss, and why others have none."""
+    kept: list[Row] = []
+    out: dict[str, int] = defaultdict(int)
+    for row in rows:
+        reason = why_no_loss(row)
+        loss = row.get("loss")
+        size = n_params_of(row)
+        if reason:
+            out[no_loss(reason)] += 1
+        elif not 0.0 < size < math.inf:
+            out["have no n_params"] += 1
+        elif str(row.get("status")).lower() == "diverged" or loss is None or not math.isfinite(loss):
+            out["are of runs that diverged"] += 1
+        else:
+            kept.append(row)
+    bad = {place for place, _, _ in beyond_all([float(row["loss"]) for row in kept])}
+    if bad:
+        out["have an impossible loss"] += len(bad)
+        kept = [row for k, row in enumerate(kept) if k not in bad]
+    return kept, dict(out)
+
+
+def _places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+    """(ln N, ln L) of rows."""
+    return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
+
+
+def _refuse_unknown(data: Table, found: Covariates) -> None:
+    """Refuse a heap in which a setting that nobody knows tells rows of one shape apart and is not adjusted for."""
+    from dwsweep.fit.data.settings import one_recipe
+
+    taken = {one.column for one in found.columns}
+    unknown = [name for name in data.settings if name not in taken]
+    if not unknown:
+        return
+    cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]
+    plain = [{name: row.get(name) for name in unknown} for row in found.rows]
+    one_recipe(plain, cells, len(plain), (), unknown)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Rows that agree in depth, size and covariates, averaged. of: (n,) place of each row. x, y, mean, variance: (K,);
+    df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run."""
+
+    of: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    df: float
+    depth: np.ndarray
+    width: np.ndarray
+    columns: tuple[Covariate, ...]
+    run: np.ndarray
+
+
+def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: Any) -> Means:
+    """Means of equal rows. noise: declared sd of one run, nats; None: that of the replicates."""
+    blocks = {block: k for k, block in enumerate(sorted({str(row.get(BLOCK, "")) for row in rows}))}
+    block = np.array([float(blocks[str(row.get(BLOCK, ""))]) for row in rows])
+    values = np.stack([x, y, block, *(one.value for one in columns)], axis=1).round(9)
+    _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    of = of.ravel()
+    loss = np.array([float(row["loss"]) for row in rows])
+    mean = np.bincount(of, loss) / count
+    df = float(len(rows) - len(mean))
+    variance, known = np.zeros(len(mean)), 0.0
+    if isinstance(noise, int | float):
+        variance, known = float(noise) ** 2 / count, math.inf
+    elif df >= 2.0:
+        squares = float(((loss - mean[of]) ** 2).sum())
+        variance, known = squares / df / count, df if squares > 0.0 else 0.0
+    shape = np.array([one.column != "tokens" for one in columns], dtype=bool)
+    label = values[first][:, np.concatenate([[True, True, True], shape])]
+    _, run = np.unique(label, axis=0, return_inverse=True)
+    return Means(
+        of,
+        x[first],
+        y[first],
+        mean,
+        variance,
+        known,
+        np.array([int(rows[k]["depth"]) for k in first]),
+        np.array([float(rows[k]["width"]) for k in first]),
+        tuple(one.at_rows(first) for one in columns),
+        run.ravel(),
+    )
+
+
+def scales(
+    means: Means, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """((C,) scale of each covariate's effects, sd of a mean about the surface), nats, by the restricted likelihood (see
+    the module).
+
+    values: standardised covariates (K,). runs: (K, R) effects that points of one run share.
+    """
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(0)
+    pick = np.arange(len(means.x))
+    if len(pick) > MOST_FOR_SCALES:
+        pick = np.sort(rng.choice(pick, MOST_FOR_SCALES, replace=False))
+    x, y = means.x[pick], means.y[pick]
+    u, v = frame.u(x), frame.v(y)
+    base = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v], axis=1)
+    Q = np.linalg.qr(base, mode="complete")[0][:, base.shape[1] :]
+    z = Q.T @ means.mean[pick]
+    away = ((x[:, None] - x) / LENGTH_X) ** 2 + ((y[:, None] - y) / LENGTH_Y) ** 2
+    parts = [np.eye(len(z)), Q.T @ np.exp(-0.5 * away) @ Q]
+    if runs is not None:
+        parts.append(Q.T @ (runs[pick] @ runs[pick].T) @ Q)
+    first = len(parts)
+    for one, value in zip(means.columns, values, strict=True):
+        w = value[pick]
+        rate = one.kind == RATE
+        A = np.stack([w, (1.0 if rate else 0.4) * u * w, (1.0 if rate else 0.4) * v * w], axis=1)
+        if one.kind != TEXT:
+            A = np.hstack([A, ((1.0 if rate else 0.5) * (w * w - 1.0))[:, None]])
+        A = Q.T @ A
+        parts.append(A @ A.T)
+    prior = np.full(len(parts), math.log(TYPICAL_SCALE))
+    spread = max(float(z.std()), 1e-5)
+
+    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        s2 = np.exp(2.0 * theta)
+        S = np.tensordot(s2, np.stack(parts), 1) + 1e-10 * np.eye(len(z))
+        root = np.linalg.cholesky(S)
+        inverse = np.linalg.inv(S)
+        a = inverse @ z
+        value = 0.5 * float(z @ a) + float(np.log(np.diag(root)).sum())
+        slope = np.array([s * (float((inverse * P).sum()) - float(a @ P @ a)) for s, P in zip(s2, parts, strict=True)])
+        far = (theta - prior) / SCALE_SD
+        far[0] = 0.0
+        return value + 0.5 * float(far @ far), slope + far / SCALE_SD
+
+    start = np.full(len(parts), math.log(spread / 2.0))
+    bounds = [(math.log(LEAST_SCALE), math.log(max(10.0 * spread, 10.0 * LEAST_SCALE)))] * len(parts)
+    found = minimize(negative, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 60}).x
+    return np.exp(found[first:]), float(math.exp(found[0]))
+
+
+def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
+    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v; None where no parabola opens upwards."""
+    u, v, ln = frame.u(means.x), frame.v(means.y), means.columns[place].value
+    middle, spread = float(ln.mean()), float(ln.std())
+    r = (ln - middle) / spread
+    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *others], axis=1)
+    # a ridge on what follows size and depth: where rates do too, nothing separates the two
+    ridge = np.zeros((2, A.shape[1]))
+    size = float(np.std(means.mean - A[:, :6] @ np.linalg.lstsq(A[:, :6], means.mean, rcond=None)[0]))
+    ridge[[0, 1], [8, 9]] = 1.0
+    beta = np.linalg.lstsq(np.vstack([A, ridge * 0.3]), np.concatenate([means.mean, np.zeros(2)]), rcond=None)[0]
+    rest = means.mean - A @ beta
+    sigma2 = float(rest @ rest) / max(len(rest) - A.shape[1], 1)
+    error = math.sqrt(max(sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
+    if beta[7] <= RATE_T * error or size <= 0.0:
+        return None
+    best = -np.array([beta[6], beta[8], beta[9]]) / (2.0 * beta[7])
+    best[0] = np.clip(best[0], r.min(), r.max())
+    reach = max(abs(best[1]) + abs(best[2]), 1e-9)
+    best[1:] *= min(1.0, 2.0 * float(np.abs(r).max()) / reach)
+    return np.array([middle + spread * best[0], spread * best[1], spread * best[2]])
+
+
+@dataclass(frozen=True)
+class Design:
+    """Columns of the model. values: standardised covariates (K,), zero at what is held. spread: of each. rate: β of the
+    best learning rate, None without one. columns: those of the posterior. shared: see ``shared_effects``. scatter: sd
+    of a mean about the surface by a first estimate, nats."""
+
+    values: tuple[np.ndarray, ...]
+    spread: tuple[float, ...]
+    names: tuple[str, ...]
+    rate: np.ndarray | None
+    columns: tuple[Column, ...]
+    shared: np.ndarray | None
+    scatter: float
+
+
+def design_of(means: Means, frame: Frame) -> Design:
+    """The further columns of the posterior, with their scales."""
+    values, spread, best = [], [], None
+    kinds = list(means.columns)
+    for place, one in enumerate(kinds):
+        others = [two.value for k, two in enumerate(kinds) if k != place]
+        curve = best_rates(means, place, others, frame) if one.kind == RATE else None
+        if one.kind == RATE and curve is None:  # no best rate is seen: a setting like others, held where most lie
+            kinds[place] = one = replace(one, kind=NUMBER)
+        if curve is not None:
+            best = curve
+            at = curve[0] + curve[1] * frame.u(means.x) + curve[2] * frame.v(means.y)
+        else:
+            at = np.full(len(means.x), one.at)
+        scale = 1.0 if one.kind == TEXT else float(one.value.std())
+        values.append((one.value - at) / scale)
+        spread.append(scale)
+    means = replace(means, columns=tuple(kinds))
+    shared = shared_effects(means, values)
+    sizes, scatter = scales(means, values, frame, shared)
+    columns, names = [], []
+    for one, value, size in zip(means.columns, values, sizes, strict=True):
+        name = f"{one.name} {one.level}".strip()
+        names.append(name)
+        if one.kind == RATE:
+            columns.append(rate(name, value, 1.5 * size))
+        elif one.kind == TEXT:
+            columns.append(factor(name, value, 1.5 * size, interacts=True))
+        else:
+            columns.append(covariate(name, value, 1.5 * size, interacts=True))
+    of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
+    if of_tokens is not None:  # recipes may profit from tokens, and move with them, each in its own way
+        for k, one in enumerate(means.columns):
+            if one.kind == TEXT:
+                value = values[k] * values[of_tokens]
+                size = 1.5 * min(sizes[k], sizes[of_tokens])
+                columns.append(factor(f"{names[k]} × {TOKENS}", value, size, interacts=True))
+    return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared, scatter)
+
+
+def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    """(K, R) what points of one run at several counts of tokens share: an offset, and half as large a slope in ln
+    tokens; None without such runs."""
+    count = np.bincount(means.run)
+    if not (count > 1).any():
+        return None
+    member = (means.run[:, None] == np.flatnonzero(count > 1)).astype(float)
+    t = next(value for one, value in zip(means.columns, values, strict=True) if one.column == "tokens")
+    t = t - t.mean()
+    return np.hstack([member, 0.5 * member * t[:, None]])
+
+
+def _fitted(
+    data: Table, options: FitOptions, found: Covariates, x: np.ndarray, y: np.ndarray, out: Mapping[str, int]
+) -> Heap:
+    rows, columns, impossible = list(found.rows), found.columns, list[Row]()
+    for round_ in range(ROUNDS):
+        means = means_of(rows, x, y, columns, options.noise)
+        frame = Frame.of(means.x, means.y)
+        design = design_of(means, frame)
+        cells = _cells(means, design, options)
+        surface = ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed)
+        posterior = ask.read(surface)
+        z = posterior.held_out()
+        far = np.abs(z) > FAR_Z
+        if round_ == ROUNDS - 1 or not far.any() or too_many_far(far):
+            break
+        stays = ~far[means.of]
+        impossible += [row for row, stay in zip(rows, stays, strict=True) if not stay]
+        rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
+        columns = tuple(one.at_rows(stays) for one in columns)
+    record = _record(means, design, posterior, surface, found, options, cells)
+    account = [
+        *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
+        *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
+        *(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()),
+    ]
+    settings = dict(zip(design.names, design.values, strict=True))
+    moved = posterior.of_columns(means.x, means.y, settings).mean(axis=0)
+    gone = {one.column for one in columns} | {name for names in found_in.NUMBERS.values() for name in names}
+    gone |= {*data.settings, *found_in.TEXTS}
+    gone |= {"heads", "head_size", "steps"} if any(one.name == HEAD_SIZE for one in columns) else {"steps"}
+    gone -= {"d_ff", "mlp_ratio"}
+    adjusted = [
+        {**{name: value for name, value in row.items() if name not in gone}, "loss": float(row["loss"] - moved[k])}
+        for row, k in zip(rows, means.of, strict=True)
+    ]
+    adjusted = [{**row, "seed": None} for row in adjusted]
+    table = replace(
+        data,
+        rows=adjusted,
+        settings=(),
+        named=(),
+        account=(*data.account, *account),
+        notes=(*record.sentences, *data.notes),
+    )
+    return Heap(table, surface, record)
+
+
+def too_many_far(far: np.ndarray) -> bool:
+    """Whether so many runs lie far off that they speak of the noise, and none is left out."""
+    return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
+
+
+def _impossible(rows: Sequence[Row]) -> str:
+    """Why runs that lie far off what all others foretell are out, with the first three of them."""
+    named = [f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in rows[:3]]
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return f"have a loss more than {FAR_Z:g} standard deviations off ({', '.join(named)}{more})"
+
+
+def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
+    """Cells of the posterior; the scatter of values of a text that scatter more is theirs."""
+    # the search for the mode starts where the scatter is about right: heaps scatter by 0.001 to 0.1 nats
+    scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
+    cells = Cells(
+        means.x,
+        means.y,
+        means.mean,
+        means.variance,
+        np.zeros((len(means.x), 0)),
+        means.df,
+        scatter,
+        design.columns,
+        design.shared,
+    )
+    return replace(cells, variance=cells.variance + noisier(means, design))
+
+
+def noisier(means: Means, design: Design) -> np.ndarray:
+    """(K,) further variance of runs of a text's value that scatter more than others, by what least squares leaves."""
+    u, v = found_in.quadratic(means.x, means.y)[:, 1], found_in.quadratic(means.x, means.y)[:, 2]
+    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, *design.values], axis=1)
+    texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
+    extra = np.zeros(len(u))
+    if not texts or len(u) < 2 * A.shape[1]:
+        return extra
+    from dwsweep.fit.noise import f_tail
+
+    rest = found_in.left(means.mean, np.hstack([A, *(A[:, 1:6] * design.values[k][:, None] for k in texts)]))
+    for k in texts:
+        member = design.values[k] > 0.5
+        if min(member.sum(), (~member).sum()) < 2 * FEWEST_ROWS_EACH + 6:
+            continue
+        base = np.all([design.values[j] < 0.5 for j in texts], axis=0)
+        a, b = float((rest[member] ** 2).mean()), float((rest[base] ** 2).mean())
+        if a > NOISIER**2 * b and f_tail(a / max(b, 1e-300), float(member.sum() - 6), float(base.sum() - 6)) < LEAST_F:
+            extra[member] = np.maximum(extra[member], a - b)
+    return extra
+
+
+def _record(
+    means: Means,
+    design: Design,
+    posterior: Posterior,
+    surface: Surface,
+    found: Covariates,
+    options: FitOptions,
+    cells: Cells,
+) -> Adjustment:
+    size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
+    depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
+    columns = tuple(_column(k, means, design, posterior, options.confidence) for k in range(len(design.names)))
+    columns = tuple(dict.fromkeys(columns))
+    close = [one for one in columns if abs(one.r) >= CONFOUNDED and one.kind != "rate"]
+    readings: list[Reading] = []
+    inseparable: list[str] = []
+    for one in close:
+        keep = [k for k, name in enumerate(design.names) if not name.startswith(one.name)]
+        without = replace(cells, columns=tuple(design.columns[k] for k in keep))
+        other = ask.LossSurface(ask.surface_of(without, means.depth, means.width, options.confidence, options.seed))
+        pairs = _readings(one.name, ask.LossSurface(surface), other)
+        readings += pairs
+        widths = [_width(row) for row in pairs]
+        if np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
+            inseparable.append(one.name)
+    record = Adjustment(
+        runs=len(means.of),
+        columns=columns,
+        follow=found.follow,
+        depth_left=depth_left,
+        scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
+        shared=float(np.median(np.exp(posterior.stacked("shared")))) if cells.shared is not None else None,
+        inseparable=tuple(inseparable),
+        readings=tuple(readings),
+        **_rates(means, design, posterior, options.confidence),
+        along_tokens=_along_tokens(means, design, posterior, options.confidence),
+    )
+    return replace(record, sentences=tuple(sentences(record)))
+
+
+def _width(row: Reading) -> float:
+    """Width of a reading's interval, in ln L."""
+    low, high = row.depth_low or 1.0, row.depth_high or 1e4
+    return math.log(high / low)
+
+
+def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> list[Reading]:
+    """The best depth at a few sizes at the held value, and where the column follows depth as in the table."""
+    low, high = held.record.low, held.record.high
+    found = []
+    for share in (0.25, 0.5, 0.75):
+        n = math.exp(low + share * (high - low))
+        for surface, following in ((held, False), (follows, True)):
+            depth = surface.at(n)
+            found.append(
+                Reading(
+                    column=name,
+                    follows=following,
+                    n_params=n,
+                    depth=depth.value,
+                    depth_low=depth.low,
+                    depth_high=depth.high,
+                )
+            )
+    return found
+
+
+def _column(k: int, means: Means, design: Design, posterior: Posterior, confidence: float) -> AdjustedColumn:
+    one, value, name = means.columns[k], design.values[k], design.names[k]
+    tuned = design.columns[k].tuned is not None
+    moved = posterior.of_columns(means.x, means.y, {name: value})
+    sizes = moved.std(axis=1) if not tuned else np.sqrt((moved**2).mean(axis=1))
+    matters = ask.effect(sizes, confidence)
+    frame = posterior.frame
+    steps = np.array([0.0, 1.0]) if one.kind == TEXT else np.linspace(value.min(), value.max(), CURVE_POINTS)
+    x, y = np.full(len(steps), frame.x0), np.full(len(steps), frame.y0)
+    curve = posterior.of_columns(x, y, {name: steps})
+    tail = (1.0 - confidence) / 2.0
+    low, middle, high = np.quantile(curve, [tail, 0.5, 1.0 - tail], axis=0)
+    at = steps
+    if one.kind != TEXT:
+        centre = design.rate[0] if tuned and design.rate is not None else one.at
+        at = np.exp(centre + steps * design.spread[k]) - one.shift
+    held = f"{one.name} {one.held}" if one.kind == TEXT else one.said(one.held)
+    return AdjustedColumn(
+        name=name if one.kind == TEXT else one.name,
+        column=one.column,
+        kind="rate" if tuned else "text" if one.kind == TEXT else "number",
+        held="each net's best learning rate" if tuned else held,
+        low=None if one.kind == TEXT else one.low,
+        high=None if one.kind == TEXT else one.high,
+        own=one.own,
+        r=one.r,
+        matters=matters.value or 0.0,
+        matters_low=matters.low or 0.0,
+        matters_high=matters.high or 0.0,
+        at=tuple(at.tolist()),
+        effect=tuple(middle.tolist()),
+        effect_low=tuple(low.tolist()),
+        effect_high=tuple(high.tolist()),
+    )
+
+
+def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
+    """Best learning rate of each depth at the middle size, and what the one rate that costs least costs it."""
+    place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
+    if place is None or design.rate is None:
+        return {}
+    frame, beta, spread = posterior.frame, design.rate, design.spread[place]
+    depths = np.unique(means.depth)
+    x = np.full(len(depths), frame.x0)
+    u, v = frame.u(x), frame.v(np.log(depths.astype(float)))
+    first = beta[0] + beta[1] * u + beta[2] * v
+    effects = [one for one in posterior.forms if one.model.form.effect]
+    values = [posterior.tuned_values(one, place, u, v) for one in effects]
+    if not values:
+        return {}
+    best = np.concatenate([value for value, _ in values])
+    ln_best = first + spread * best
+    tail = (1.0 - confidence) / 2.0
+    low, middle, high = np.quantile(ln_best, [tail, 0.5, 1.0 - tail], axis=0)
+    tried = means.columns[place].value
+    grid = np.linspace(tried.min(), tried.max(), 121)
+    costs = []
+    for r in grid:
+        name = design.names[place]
+        costs.append(posterior.of_columns(x, np.log(depths.astype(float)), {name: (r - first) / spread}))
+    cost = np.stack(costs)  # (rates, D, depths)
+    shared = int(cost.mean(axis=1).max(axis=1).argmin())
+    rows = []
+    for k, depth in enumerate(depths):
+        inside = tried.min() < middle[k] < tried.max()
+        own = cost[shared, :, k]
+        rows.append(
+            BestRate(
+                depth=int(depth),
+                n_params=float(math.exp(x[k])),
+                learning_rate=float(math.exp(middle[k])) if inside else None,
+                learning_rate_low=float(math.exp(low[k])) if low[k] > tried.min() else None,
+                learning_rate_high=float(math.exp(high[k])) if high[k] < tried.max() else None,
+                cost=float(np.median(own)),
+                cost_high=float(np.quantile(own, 1.0 - tail)),
+            )
+        )
+    return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
+
+
+def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> tuple[DepthAfter, ...]:
+    """Best depth at the middle size after a few counts of tokens inside those of the runs."""
+    place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
+    if place is None:
+        return ()
+    value, one, x = design.values[place], means.columns[place], posterior.frame.x0
+    counts = np.unique(value.round(9))
+    if len(counts) > len(TOKEN_SHARES):
+        counts = np.quantile(value, TOKEN_SHARES)
+    drawn = [ask.best_depths(posterior, x, {design.names[place]: float(v)}) for v in counts]
+    rows = []
+    for v, found in zip(counts, drawn, strict=True):
+        depth = ask.best_depth(posterior, x, confidence, {design.names[place]: float(v)}).interval.map(math.exp)
+        with np.errstate(invalid="ignore"):
+            ratio = found - drawn[0]
+        known = ratio[np.isfinite(ratio)]
+        change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+        rows.append(
+            DepthAfter(
+                tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
+                n_params=float(math.exp(x)),
+                **depth.columns("depth"),
+                **change.columns("ratio"),
+            )
+        )
+    return tuple(rows)
+
+
+def sentences(record: Adjustment) -> list[str]:
+    """What is held fixed, and what cannot be told from depth."""
+    held = list(dict.fromkeys(one.held for one in record.columns))
+    said = [f"Depths are compared at {listed(held, 12)}"]
+    if record.follow:
+        said.append(f"{listed(record.follow)} follow{'s' if len(record.follow) == 1 else ''} the shape here")
+    for name in dict.fromkeys(row.column for row in record.readings):
+        held_row, follows = middle_readings(record, name)
+        column = next(one for one in record.columns if one.name == name)
+        apart = follows.depth is None or follows.depth not in Interval.of(held_row, "depth")
+        if name not in record.inseparable and not apart:
+            continue
+        line = (
+            f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
+            f"{format_count(follows.n_params)}; at {column.held}: {_depth(held_row)}"
+        )
+        if name in record.inseparable:
+            line += f": this table cannot tell depth from {name} (r = {column.r:.2f})".replace("-0", "−0")
+        said.append(line)
+    if len(record.along_tokens) > 1 and (last := record.along_tokens[-1]).ratio is not None:
+        first = record.along_tokens[0]
+        ratio = Interval.of(last, "ratio").format(".2f")
+        said.append(
+            f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} "
+            f"times the one after {format_count(first.tokens)}"
+        )
+    if record.rates and record.shared_rate is not None:
+        worst = max(record.rates, key=lambda row: row.cost)
+        said.append(
+            f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
+            f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
+        )
+    return said
+
+
+def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
+    """The readings of a column at the middle of its sizes: at the held value, and where it follows depth."""
+    rows = [row for row in record.readings if row.column == name]
+    middle = len(rows) // 4 * 2
+    return rows[middle], rows[middle + 1]
+
+
+def _depth(row: Reading) -> str:
+    return Interval(row.depth, row.depth_low, row.depth_high).format(".0f")

@@ -1,0 +1,119 @@
+"""Adjustment of a heap of runs, in ``fit.json``: what is held, what each column matters, what cannot be separated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from dwsweep.records.record import Count, Record, one_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdjustedColumn(Record):
+    """A column that runs differ in. matters: root mean square over the runs of what it moves their losses, nats."""
+
+    name: str  # in words
+    column: str  # of the table, by our name
+    kind: Annotated[str, one_of("number", "text", "rate")]
+    held: str  # in words, "best" for a learning rate
+    low: float | None = None  # of the runs, for a number
+    high: float | None = None
+    own: float  # share of its variance that size and depth leave
+    r: float  # correlation with ln depth at equal size
+    matters: float
+    matters_low: float
+    matters_high: float
+    at: tuple[float, ...] = field(default=(), repr=False)  # values of its curve
+    effect: tuple[float, ...] = field(default=(), repr=False)  # nats above the held value, at the middle size and depth
+    effect_low: tuple[float, ...] = field(default=(), repr=False)
+    effect_high: tuple[float, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Record):
+    """Best depth at one size, if a column follows depth as in the table (``follows``), or at its held value."""
+
+    column: str
+    follows: bool
+    n_params: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestRate(Record):
+    """Best learning rate of a depth at the middle size, and what one rate for all depths costs it at most."""
+
+    depth: Count
+    n_params: float
+    learning_rate: float | None  # None: beyond the rates tried
+    learning_rate_low: float | None
+    learning_rate_high: float | None
+    cost: float  # nats, of the rate that is best for all
+    cost_high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthAfter(Record):
+    """Best depth at one size after a count of tokens, and its ratio to the best depth after the least of them."""
+
+    tokens: float
+    n_params: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjustment(Record):
+    """What the losses of a heap were adjusted for.
+
+    depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
+    cannot tell from depth. readings: best depths under each reading of those.
+    """
+
+    runs: Count
+    columns: tuple[AdjustedColumn, ...]
+    follow: tuple[str, ...] = ()  # columns that follow the shape, and are part of it here
+    depth_left: float
+    scatter: float  # of a run about the surface (sd), nats
+    shared: float | None = None  # sd of what points of one run share, nats
+    inseparable: tuple[str, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    rates: tuple[BestRate, ...] = ()
+    along_tokens: tuple[DepthAfter, ...] = ()  # where runs have several counts
+    shared_rate: float | None = None  # the learning rate that costs all depths least
+    sentences: tuple[str, ...] = ()  # what is held fixed and what cannot be separated: the first lines
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """Column in words → the value that the answer is for."""
+        return {one.name: one.held for one in self.columns}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRun(Record):
+    """A net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it."""
+
+    depth: Count
+    width: Count
+    n_params: float
+    ln_depth_sd: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRuns(Record):
+    """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of
+    the best depth as it is known now."""
+
+    n_params: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    ln_depth_sd: float
+    runs: tuple[NextRun, ...]
+    held: tuple[str, ...] = ()

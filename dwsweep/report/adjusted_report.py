@@ -1,0 +1,79 @@
+"""Adjustment of a heap as parts of a document: what each column matters, and what cannot be told from depth."""
+
+from __future__ import annotations
+
+from dwsweep.interval import Interval
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
+from dwsweep.report.document import MISSING, Lines, Part, Table, estimate, shown
+from dwsweep.text import SHORT, format_count, listed
+
+
+def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
+    """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
+    short = SHORT[unit]
+    table = Table(
+        f"Adjusted for (matters: root mean square of what a column moves the losses of {record.runs} runs, {short}; "
+        "r: correlation with ln depth at equal size)",
+        "column> held< tried> matters> interval< r>",
+    )
+    for one in sorted(record.columns, key=lambda row: -row.matters):
+        matters = estimate(Interval.of(one, "matters"), ".2g")
+        table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
+    left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
+    parts: list[Part] = [table, Lines([left], indent=2)]
+    if record.readings:
+        title = "Best depth where a column follows depth as in this table, and at its held value"
+        readings = Table(title, "column> N> follows> interval< held> interval<")
+        rows = list(record.readings)
+        for fixed, follows in zip(rows[0::2], rows[1::2], strict=True):
+            cells = [*_best(Interval.of(follows, "depth")), *_best(Interval.of(fixed, "depth"))]
+            readings.add(fixed.column, format_count(fixed.n_params), *cells)
+        parts.append(readings)
+    if len(record.along_tokens) > 1:
+        title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
+        after = Table(title, "tokens> depth> interval< ratio> interval<")
+        for later in record.along_tokens:
+            ratio = estimate(Interval.of(later, "ratio"), ".2f")
+            after.add(format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
+        parts.append(after)
+    if record.rates:
+        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "
+        title += f"rate {record.shared_rate:.2g} costs, {short}"
+        rates = Table(title, "depth> rate> interval< costs> at_most>")
+        for row in record.rates:
+            rate = Interval.of(row, "learning_rate")
+            ends = "" if rate.unbounded else rate.ends(".2g")
+            cost = [f"{row.cost:.4f}", f"{row.cost_high:.4f}"]
+            rates.add(str(row.depth), shown(rate.value, ".2g", "beyond those tried"), ends, *cost)
+        parts.append(rates)
+    return parts
+
+
+def next_runs_parts(found: NextRuns) -> list[Part]:
+    """The nets to train next, in order, with what each is expected to leave."""
+    best = Interval.of(found, "depth").format(".1f", "not known")
+    lines = [
+        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
+    ]
+    if found.held:
+        lines.append(f"Train these nets at {listed(found.held, 12)}.")
+    table = Table("Runs that narrow it most, in order", "run> depth> width> N> sd_after>")
+    for place, row in enumerate(found.runs, start=1):
+        table.add(str(place), str(row.depth), str(row.width), format_count(row.n_params), f"{row.ln_depth_sd:.3f}")
+    return [Lines(lines), table]
+
+
+def held(one: AdjustedColumn) -> str:
+    """The held value without the name of its column."""
+    return "each net's best" if one.kind == "rate" else one.held.removeprefix(f"{one.name} ").strip()
+
+
+def _tried(one: AdjustedColumn) -> str:
+    if one.low is None or one.high is None:
+        return MISSING
+    text = format_count if one.column == "tokens" or one.high >= 1e4 else "{:.3g}".format
+    return f"{text(one.low)} … {text(one.high)}"
+
+
+def _best(found: Interval) -> list[str]:
+    return [shown(found.value, ".1f"), "unbounded" if found.unbounded else found.ends(".1f")]

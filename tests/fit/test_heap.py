@@ -1,0 +1,303 @@
+"""A heap of runs: all rows count, the answer is at held values, and what cannot be told from depth is said."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.errors import InputError
+from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.ask import LossSurface, best_depth
+from dwsweep.fit.heap import Heap, heap_of
+from dwsweep.fit.next_runs import next_runs
+from dwsweep.fit.rows import Row
+from dwsweep.fit.table import read_table
+from dwsweep.records import fit as fit_record
+from dwsweep.report import fit_report
+
+DRAWS = 200
+DEPTHS = (4, 6, 8, 12, 16, 24, 32)
+
+
+def best(n: float) -> float:
+    return 17.8 * (n / 3e7) ** 0.25
+
+
+def piled(runs: int = 48, seed: int = 0, more: Any = lambda row, rng: ({}, 0.0)) -> list[Row]:
+    """Nets of all sizes and depths. more: (further columns, nats) of a row."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for k in range(runs):
+        depth, n = DEPTHS[k % len(DEPTHS)], 4e6 * 40 ** rng.random()
+        width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
+        n = 12 * depth * width**2
+        row = {"depth": depth, "width": width}
+        columns, nats = more(row, rng)
+        loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2 + nats + rng.normal(0.0, 0.003)
+        rows.append({**row, **columns, "loss": loss})
+    return rows
+
+
+def heap(rows: list[Row], **options: Any) -> Heap:
+    found = heap_of(read_table(rows), fit_options(**options))
+    assert found and found.surface
+    return found
+
+
+def holds(found: Heap, sizes: tuple[float, ...] = (1e7, 3e7, 6e7)) -> None:
+    surface = LossSurface(found.surface)  # type: ignore[arg-type]
+    for n in sizes:
+        depth = surface.at(n)
+        assert depth.low and depth.high and depth.low * 0.97 < best(n) < depth.high * 1.03, (n, depth)
+        assert depth.high / depth.low < 2.2
+
+
+def batches(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+    batch, tokens = int(rng.choice([64, 128, 128, 256])), float(rng.choice([1e9, 2e9, 2e9, 4e9]))
+    rate = 1.2e-3 * math.exp(rng.uniform(-1.2, 1.2))
+    far = math.log(rate / (1.2e-3 * (512 / row["width"]) ** 0.8))
+    columns = {"batch_size": batch, "tokens": tokens, "learning_rate": float(f"{rate:.3g}")}
+    return columns, 0.03 * math.log(batch / 128) - 0.09 * math.log(tokens / 2e9) + 0.05 * far**2
+
+
+@cache
+def mixed() -> Heap:
+    return heap(piled(60, more=batches))
+
+
+@cache
+def fitted() -> dwsweep.FitResult:
+    return dwsweep.fit_table(piled(60, more=batches), draws=DRAWS)
+
+
+def test_all_rows_of_a_heap_count_and_give_the_truth() -> None:
+    assert mixed().record.runs == 60
+    holds(mixed())
+
+
+def test_the_first_lines_say_what_is_held() -> None:
+    first, second = fit_report.account(fitted())[:2]
+    assert first == "60 rows read, all used."
+    assert second == "Depths are compared at each net's best learning rate, tokens 2B, batch 128."
+
+
+def test_the_rate_is_a_curve_whose_best_point_follows_the_width() -> None:
+    rates = mixed().record.rates
+    assert [row.depth for row in rates] == list(DEPTHS)
+    for row in rates:
+        width = math.sqrt(row.n_params / 12 / row.depth)
+        truth = 1.2e-3 * (512 / width) ** 0.8
+        assert row.learning_rate and abs(math.log(row.learning_rate / truth)) < 0.25
+    assert max(row.cost for row in rates) < 0.05 and min(row.cost for row in rates) >= 0.0
+
+
+def test_a_rate_that_is_asked_for_is_held_there() -> None:
+    found = heap(piled(60, more=batches), at={"learning_rate": 1.2e-3})
+    column = next(one for one in found.record.columns if one.name == "learning rate")
+    assert column.kind == "number" and column.held == "learning rate 0.0012"
+
+
+def test_what_a_column_matters_is_its_effect() -> None:
+    batch = next(one for one in mixed().record.columns if one.name == "batch")
+    low, high = (math.log(value) for value in (64, 256))
+    assert batch.effect[-1] - batch.effect[0] == pytest.approx(0.03 * (high - low), rel=0.25)
+    assert batch.matters_low < batch.matters < batch.matters_high
+
+
+def test_a_fit_reads_back_with_the_same_answers() -> None:
+    kept = fit_record.reader.parse(fit_record.FitResult, __import__("json").loads(fitted().to_json()))
+    assert kept.adjusted == fitted().adjusted
+    assert LossSurface(kept.surface).at(3e7) == LossSurface(fitted().surface).at(3e7)  # type: ignore[arg-type]
+
+
+def test_losses_by_grid_and_by_points_agree() -> None:
+    posterior = LossSurface(mixed().surface).posterior  # type: ignore[arg-type]
+    x, y = math.log(3e7), np.log(np.array([6.0, 12.0, 24.0]))
+    by_points = posterior.losses(np.full(3, x), y).mean(axis=0)
+    by_grid, _ = posterior.predict(np.full(3, x), y)
+    assert by_points == pytest.approx(by_grid.mean(axis=0), abs=2e-4)
+
+
+def test_the_order_and_the_names_of_rows_change_nothing() -> None:
+    rows = piled(48, more=batches)
+    names = {"batch_size": "global_batch_size", "learning_rate": "peak_lr", "tokens": "train_tokens"}
+    other = [{names.get(name, name): value for name, value in row.items()} for row in rows[::-1]]
+    a, b = (LossSurface(heap(one).surface).at(3e7) for one in (rows, other))  # type: ignore[arg-type]
+    assert a.value == pytest.approx(b.value, rel=0.02) and a.low == pytest.approx(b.low, rel=0.03)
+
+
+# What nothing separates
+
+
+def following(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+    """Heads that grow with depth, but for some."""
+    wanted = 2048 / row["depth"] / 8 * math.exp(rng.normal(0, 0.15))
+    size = min((8, 16, 32, 64), key=lambda one: abs(math.log(one / wanted)))
+    heads = max(1, row["width"] // size)
+    return {"heads": heads}, 0.0
+
+
+def test_a_column_that_follows_depth_has_two_readings() -> None:
+    found = heap(piled(60, seed=2, more=following))
+    assert abs(next(one for one in found.record.columns if one.name == "head size").r) > 0.8
+    fixed, follows = found.record.readings[2:4]
+    assert not fixed.follows and follows.follows and follows.depth
+    assert (fixed.depth_high or math.inf) / (fixed.depth_low or 1) > follows.depth_high / follows.depth_low  # type: ignore[operator]
+
+
+def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
+    """Head sizes that halve as depth doubles, and an effect larger than the one of depth: the loss shows their sum."""
+
+    def heads(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        wanted = math.log(640 / row["depth"]) + rng.normal(0, 0.15)
+        size = min((8, 12, 16, 24, 32, 48, 64, 96, 128), key=lambda one: abs(math.log(one) - wanted))
+        nats = 0.1 * math.log(size / 32) ** 2 + rng.normal(0, 0.015)
+        return {"heads": max(1, round(row["width"] / size)), "head_size": size}, nats
+
+    found = heap(piled(40, seed=4, more=heads))
+    assert found.record.inseparable == ("head size",)
+    (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
+    assert line.startswith("Head size follows depth here; if it does so in your nets: ") and "(r = −0." in line
+    assert found.record.depth_left < 0.5
+
+
+@pytest.mark.parametrize("name", ["wall_seconds", "tokens_per_second", "peak_memory_gb", "flops"])
+def test_a_consequence_of_the_shape_is_never_adjusted_for(name: str) -> None:
+    rows = [{**row, name: 10.0 * row["depth"] + k % 7} for k, row in enumerate(piled())]
+    with pytest.raises(InputError, match=f"adjust: '{name}'; follows from the shape"):
+        dwsweep.fit_table(rows, adjust=[name], draws=DRAWS)
+
+
+def test_width_that_follows_depth_stays_one_variable() -> None:
+    rows = [
+        {"depth": d, "width": 64 * d, "batch_size": b, "loss": 4.0 - 0.1 * math.log(d) + 0.01 * (b == 64) + 1e-4 * k}
+        for k, (d, b) in enumerate([(d, b) for d in (2, 4, 6, 8, 10, 12, 14, 16) for b in (32, 64)])
+    ]
+    assert heap_of(read_table(rows), fit_options()) is None
+
+
+# Texts
+
+
+def optimizers(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+    name = str(rng.choice(["adamw", "adamw", "muon"]))
+    return {"optimizer": name}, -0.05 * (name == "muon")
+
+
+def test_a_known_recipe_is_a_factor_with_an_offset() -> None:
+    found = heap(piled(more=optimizers))
+    (column,) = found.record.columns
+    assert column.name == "optimizer muon" and column.held == "optimizer adamw"
+    assert column.effect_low[1] < -0.05 < column.effect_high[1] and column.effect[1] == pytest.approx(-0.05, abs=0.01)
+    holds(found)
+
+
+def test_a_value_of_a_text_that_nothing_ties_is_left_out_and_said() -> None:
+    rows = [{**row, "optimizer": "sgd"} if k < 2 else row for k, row in enumerate(piled(more=optimizers))]
+    result = dwsweep.fit_table(rows, draws=DRAWS)
+    (line, *_) = fit_report.account(result)
+    assert "46 used: 2 have optimizer = sgd, too few or of other sizes, so that nothing ties them to the others" in line
+
+
+def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() -> None:
+    rows = [
+        {**row, "mixer": mixer, "loss": row["loss"] + 0.2 * (mixer == "b")} for row in piled(40) for mixer in ("a", "b")
+    ]
+    with pytest.raises(InputError, match="mixer") as caught:
+        dwsweep.fit_table(rows, draws=DRAWS)
+    assert "--adjust mixer" in caught.value.option_lines[0]
+    result = dwsweep.fit_table(rows, adjust=["mixer"], at={"mixer": "b"}, draws=DRAWS)
+    assert result.adjusted and result.adjusted.held == {"mixer a": "mixer b"} and result.provenance.rows_used == 80
+
+
+# Tokens
+
+
+@cache
+def lengths() -> Heap:
+    """Every net after three counts of tokens; deeper nets profit more from them."""
+    rng, rows = np.random.default_rng(5), []
+    for row in piled(30, seed=5):
+        own = rng.normal(0, 0.003)
+        for tokens in (1e9, 4e9, 16e9):
+            t = math.log(tokens / 4e9)
+            move = -0.03 * math.log(row["depth"] / 12) * t - 0.08 * t
+            rows.append({**row, "tokens": tokens, "loss": row["loss"] + own + move + rng.normal(0, 0.001)})
+    return heap(rows, adjust=["tokens"], at={"tokens": 4e9})
+
+
+def test_points_of_one_run_share_errors_and_best_depths_move_with_tokens() -> None:
+    found = lengths()
+    assert found.record.shared is not None
+    after = found.record.along_tokens
+    assert [round(row.tokens / 1e9) for row in after] == [1, 4, 16]
+    assert after[2].ratio_low and after[2].ratio_low > 1.0
+    # 0.12·ln(L/L*) = 0.03·t
+    assert math.log(after[2].ratio or 0) == pytest.approx(0.03 / 0.12 * math.log(16), abs=0.35)
+
+
+# Nothing differs, or it does not matter
+
+
+def test_a_grid_without_settings_is_no_heap() -> None:
+    assert heap_of(read_table(piled()), fit_options()) is None
+
+
+def test_a_column_that_does_nothing_widens_nothing() -> None:
+    def idle(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        return {"weight_decay": float(rng.choice([0.01, 0.03, 0.1])), "warmup_steps": int(rng.choice([100, 400]))}, 0.0
+
+    rows = piled(60, seed=3, more=idle)
+    found = heap(rows)
+    without = dwsweep.fit_table([{n: row[n] for n in ("depth", "width", "loss")} for row in rows], draws=DRAWS)
+    assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
+    wide = []
+    for surface in (LossSurface(found.surface), LossSurface(without.surface)):  # type: ignore[arg-type]
+        depth = surface.at(3e7)
+        wide.append(math.log(depth.high / depth.low))  # type: ignore[operator]
+    assert wide[0] < 1.15 * wide[1]
+
+
+def test_no_adjust_lets_a_column_be() -> None:
+    rows = piled(more=batches)
+    names = {one.name for one in heap(rows, no_adjust=["batch_size"]).record.columns}
+    assert names == {"learning rate", "tokens"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"adjust": ["nothing"]}, "adjust: 'nothing'; not in the table"),
+        ({"at": {"batch_size": 4096}}, "at: batch=4096; allowed: from 32 to 512"),
+        ({"at": "batch_size"}, "at: 'batch_size'; give column=value"),
+        ({"adjust": ["batch_size"], "no_adjust": ["batch_size"]}, "also adjusted for"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        dwsweep.fit_table(piled(more=batches), draws=DRAWS, **options)
+
+
+def test_the_next_runs_narrow_the_best_depth_and_each_more_than_the_one_before() -> None:
+    found = next_runs(fitted(), 1.5e8, 4)
+    left = [found.ln_depth_sd, *(row.ln_depth_sd for row in found.runs)]
+    assert len(found.runs) == 4 and all(b < a for a, b in pairwise(left)) and left[-1] < 0.95 * left[0]
+    assert all(1.5e8 / 25 < row.n_params < 1.5e8 * 1.8 for row in found.runs)
+    assert found.held == ("each net's best learning rate", "tokens 2B", "batch 128")
+
+
+def test_a_size_far_outside_a_table_is_refused_a_proposal() -> None:
+    with pytest.raises(InputError, match=r"params: 1e.15; allowed"):
+        next_runs(fitted(), 1e15, 4)
+
+
+def test_the_best_depth_at_another_value_is_a_question() -> None:
+    posterior = LossSurface(lengths().surface).posterior  # type: ignore[arg-type]
+    a, b = (best_depth(posterior, math.log(2e7), 0.95, {"tokens": v}).interval.value for v in (-1.2, 1.2))
+    assert a and b and b > a

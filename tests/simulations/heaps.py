@@ -1,0 +1,135 @@
+"""Heaps of runs whose best depth is known: settings that differ at random, that follow depth, and that do nothing.
+
+``python -m tests.simulations.heaps --out DIR [--n 100] [--processes 2] [SCENARIO …]``
+
+Nets are a Latin hypercube over ln N and ln L. The loss has a parabola in ln rate whose lowest point follows the width,
+and effects of the head size and of d_ff over d. A scenario says whether the head size follows depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.heap import heap_of
+from dwsweep.fit.rows import Row
+from dwsweep.fit.table import read_table
+from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study
+
+SIZES = (1.0e7, 3.0e7, 1.0e8)
+SPAN = (4.0e6, 2.0e8)
+DEPTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32)
+
+
+@dataclass(frozen=True)
+class Pile:
+    """runs: of the hypercube. follows: correlation of ln head size with ln depth. heads, inner: nats per unit of ln
+    head size and of ln (d_ff / 4d); rate: curvature in ln rate, nats. rates: whether they differ at all."""
+
+    runs: int = 40
+    follows: float = 0.0
+    heads: float = 0.01
+    inner: float = 0.01
+    rate: float = 0.03
+    rates: bool = True
+    sigma: float = 0.003
+
+    def best(self, n: float) -> float:
+        return 17.8 * (n / 3e7) ** 0.25
+
+    def rows(self, rng: np.random.Generator) -> list[Row]:
+        place = np.stack([(rng.permutation(self.runs) + rng.random(self.runs)) / self.runs for _ in range(2)])
+        found = []
+        spread = math.log(DEPTHS[-1] / DEPTHS[0]) / math.sqrt(12.0)
+        for a, b in place.T:
+            depth = min(DEPTHS, key=lambda d: abs(math.log(d / (DEPTHS[0] * (DEPTHS[-1] / DEPTHS[0]) ** b))))
+            z = math.log(depth / math.sqrt(DEPTHS[0] * DEPTHS[-1])) / spread
+            z = self.follows * z + math.sqrt(1.0 - self.follows**2) * rng.standard_normal()
+            size = int(min((16, 32, 64, 128), key=lambda s: abs(math.log(s / 48.0) - 0.6 * z)))
+            ratio = float(rng.choice([2.0, 3.0, 4.0]))
+            n = SPAN[0] * (SPAN[1] / SPAN[0]) ** a
+            width = size * max(1, round(math.sqrt(n / depth / (4.0 + 2.0 * ratio)) / size))
+            n = depth * width**2 * (4.0 + 2.0 * ratio)
+            best_rate = 1.2e-3 * (512.0 / width) ** 0.8
+            rate = 1.2e-3 * math.exp(rng.uniform(-1.0, 1.0)) if self.rates else best_rate
+            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / self.best(n)) ** 2
+            loss += self.heads * math.log(size / 64.0) + self.inner * math.log(ratio / 4.0)
+            loss += self.rate * math.log(rate / best_rate) ** 2 * self.rates + rng.normal(0.0, self.sigma)
+            row = {"depth": depth, "width": width, "heads": width // size, "d_ff": round(ratio * width), "loss": loss}
+            found.append({**row, "learning_rate": float(f"{rate:.3g}")} if self.rates else row)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line(Simulated):
+    """best: (value, low, high) at each of ``SIZES``. inseparable: columns that the fit says it cannot tell from
+    depth."""
+
+    best: list[tuple[float | None, float | None, float | None]] = field(default_factory=list)
+    inseparable: list[str] = field(default_factory=list)
+    adjusted: list[str] = field(default_factory=list)
+
+
+SCENARIOS: dict[str, Pile] = {
+    "random-20": Pile(runs=20, rates=False),
+    "random-40": Pile(),
+    "random-60": Pile(runs=60),
+    "idle-40": Pile(heads=0.0, inner=0.0, rate=0.03, rates=False),
+    "follows-40": Pile(follows=-0.85),
+    "follows-60": Pile(runs=60, follows=-0.85),
+    "one-40": Pile(follows=-0.97, rates=False),
+}
+
+
+def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
+    """One heap."""
+    heap = heap_of(read_table(pile.rows(rng)), OPTIONS)
+    if heap is None or heap.surface is None:
+        return Line(index=index)
+    surface = LossSurface(heap.surface)
+    best = []
+    for n in SIZES:
+        found = surface.at(n)
+        best.append((found.value, found.low, found.high))
+    return Line(
+        index=index,
+        best=best,
+        inseparable=list(heap.record.inseparable),
+        adjusted=[one.name for one in heap.record.columns],
+    )
+
+
+def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
+    """Coverage of the intervals, their median width in ln L, and how often something cannot be told apart."""
+    pile, fitted = SCENARIOS[name], [line for line in lines if line.best]
+    said = sum(bool(line.inseparable) for line in fitted)
+    for k, n in enumerate(SIZES):
+        truth = pile.best(n)
+        inside = [
+            (line.best[k][1] or 0.0) <= truth <= (math.inf if line.best[k][2] is None else line.best[k][2])
+            for line in fitted
+        ]
+        widths = [math.log((line.best[k][2] or math.inf) / (line.best[k][1] or 1.0)) for line in fitted]
+        yield (
+            *(name, f"{n:.0e}", f"{100 * np.mean(inside):.0f} % of {len(fitted)}", f"{np.median(widths):.2f}"),
+            f"{said} of {len(fitted)}",
+        )
+
+
+STUDY = Study(
+    doc=__doc__,
+    scenarios=SCENARIOS,
+    simulate=simulate,
+    kind=Line,
+    n=100,
+    head=f"scenario | N | {100 * CONFIDENCE:g} % hold | ln width | cannot be told apart",
+    cells=cells,
+)
+
+if __name__ == "__main__":
+    STUDY.main()
