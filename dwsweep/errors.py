@@ -1,4 +1,7 @@
-"""The one error that a user's input may raise: it names arguments to Python and options to a shell. Exit statuses."""
+"""The one error that a user's input may raise: it names arguments to Python and options to a shell. Exit statuses.
+
+Command that installs an extra, for the errors of a missing package.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,11 @@ def either(text: str) -> str:
     """``text`` with each name and example in it as the command line has it, and as Python has it: for a statement of a
     result, which both read."""
     return _EITHER.sub(r"\2 (in Python \1)", text)
+
+
+def install(*extras: str) -> str:
+    """Command that installs extras from a clone: dwsweep is on no package index, so its name alone finds nothing."""
+    return f"in a clone, pip install -c constraints.txt '.[{','.join(extras)}]'"
 
 
 class InputError(ValueError):

@@ -36,11 +36,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 
 SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
 MOST_BYTES = 1 << 33  # of a file that is read whole: parameters of two billion weights
-BUCKETS = {"gs": "'dwsweep[gcs]'", "s3": "'dwsweep[s3]'", "az": "adlfs"}  # what reaches each kind
+BUCKETS = {"gs": install("gcs"), "s3": install("s3"), "az": "pip install adlfs"}  # command that makes each reachable
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:
@@ -81,7 +81,7 @@ def reachable(path: str | os.PathLike[str]) -> Any:
         except ImportError:
             if importlib.util.find_spec("tensorflow") is None:  # epath uses its file system where it is installed
                 needed = BUCKETS[scheme]
-                raise InputError(f"{found}: paths in such a bucket need a package: pip install {needed}") from None
+                raise InputError(f"{found}: paths in such a bucket need a package: {needed}") from None
     return found
 
 

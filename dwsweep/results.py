@@ -33,7 +33,7 @@ from dwsweep.records.studies import (
 )
 from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
 from dwsweep.report import fit_report, guide_report
-from dwsweep.report.document import TIED, html_of
+from dwsweep.report.document import html_of
 from dwsweep.report.figures import laws, registry, style
 from dwsweep.terminal import plain_text
 from dwsweep.text import parse_count
@@ -282,8 +282,7 @@ class Guidance(Answer, Shown):
 
     def _repr_html_(self) -> str:
         """Sentences and tables, for a notebook; no shape breaks over a line."""
-        shown = html_of(guide_report.document(self))
-        return f"<div>{TIED.sub(lambda found: found[0].replace(' ', chr(0xA0)), shown)}</div>"
+        return f"<div>{html_of(guide_report.document(self))}</div>"
 
     def _figures(self) -> dict[str, Callable[[], Figure]]:
         return laws.figures(self)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
 
 _BYTES_LINE_SECONDS = 15.0  # between two lines of a ``ByteProgress``
@@ -73,7 +74,7 @@ def _console() -> type[Console]:
                 if segment.control is not None or segment.text == "\n" or segment.text.isprintable():
                     yield segment
                 else:
-                    yield Segment(printable(segment.text, keep="\n\t"), segment.style)
+                    yield Segment(printable(segment.text, keep=f"\n\t{JOINT}"), segment.style)
 
     return PrintableConsole
 

@@ -14,6 +14,7 @@ from dwsweep.cli.options import (
     BLOCK,
     OUTPUT,
     PLAN,
+    SPEC_SUFFIXES,
     TIME,
     AsJson,
     Axis,
@@ -30,9 +31,12 @@ from dwsweep.cli.options import (
     Unit,
     count_option,
     folder_option,
+    folder_or_spec_value,
+    hours_option,
     number_option,
     path_option,
     path_value,
+    size_value,
     whole_numbers,
     whole_option,
 )
@@ -58,7 +62,8 @@ def fit(
         typer.Argument(
             metavar="DIR|TABLE...",
             parser=path_value,
-            help="Sweep; CSV, TSV, JSON(L), Parquet or Excel, also packed; - or a public one.",
+            help="Sweep; CSV, TSV, JSON(L), Parquet or Excel, also packed; - or a public one; wandb:ENTITY/PROJECT, "
+            "mlflow:EXPERIMENT.",
         ),
     ],
     out: Annotated[
@@ -199,12 +204,16 @@ def _note(line: str) -> None:
 
 def _fit_folder(table: PathValue) -> PathValue:
     """Default folder of a fit: in a sweep directory, or beside a table."""
+    from dwsweep.fit.data import trackers
+    from dwsweep.records import fit as fit_record
+
     if table.is_dir():
         return _own_folder(table, "fit")
     if str(table) == "-":
         return paths.as_path("stdin-fit")
-    stem = table.with_name(table.stem).stem if table.suffix in (".gz", ".xz", ".bz2", ".zip") else table.stem
-    return table.with_name(f"{stem}-fit")
+    if trackers.tracker_of(str(table)):
+        return paths.as_path(f"{trackers.name_of(str(table))}-fit")
+    return fit_record.folder_beside(table)
 
 
 def _own_folder(directory: PathValue, name: str) -> PathValue:
@@ -218,9 +227,13 @@ def _own_folder(directory: PathValue, name: str) -> PathValue:
     "dwsweep guide --rule 'width = 64 * depth' · dwsweep guide --fit runs/smoke --params 300K",
 )
 def guide(
+    sizes: Annotated[
+        list[float] | None,
+        typer.Argument(metavar="[N]...", parser=size_value, help="Non-embedding parameters, such as 3B, as --params."),
+    ] = None,
     params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     flops: Annotated[float | None, number_option("C", "In place of N: FLOPs of training, such as 1e21.")] = None,
-    hours: Annotated[float | None, number_option("H", "In place of N: hours of training on --device.")] = None,
+    hours: Annotated[float | None, hours_option("In place of N: hours of training on --device, such as 24h.")] = None,
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
     rule: Rules = None,
     at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
@@ -292,7 +305,7 @@ def guide(
         calibration=calibration,
     )
     found = answer(
-        params or (),
+        [*(sizes or ()), *(params or ())],
         shape or (),
         rules=rule or (),
         fit=fit,
@@ -324,7 +337,7 @@ def design(
     spec: Annotated[
         PathValue | None, typer.Argument(metavar="[SPEC]", parser=path_value, help="Sweep spec, YAML; or --hours.")
     ] = None,
-    hours: Annotated[float | None, number_option("H", "Write a spec that fills this time …", PLAN)] = None,
+    hours: Annotated[float | None, hours_option("Write a spec that fills this time, such as 24h …", PLAN)] = None,
     device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = "H100",
     depths: Annotated[
         str | None, typer.Option(metavar="L,L,…", help="Use these depths in that spec.", rich_help_panel=PLAN)
@@ -341,7 +354,14 @@ def design(
         float | None, count_option("N", "In place of SPEC a table: propose the runs that narrow the best depth here.")
     ] = None,
     runs: Annotated[int, whole_option("K", "With --params: how many, 1 to 64.")] = 6,
-    out: Annotated[PathValue | None, folder_option("--out", "Write the figure here.")] = None,
+    out: Annotated[
+        PathValue | None,
+        typer.Option(
+            metavar="DIR|FILE",
+            parser=folder_or_spec_value,
+            help="Folder for the figure; a name that ends in .yaml: the file of the spec, as --write.",
+        ),
+    ] = None,
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -358,6 +378,11 @@ def design(
         raise InputError("SPEC: missing; give a sweep spec, or --hours H for one that is written")
     if spec is not None and hours is not None:
         raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
+    if out is not None and out.suffix in SPEC_SUFFIXES:
+        if write is not None or hours is None:
+            why = f"the spec is written to {write}" if write else "no spec is written without --hours"
+            raise InputError(f"--out: {out}; names a YAML file, but {why}; must be a folder")
+        out, write = None, out
     if hours is None and (write is not None or depths is not None):
         raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
     filled, file = None, write
@@ -414,6 +439,9 @@ def report(
     license_: Annotated[
         str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="While the sweep trains, write the page again; it reloads itself.")
+    ] = False,
 ) -> None:
     """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
     Hub."""
@@ -421,6 +449,8 @@ def report(
 
     settle_results(directory, _note)
     if card:
+        if follow:
+            raise InputError("--follow: is of the page; allowed without --card")
         from dwsweep.report import card as cards
 
         print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
@@ -429,7 +459,9 @@ def report(
         raise InputError(f"--license: {license_}; is of the card; allowed with --card")
     from dwsweep.report import page
 
-    print(printable(str(page.write(directory, out))))
+    if follow:
+        _note(f"{out or directory}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
+    print(printable(str(page.follow(directory, out) if follow else page.write(directory, out))))
 
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
@@ -444,7 +476,7 @@ def theory(
     """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the
     bounds."""
     from dwsweep import theory
-    from dwsweep.report import bench_report
+    from dwsweep.report import theory_report
 
     if check == (width is not None) or (out is not None and not check):
         raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
@@ -453,20 +485,20 @@ def theory(
         return
     assert width is not None
     facts = theory.summary(width=width, depth=depth, heads=heads)
-    terminal.show(lambda: bench_report.render_theory(facts), lambda: facts, json)
+    terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
     from dwsweep import theory
     from dwsweep.records.record import plain
-    from dwsweep.report import bench_report
+    from dwsweep.report import theory_report
     from dwsweep.report.figures import laws
 
     with terminal.waiting("measuring ranks"):
         found = theory.check_ranks()
     heads = theory.check_heads()
     rows = plain({"networks": found, "heads": heads})
-    terminal.show(lambda: bench_report.render_ranks(found, heads), lambda: rows, json)
+    terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
     if out is not None:
         print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
     if any(row.wrong for row in found) or any(row.wrong for row in heads):

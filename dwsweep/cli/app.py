@@ -12,7 +12,7 @@ import typer
 
 from dwsweep import paths, terminal
 from dwsweep.cli import analysis, training
-from dwsweep.cli.options import Group, option_hint
+from dwsweep.cli.options import Group, hint
 from dwsweep.errors import DONE, INTERRUPTED, WRONG_INPUT, InputError
 from dwsweep.text import printable
 
@@ -98,7 +98,7 @@ def _status(command: Callable[[], int | None]) -> int | None:
             if type(error).__name__ == "Abort":
                 return INTERRUPTED
             raise
-        if message := option_hint(error) or error.format_message():  # empty where the help was shown instead
+        if message := hint(error) or error.format_message():  # empty where the help was shown instead
             _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer's, by way of pydantic
         return WRONG_INPUT
 

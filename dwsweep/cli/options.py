@@ -22,6 +22,8 @@ Project = StrEnum("Project", ["hf", "nanochat", "maxtext", "olmo"])
 Retry = StrEnum("Retry", ["failed", "diverged"])
 
 
+SPEC_SUFFIXES = (".yaml", ".yml")
+
 if TYPE_CHECKING:
     PathValue = Any  # a pathlib.Path, or an epath.Path in a bucket
 else:
@@ -51,8 +53,21 @@ def folder_value(text: str) -> Any:
     return path
 
 
+def folder_or_spec_value(text: str) -> Any:
+    """Parse the path of a folder as ``folder_value`` does, or of a YAML file."""
+    path = path_value(text)
+    return path if path.suffix in SPEC_SUFFIXES else folder_value(text)
+
+
 def count_value(text: str) -> float:
     return _parsed(parse_count, text)
+
+
+def size_value(text: str) -> float:
+    """Parse a number of parameters that stands without an option."""
+    if re.fullmatch(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*", text):
+        raise typer.BadParameter(f"{text!r}; is a shape; give --shape {text.strip()}")
+    return count_value(text)
 
 
 def whole_value(text: str | int) -> int:
@@ -92,6 +107,17 @@ def number_value(text: str | float) -> float:
         raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # of a unit, by its first letter
+_UNIT = re.compile(r"(?P<number>.*[0-9.])\s*(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)", re.I)
+
+
+def hours_value(text: str | float) -> float:
+    """Parse a time in hours: ``24``, ``24h``, ``90min``, ``2d``."""
+    if time := _UNIT.fullmatch(str(text).strip()):
+        return number_value(time["number"]) * _HOURS[time["unit"][0].lower()]
+    return number_value(text)
+
+
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:
     """Parse a parameter with ``parse``; typer puts the parameter's name before what is wrong."""
     try:
@@ -115,6 +141,11 @@ def count_option(metavar: str, help: str, panel: str | None = None) -> Any:
 
 def whole_option(metavar: str, help: str, panel: str | None = None) -> Any:
     return typer.Option(metavar=metavar, parser=whole_value, help=help, rich_help_panel=panel)
+
+
+def hours_option(help: str, panel: str | None = None) -> Any:
+    """Option for a time such as 24h; a number is of hours."""
+    return typer.Option(metavar="H", parser=hours_value, help=help, rich_help_panel=panel)
 
 
 def number_option(metavar: str, help: str, panel: str | None = None) -> Any:
@@ -192,6 +223,37 @@ Targets = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
+# a word that other tools have for a choice
+OTHER_CHOICES = {
+    **dict.fromkeys(("swiglu", "geglu", "glu", "reglu", "llama"), "gated"),
+    **dict.fromkeys(("gelu", "relu", "standard", "vanilla", "dense", "mlp"), "plain"),
+    **dict.fromkeys(("huggingface", "transformers"), "hf"),
+    **dict.fromkeys(("params", "parameters", "n_params"), "size"),
+    **dict.fromkeys(("compute", "isoflop"), "flops"),
+    **dict.fromkeys(("latency", "inference"), "decode"),
+    **dict.fromkeys(("hours", "seconds", "wall"), "time"),
+    "bits_per_byte": "bpb",
+}
+# a command for an option that the other one does not need
+OTHER_COMMANDS = {
+    ("run", "--dry-run"): "`dwsweep plan SPEC` shows the runs and trains nothing",
+    ("run", "--resume"): "`dwsweep run SPEC` resumes what was interrupted by itself",
+    ("run", "--force"): "`dwsweep run SPEC --retry failed` trains failed runs again",
+}
+# commands by the names that other tools give them
+COMMANDS = {
+    **dict.fromkeys(("train", "sweep", "start", "resume", "launch"), "run"),
+    **dict.fromkeys(("analyse", "analyze", "analysis"), "fit"),
+    **dict.fromkeys(("recommend", "shape", "ask", "suggest"), "guide"),
+    **dict.fromkeys(("tokenize", "tokenise", "data"), "prepare"),
+    **dict.fromkeys(("validate", "check", "list", "ls", "dry-run"), "plan"),
+    **dict.fromkeys(("plot", "figures", "page", "html"), "report"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **dict.fromkeys(("benchmark", "profile"), "bench"),
+    **dict.fromkeys(("watch", "progress", "monitor"), "status"),
+    **dict.fromkeys(("generate", "chat"), "sample"),
+    **dict.fromkeys(("evaluate",), "eval"),
+}
 # options by the names that other tools give them; each counts where the command has it
 OTHER_NAMES = {
     "--batch": "--set",
@@ -218,12 +280,33 @@ OTHER_NAMES = {
 NEAR = 0.6  # likeness of two names, from which on one is suggested
 
 
-def option_hint(error: Any) -> str:
-    """The line for an option that the command does not have, with the nearest one that it has; empty for any other
-    error and where none is near."""
-    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if type(error).__name__ != "NoSuchOption" or not name or context is None:
+def hint(error: Any) -> str:
+    """The line for a usage error that has a nearest name, of an option or of a choice; empty for any other error
+    and where none is near."""
+    context = getattr(error, "ctx", None)
+    if context is None:
         return ""
+    kind = type(error).__name__
+    return _option_hint(error, context) if kind == "NoSuchOption" else _choice_hint(error)
+
+
+def _choice_hint(error: Any) -> str:
+    names = getattr(getattr(error, "param", None), "opts", None)
+    given = re.search(r"'(.*)' is not one of ('.*')", getattr(error, "message", None) or "")  # typer's
+    if given is None or not names:
+        return ""
+    value, choices = given[1], re.findall(r"'([^']*)'", given[2])
+    meant = OTHER_CHOICES.get(value.lower())
+    near = [meant] if meant in choices else difflib.get_close_matches(value.lower(), choices, n=1, cutoff=NEAR)
+    return f"{names[0]}: {value!r}; {f'did you mean {near[0]}? ' if near else ''}allowed: {', '.join(choices)}"
+
+
+def _option_hint(error: Any, context: Any) -> str:
+    name = getattr(error, "option_name", None)
+    if not name:
+        return ""
+    if other := OTHER_COMMANDS.get((context.info_name, name)):
+        return f"{name}: no such option; {other}"
     known = [
         option for param in context.command.get_params(context) for option in param.opts if option.startswith("--")
     ]
@@ -248,3 +331,19 @@ class Command(typer.core.TyperCommand):
 class Group(typer.core.TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types_of_switches(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """``help`` and ``help COMMAND`` are `--help`; an unknown command is refused with the nearest one."""
+        name, *rest = args
+        if name == "help":
+            if not rest:
+                print(ctx.get_help())
+                raise typer.Exit()
+            name, args = rest[0], [rest[0], "--help"]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            meant = COMMANDS.get(name.lower())
+            near = [meant] if meant else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise InputError(f"{name}: no such command; {hint}allowed: {', '.join(known)}")
+        return super().resolve_command(ctx, args)

@@ -205,12 +205,14 @@ def bench(
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
     directory = out or _default_directory(spec, sweep)
-    # only now: it brings JAX
+    # only now: they bring JAX
     from dwsweep.train import bench as benchmark
+    from dwsweep.train import compile_only as compiler
+    from dwsweep.train import targets
 
     if compile_only:
-        places = [*map(benchmark.elsewhere, target)] if target else benchmark.here(planned, counts)
-        found = benchmark.compile_only(planned, store, places, nominal_length=sweep is not asked)
+        places = [*map(targets.elsewhere, target)] if target else targets.here(planned, counts)
+        found = compiler.compile_only(planned, store, places, nominal_length=sweep is not asked)
         if target:
             found = run_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))

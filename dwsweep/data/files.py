@@ -27,7 +27,7 @@ from pathlib import PurePath
 from typing import IO, Any, NamedTuple, Protocol
 
 from dwsweep import paths
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.text import one_line, printable
 
 MAGIC = {
@@ -61,7 +61,7 @@ def remote_access(path: str) -> Iterator[None]:
     except Exception as error:
         reason = one_line(error)
         if isinstance(error, ImportError) and path.startswith("gs://"):
-            reason = f"{reason}; gs:// needs the extra: pip install 'dwsweep[gcs]'"
+            reason = f"{reason}; gs:// needs the extra: {install('gcs')}"
         raise InputError(f"data.source: {path}; cannot be read ({reason})") from None
 
 
@@ -278,6 +278,11 @@ class Source(Protocol):
     def n_documents(self) -> int | None:
         """Number of documents where that is known without reading; bad ones and duplicates are among them."""
         return None
+
+    @property
+    def documents_are(self) -> str:
+        """How the source is cut into documents, where that is a choice; empty where the source itself has documents."""
+        return ""
 
     def identity(self) -> list[Any]:
         """What tells two states of the source apart without reading it (JSON-able)."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.data.files import Files, Item, Skipped, find_files, text_column
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 
 _ROWS = 256  # read at a time
@@ -163,4 +163,4 @@ def _commit_of(name: str, revision: str | None, source: str) -> str:
 
 
 def _needs_extra(name: str, error: ImportError) -> InputError:
-    return InputError(f"data.source: hf:{name}; needs the package {error.name}: pip install 'dwsweep[hf]'")
+    return InputError(f"data.source: hf:{name}; needs the package {error.name}: {install('hf')}")

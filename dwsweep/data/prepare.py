@@ -380,6 +380,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     spool = partial / "spool.zst"
     started = time.monotonic()
     corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
+    _say(progress, _counts(source, corpus))
     _check(data, corpus)
     read_seconds = time.monotonic() - started
 
@@ -461,6 +462,16 @@ def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: b
             out.write(frame.data)
             bar.advance(frame.source_bytes)
     return corpus
+
+
+def _counts(source: Source, corpus: _Corpus) -> str:
+    """How many documents the source has, how they were told apart, how many are duplicates and how many are kept."""
+    found = corpus.n_documents + corpus.n_duplicates
+    unit = f" ({source.documents_are})" if source.documents_are else ""
+    return (
+        f"{found:,} document{'s' * (found != 1)} read{unit}, {corpus.n_duplicates:,} dropped as exact duplicates, "
+        f"{corpus.n_documents:,} kept"
+    )
 
 
 def _check(data: DataSpec, corpus: _Corpus) -> None:

@@ -166,6 +166,14 @@ class TextFiles(Files):
     def n_documents(self) -> int | None:
         return None if self.blank else len(self.files)
 
+    @property
+    def documents_are(self) -> str:
+        if not self.blank:
+            return "one for each file"
+        if len(self.files) == 1:
+            return "the file is cut at each blank line; a file for each article, or jsonl:, keeps articles whole"
+        return "the files are cut at each blank line; without ?articles=blank each file is one document"
+
     def identity(self) -> list[Any]:
         return [self.blank, *super().identity()]
 

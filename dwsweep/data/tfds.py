@@ -34,10 +34,11 @@ from dwsweep.data.files import (
     remote_access,
     text_column,
 )
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 
 RECORDS_PER_ITEM = 256
+WITHOUT = "without TensorFlow, data.source wikidump:PATH reads a Wikipedia dump (pages-articles XML)"
 _SHARD = re.compile(r"\.(array_record|tfrecord)[^/]*$")
 _WIKI40B = re.compile(r"_START_(?:ARTICLE|SECTION|PARAGRAPH)_|_NEWLINE_")
 
@@ -74,8 +75,8 @@ class TfdsRecords(Files):
             folder = _folder(name)
         if folder is None:
             raise InputError(
-                f"data.source: tfds:{name}; not prepared under {_root()}; a folder of a prepared data "
-                "set, or `dwsweep prepare` with the extra: pip install 'dwsweep[tfds]'"
+                f"data.source: tfds:{name}; not prepared under {_root()}; a folder of a prepared data set, "
+                f"`dwsweep prepare` with the extra ({install('tfds')}), or {WITHOUT}"
             )
         shards = tuple(f for f in find_files("tfds", folder) if _SHARD.search(f.path))
         if not shards:
@@ -183,8 +184,8 @@ def _download(name: str) -> None:
         return
     if find_spec("tensorflow") is None:
         raise InputError(
-            f"data.source: tfds:{name}; not prepared under {_root()}, and downloading it needs "
-            "TensorFlow: pip install 'dwsweep[tfds]'"
+            f"data.source: tfds:{name}; not prepared under {_root()}, and downloading it needs TensorFlow: "
+            f"{install('tfds')}; or {WITHOUT}"
         )
     code = (
         "import sys, tensorflow_datasets as tfds\n"
@@ -194,7 +195,7 @@ def _download(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", code, name, _root()], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raised = re.findall(r"^[A-Za-z_][\w.]*: .+", done.stderr, re.MULTILINE) or done.stderr.split("\n")[-2:-1]
-        raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])})")
+        raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])}); {WITHOUT}")
 
 
 def _text_feature(builder: Any, folder: str, wanted: str | None) -> str:

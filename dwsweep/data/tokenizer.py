@@ -33,7 +33,7 @@ import numpy as np
 
 from dwsweep import paths
 from dwsweep.data.token_store import GIVEN, TOKENIZER, DamagedStore, Store, token_dtype
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.spec.vocabulary import BYTES, BYTES_VOCAB, is_json, tokenizer_file, vocabulary
 from dwsweep.text import one_line
 
@@ -282,7 +282,7 @@ def _read_json(data: bytes, name: str) -> Any:
         from tokenizers import Tokenizer as Library
     except ImportError:
         raise InputError(
-            f"data.tokenizer: {name}; a tokenizer.json needs the package tokenizers: pip install 'dwsweep[hf]'"
+            f"data.tokenizer: {name}; a tokenizer.json needs the package tokenizers: {install('hf')}"
         ) from None
     try:
         own = Library.from_str(data.decode())

@@ -22,6 +22,7 @@ from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_r
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
+from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -45,7 +46,7 @@ from dwsweep.fit.lengths import (
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.one_size import at_one_size, width_follows
-from dwsweep.fit.rows import Row, check_one_arm
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
@@ -66,7 +67,9 @@ from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 from dwsweep.text import format_count, listed
 
+FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
 MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
+HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
@@ -331,6 +334,11 @@ def _transitions_found(asked: Asked) -> FitResult:
     if curves and drawn:
         report = report.beside(drawn.record)
         warnings += disagreements(group.pairs)
+        if drawn.record.ess < FEWEST_NODES:
+            warnings.append(
+                f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
+                "of intervals may move with the seed by more than their Monte-Carlo errors"
+            )
         warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
@@ -402,7 +410,16 @@ def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
     shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
+    notes = (*data.notes, *_unadjusted(parts[0].warnings))
+    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], notes)
+
+
+def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
+    """A sentence about the settings that differ between the shapes compared, where several do: a heap of runs."""
+    names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
+    if len(names) >= HEAP:
+        shown = ", ".join(names)
+        yield f"{shown} differ between the shapes compared, and nothing is adjusted for them: see the warnings"
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:

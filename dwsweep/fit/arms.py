@@ -42,12 +42,13 @@ from dwsweep.fit.curves import (
     pchip,
     spline,
 )
+from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import Cells, joined
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.rows import Row, arms, check_one_arm, of_arm
+from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status

@@ -195,7 +195,7 @@ def guideline_row(
         row = _row_without_number(name, n_params, trained, factor, why)
         if low is None and high is None:
             return row
-        return replace(
+        row = replace(
             row,
             law=f"{law.name}: beyond the depths trained, a bound alone",
             depth_low=low,
@@ -203,6 +203,7 @@ def guideline_row(
             width_low=width_at(n_params, high),
             width_high=width_at(n_params, low),
         )
+        return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
     depth_int, width_int = nearest_shape(n_params, depth)
     ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
     row = replace(

@@ -46,9 +46,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         InputError: the fit has no surface, or the size is far outside the table.
     """
     if result.surface is None:
-        raise InputError(
-            "table: too few runs for a surface; allowed: nine shapes of three depths and three sizes"
-        )
+        raise InputError("table: too few runs for a surface; allowed: nine shapes of three depths and three sizes")
     if not 1 <= runs <= 64:
         raise InputError(f"{argument('runs', '--runs')}: {runs}; allowed: from 1 to 64")
     surface = ask.LossSurface(result.surface)

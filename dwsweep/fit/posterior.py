@@ -134,7 +134,8 @@ class Sampler:
             self._move()
 
     def more(self, each: int) -> None:
-        """Take ``each`` nodes per scramble, by the normal as it is now."""
+        """Take ``each`` nodes per scramble, where those so far find the weight."""
+        self._move()
         self.nodes = self._sampled(each)
 
     def _move(self) -> None:

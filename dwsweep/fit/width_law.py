@@ -173,6 +173,8 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
     n = equation.n_params_needed(np.asarray(constants), depths[inside] if inside.any() else depths)
     widths = [effect(ln_d[:, k], confidence) for k in np.flatnonzero(inside)]
     bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)
+    slope = effect(theta[:, 1], confidence)
+    bounded = bounded and slope.low is not None and slope.low > equation.least_b  # else it may be no law at all
     return FormTies(
         law=Law(
             f"own: {equation.label}", form, constants, float(n.min()), float(n.max()),
@@ -180,7 +182,7 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
         ),
         delta=delta,
         interval_a=effect(theta[:, 0], confidence),
-        interval_b=effect(theta[:, 1], confidence),
+        interval_b=slope,
         cov=np.cov(theta, rowvar=False),
         x=x,
         inside=inside,

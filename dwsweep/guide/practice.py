@@ -85,6 +85,15 @@ def parse(text: str) -> Rule:
     return Rule(name, said, lambda n_params: _root(lambda depth: excess(depth, n_params)))
 
 
+GPT3_BEYOND = 2.0  # factor beyond the smallest and the largest net of GPT-3's table, to which its depths are usual
+
+
+def gpt3_reaches(n_params: float) -> bool:
+    """Whether GPT-3's table has a net about as large."""
+    sizes = [n for _, n, shape in published_law.targets() if shape]
+    return min(sizes) / GPT3_BEYOND <= n_params <= max(sizes) * GPT3_BEYOND
+
+
 def gpt3_depth(n_params: float) -> float:
     """Depth of GPT-3's table at a size, interpolated in (ln N, ln L); that of the smallest and largest beyond."""
     rows = [(math.log(n), math.log(shape[0])) for _, n, shape in published_law.targets() if shape]

@@ -15,7 +15,7 @@ from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
-from dwsweep.guide.practice import gpt3_depth
+from dwsweep.guide.practice import gpt3_depth, gpt3_reaches
 from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
 
 
 def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
-    """The shape of GPT-3's table at this size, under the options; None where no width comes near the budget."""
+    """The shape of GPT-3's table at this size, under the options; None at a size that the table does not reach, or where
+    no width comes near the budget."""
+    if not gpt3_reaches(size):
+        return None
     unit = options.pipeline_parallel
     shape = matched(max(unit, round(gpt3_depth(size) / unit) * unit), asked, options)
     return shape if abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE else None

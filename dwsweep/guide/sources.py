@@ -12,7 +12,7 @@ Trust, by one rule for public evidence and for own fits, from what the depth to 
 the distance to the nearest sizes at which shapes were compared, in public or by one's own losses:
 
     high    inside one's own sizes, and a regret of at most SURE percent of compute (95 %)
-    medium  at most FAR times outside, and a regret of at most FAIR percent in expectation
+    medium  at most FAR times outside, and a regret of at most FAIR percent in expectation, GRAVE (95 %)
     low     else, and the published law alone at every size, since nothing prices what it risks
 
 A fit whose losses contradict every form somewhere, or a shape to build that wastes more than FAIR percent of compute at
@@ -249,7 +249,7 @@ def _bounded(fit: FitResult) -> OwnLosses | None:
 # the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 FORMS_AGREE = 1.1  # deepest over shallowest best depth of the forms, beyond which both are named
-SURE, FAIR = 5.0, 6.0  # % of compute: of a regret at 95 %, and of one in expectation
+SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: of a regret at 95 %, of one in expectation, and again at 95 %
 ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
 # where the shape that costs least on average is further than this from the likeliest best depth, it is said why
 BUILD_APART = 1.15
@@ -286,9 +286,15 @@ def judge(source: Source, n_params: float) -> Trust:
     level = "low"
     if source.own is not None and factor <= 1.0 and worst <= SURE and not source.misfit:
         level = "high"
-    elif factor <= FAR and expected <= FAIR:
+    elif factor <= FAR and expected <= FAIR and worst <= GRAVE:
         level = "medium"
     reasons = ["at some sizes no form fits your losses"] if source.misfit else []
+    if factor <= FAR and level == "low":
+        reasons.append(
+            f"the depth to build may waste {worst:.1f} % of compute (95 %)"
+            if expected <= FAIR
+            else f"the depth to build wastes {expected:.1f} % of compute in expectation"
+        )
     if source.own is not None:
         inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"
         reasons.append(f"{inside} the sizes at which your losses say how deep; your recipe's own losses")

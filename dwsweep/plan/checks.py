@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from dwsweep import published_law, theory
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.cost.duration import ASSUMED, COMPILED, MEASURED
+from dwsweep.cost.duration import MEASURED
 from dwsweep.data.prepare import FEWEST_HELDOUT
-from dwsweep.plan.lengths import RunLengths, cooldown_steps, steps_of
+from dwsweep.plan.lengths import RunLengths, steps_of
+from dwsweep.plan.schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run
 from dwsweep.records.run import FixedRate
 from dwsweep.records.sweep import DROP
@@ -86,11 +87,13 @@ def size_errors(spec: Spec) -> Iterator[str]:
 
 
 def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Lengths of the runs of these shapes; without shapes what is the same for any of them."""
+    """Lengths of the runs of these shapes; without shapes what is the same for any of them.
+
+    Raises:
+        InputError: seconds, and no rate is known.
+    """
     if lengths.common_steps is not None:
         fewest = most = lengths.common_steps
-    elif shapes and lengths.needs_rates and not all(map(lengths.knows_rate, shapes)):
-        return [lengths.no_rate()]
     elif shapes:
         fewest, most = (pick(map(lengths.total_steps, shapes)) for pick in (min, max))
     else:
@@ -296,9 +299,8 @@ def _flops(runs: Sequence[Run]) -> list[str]:
 
 
 SAME_TOKENS = 0.01  # relative difference of tokens that is let pass
-SAME_BUDGET = 0.02  # and of what whole steps, or other rates, make of a budget
+SAME_BUDGET = 0.02  # relative miss of a budget by whole steps that is let pass
 SAME_SHAPE = 1.01  # factor in depth and width
-BASES = (MEASURED, COMPILED, ASSUMED)  # of rates, the best first
 
 
 def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
@@ -334,84 +336,30 @@ def warm_up(spec: Spec, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Warn of the basis of the rates behind ``train.seconds``, and where they differ from those known now."""
+    """Warn of shapes whose rate behind ``train.seconds`` was not measured at the shape itself."""
     if not lengths.needs_rates:
         return []
-    found = {shape: lengths.rate(shape) for shape in shapes}
-    return [
-        *_rates_unmeasured(lengths, found),
-        *_rates_of_other_shapes(found),
-        *_rates_of_another_block(lengths, found),
-        *_rates_added(found),
-        *_rates_changed(lengths, found),
-    ]
-
-
-def _rates_unmeasured(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> Iterator[str]:
-    for label, why in ((ASSUMED, "a share of the peak"), (COMPILED, "rooflines that no run reaches")):
-        found = [rate for rate in rates.values() if rate.time_basis == label]
-        if not found:
-            continue
-        line = (
-            f"{lengths.shown}: the rates of {len(found)} of {len(rates)} shapes are {label.upper()} for "
-            f"{' and '.join(dict.fromkeys(rate.device for rate in found))} ({why}), so that runs will take another "
-            "time, and unequal ones"
-        )
-        before = "; `dwsweep bench SPEC` before the first `run` or `plan --out` measures them"
-        yield line + before * any(rate.fixed is None for rate in found)
-
-
-def _rates_of_other_shapes(rates: Mapping[Shape, FixedRate]) -> list[str]:
-    far = {shape: rate.distance for shape, rate in rates.items() if rate.distance and rate.distance > SAME_SHAPE}
-    if not far:
+    rates = [lengths.rate(shape) for shape in shapes]
+    known = map(lengths.clock.knows_recipe, shapes)
+    flaws = [_flaw(rate, alike) for rate, alike in zip(rates, known, strict=True)]
+    if not any(flaws):
         return []
-    worst = max(far, key=far.__getitem__)
+    unsaved = any(flaw and rate.fixed is None for rate, flaw in zip(rates, flaws, strict=True))
     return [
-        f"train.seconds: {len(far)} of {len(rates)} shapes were not benched and take the FLOP/s of the nearest that "
-        f"was, {worst.label} of one {far[worst]:.3g} times away in depth and width"
+        f"{lengths.shown}: the rates of {sum(map(bool, flaws))} of {len(rates)} shapes are "
+        f"{' or '.join(dict.fromkeys(filter(None, flaws)))}, so that runs will take another time, and unequal ones"
+        + "; `dwsweep bench SPEC` before the first `run` or `plan --out` measures them"
+        * unsaved
     ]
 
 
-def _rates_of_another_block(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
-    shapes = [shape for shape, rate in rates.items() if rate.fixed is None and not lengths.clock.knows_recipe(shape)]
-    if not shapes:
-        return []
-    return [
-        f"train.seconds: no rate is of the block and optimizer of {len(shapes)} of {len(rates)} shapes "
-        f"({lengths.clock.recipe(shapes[0])}); they take the FLOP/s of another. `dwsweep bench` of this spec "
-        "measures theirs"
-    ]
-
-
-def _rates_added(rates: Mapping[Shape, FixedRate]) -> list[str]:
-    first = min((rate.fixed for rate in rates.values() if rate.fixed), default=None)
-    later = {shape: rate for shape, rate in rates.items() if rate.fixed != first}
-    if first is None or not later:
-        return []
-    shape, rate = next(iter(later.items()))
-    return [
-        f"train.seconds: {len(later)} of {len(rates)} shapes, such as {shape.label}, came after the rates of the "
-        f"others were fixed ({first}); theirs are {rate.time_basis} for {rate.device} as of {rate.fixed or 'now'}, not "
-        "side by side with them"
-    ]
-
-
-def _rates_changed(lengths: RunLengths, rates: Mapping[Shape, FixedRate]) -> list[str]:
-    """Warn of rates that stand although others are known now, on no worse a basis."""
-    times = {}
-    for shape, rate in rates.items():
-        now = lengths.rate_by_now(shape)
-        if rate.fixed and now and BASES.index(now.time_basis) <= BASES.index(rate.time_basis):
-            times[shape] = rate.tokens_per_second / now.tokens_per_second
-    low, high = min(times.values(), default=1.0), max(times.values(), default=1.0)
-    if max(abs(low - 1), abs(high - 1)) <= SAME_BUDGET:
-        return []
-    span = f"{high:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
-    return [
-        f"{lengths.shown}: by the rates that are {lengths.clock.label} now, runs would take {span} times that; those "
-        "fixed earlier stand, so that each run is the same run again. Another --out begins with the new ones, and so "
-        "does this one, as long as no run is in it, without its manifest.json"
-    ]
+def _flaw(rate: FixedRate, alike: bool) -> str:
+    """Why a rate is not the shape's own; empty where it is. alike: the clock knows rates of its block and optimizer."""
+    if rate.time_basis != MEASURED:
+        return f"{rate.time_basis.upper()} for {rate.device}"
+    if rate.fixed is None and not alike:
+        return "measured with another block or optimizer"
+    return "measured at other shapes" if (rate.distance or 1.0) > SAME_SHAPE else ""
 
 
 def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:

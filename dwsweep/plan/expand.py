@@ -20,7 +20,8 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
 from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
-from dwsweep.plan.lengths import RunLengths, clock_of
+from dwsweep.plan.clock import clock_of
+from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.run import FixedRate
@@ -277,7 +278,7 @@ def build(
         finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave those
             out that are to be tried again.
         calibrations: rates that were measured or compiled, in order of preference.
-        rates: those at which lengths were fixed before (``train.seconds``); they stand, whatever ``calibrations`` say.
+        rates: rates saved in the sweep directory (``train.seconds``); they stand, whatever ``calibrations`` say.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too

@@ -23,9 +23,11 @@ from dwsweep.cost.arithmetic import (
 from dwsweep.cost.devices import find
 from dwsweep.data import prepare
 from dwsweep.model.parametrization import resolve
-from dwsweep.plan.lengths import Clock, RunLengths, pack_tokens
+from dwsweep.plan.clock import Clock
+from dwsweep.plan.lengths import RunLengths
+from dwsweep.plan.schedule import pack_tokens
 from dwsweep.records.pack import Pack
-from dwsweep.records.run import Promise, RunConfig
+from dwsweep.records.run import RunConfig
 from dwsweep.records.sweep import DROP, PLAN_COLUMNS, RUN, PlanRow
 from dwsweep.shapes import Shape, token_bytes
 from dwsweep.spec import Spec
@@ -174,6 +176,8 @@ def to_rows(plan: Plan) -> list[PlanRow]:
 def _plan_row(plan: Plan, run: Run) -> PlanRow:
     cost = plan.estimates.runs[run.run_id]
     pack = plan.estimates.packs.get(run.pack_id)
+    lengths = plan.of(run).lengths
+    rate = lengths.rate(run.shape) if lengths.needs_rates else None
     known = {**vars(run.shape), **vars(cost), **vars(run)}
     known |= {
         "n_params": run.shape.n_params,
@@ -185,14 +189,15 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
         "pack_checkpoint_bytes": pack.checkpoint_bytes if pack else None,
         "time_basis": plan.estimates.time_basis if cost.device_seconds is not None else None,
         "arm": run.arm or None,
+        "rate": rate.tokens_per_second if rate else None,
+        "rate_origin": rate.origin if rate else None,
     }
     return PlanRow(**{name: known[name] for name in PLAN_COLUMNS})
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Everything that config.json says of a run: facts are read from here, never from a name."""
-    own = plan.of(run)
-    spec, rate = own.spec, own.lengths.rate(run.shape) if own.lengths.needs_rates else None
+    spec = plan.of(run).spec
     return RunConfig(
         run_id=run.run_id,
         pack_id=run.pack_id,
@@ -208,7 +213,6 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
         model=spec.model.model_dump(mode="json"),
         data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
         train=spec.train.model_dump(mode="json"),
-        promise=Promise(run.tokens / rate.tokens_per_second, rate) if rate else None,
         arm=run.arm or None,
     )
 

@@ -528,7 +528,20 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
         found = _either(file, f"{argument}: {file}")
         if found is not None:
             return found
-    raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit` first")
+    if given.is_file():
+        beside = folder_beside(given)
+        if (beside / "fit.json").exists():
+            raise InputError(f"{argument}: {path}; is a table; give the folder of its fit, {beside}")
+        raise InputError(f"{argument}: {path}; is a table without a fit, run `dwsweep fit {path}` first")
+    if not given.exists():
+        raise InputError(f"{argument}: {path}; does not exist; give the folder that `dwsweep fit` wrote, or its sweep")
+    raise InputError(f"{argument}: {path}; no fit.json there, run `dwsweep fit {path}` first")
+
+
+def folder_beside(table: Any) -> Any:
+    """Folder of a table's fit where no other is given: ``runs.csv`` → ``runs-fit``, also of a packed one."""
+    stem = table.with_name(table.stem).stem if table.suffix in (".gz", ".xz", ".bz2", ".zip") else table.stem
+    return table.with_name(f"{stem}-fit")
 
 
 def _either(file: Any, name: str) -> Fit | None:

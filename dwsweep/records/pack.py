@@ -105,6 +105,8 @@ class PackState:
     halvings: Count = 0  # of the microbatch
     rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over
     events: tuple[PackEvent, ...] = field(default=())
+    begun: Amount = None  # when a worker was last given it, seconds since the epoch; None in files of earlier versions
+    compiling: Amount = None  # when its program was last begun to be compiled, likewise
 
     def with_event(self, event: PackEvent, **changes: Any) -> PackState:
         return replace(self, events=(*self.events, event)[-50:], **changes)

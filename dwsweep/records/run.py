@@ -5,8 +5,7 @@ of its models, for the page.
 ``bench.json``: what ``dwsweep bench`` measured, a list with a row per shape; ``plan`` and ``guide`` take rates from
 it. ``compiled.json``: the same of ``bench --compile-only --target``; ``plan`` takes it where nothing was measured.
 
-Rates at which the lengths of runs were fixed (``train.seconds``): a list in manifest.json, and in the config.json of
-each run the one that it was promised by.
+Rates at which the lengths of runs were fixed (``train.seconds``): a list in manifest.json.
 """
 
 from __future__ import annotations
@@ -74,7 +73,6 @@ class RunConfig:
     model: ModelFacts
     data: dict[str, Any]  # the section ``data`` of the spec
     train: TrainFacts
-    promise: Promise | None = None  # of ``train.seconds``: how long it was to take, and at which rate
     arm: str | None = None  # of a sweep with arms
 
 
@@ -388,9 +386,7 @@ class CompiledRow:
     refused: str | None = None  # why it does not fit even so; then there is no roofline
     kernels: int | None = None  # launched
     traffic_bytes: float | None = None  # read and written in main memory
-    padded_traffic_bytes: float | None = None  # with arrays rounded up to whole tiles, as a TPU moves them
-    product_flops: float | None = None  # of the matrix products in the program
-    padded_product_flops: float | None = None  # with sides rounded up to those of a TPU's matrix unit
+    program_flops: float | None = None  # that XLA counts in the program, elementwise operations included
     flops_per_token: float | None = None  # of training: what the model asks for
     collectives: tuple[CollectiveRow, ...] = ()
     roofline_seconds: float | None = None
@@ -462,8 +458,7 @@ def _rows(path: str | PathLike[str], kind: type[Rows], again: str) -> Rows | Non
 
 @dataclass(frozen=True)
 class FixedRate:
-    """The rate of one shape on one kind of device, written down when the first plan of a sweep needed it and used by
-    every later one, whatever has been benchmarked since: steps that followed from it would change otherwise."""
+    """Rate of one shape on one kind of device, saved with the first plan of a sweep that needed it (manifest.json)."""
 
     shape: str  # its label, such as L12-d128-h2
     n_params_total: Positive
@@ -474,19 +469,16 @@ class FixedRate:
     time_basis: Annotated[str, one_of("measured", "compiled", "assumed")]
     tokens_per_second: PositiveNumber  # of one device, all replicas of a pack together
     distance: PositiveNumber | None = None  # in depth and width to the shape that was benched, 1: itself
-    fixed: str | None = None  # when; None: not written down yet
+    fixed: str | None = None  # time of saving; None: not saved yet
     recipe: str | None = None  # block and optimizer in words; None: not recorded
 
     @property
-    def of(self) -> tuple[str, int, int, int, str, str | None]:
-        """Key of a rate, without the device: shape, size, cost per token, tokens per step, precision, recipe."""
-        kind = self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
-        return *kind, self.recipe
+    def kind(self) -> tuple[str, int, int, int, str]:
+        """Shape, size, cost of a token, tokens of a step, precision: the rate of another kind is another one."""
+        return self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
 
-
-@dataclass(frozen=True)
-class Promise:
-    """Seconds that ``train.seconds`` planned for a run, in its config.json."""
-
-    seconds: PositiveNumber  # device-seconds, the run's share of its pack; whole steps, so not quite ``train.seconds``
-    rate: FixedRate
+    @property
+    def origin(self) -> str:
+        """Where the rate comes from, in words."""
+        when = f"fixed {self.fixed}" if self.fixed else "not fixed yet: the first `run` or `plan --out` does that"
+        return f"{self.time_basis} {'on' if self.time_basis == 'measured' else 'for'} {self.device}; {when}"

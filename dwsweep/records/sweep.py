@@ -74,6 +74,8 @@ class PlanRow:
         None  # of device_seconds: measured, compiled or assumed
     )
     arm: str | None = None  # of a sweep with arms
+    rate: float | None = None  # tokens per second of one device that the steps follow from (``train.seconds``)
+    rate_origin: str | None = None  # where that rate comes from, and when it was fixed
 
 
 PLAN_COLUMNS = columns_of(PlanRow)
@@ -148,9 +150,10 @@ class Manifest:
         return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """Copy with these rates time-stamped now; existing time stamps are kept."""
-        now = timestamp()
-        return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in rates)))
+        """Copy with the rates that it lacks, time-stamped now; a rate that is there stands."""
+        now, there = timestamp(), {(*rate.kind, rate.recipe, rate.device) for rate in self.rates}
+        new = [rate for rate in dict.fromkeys(rates) if (*rate.kind, rate.recipe, rate.device) not in there]
+        return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in new)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
         """Copy with what a worker reported of its devices, once for each kind."""

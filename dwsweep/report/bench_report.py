@@ -1,28 +1,21 @@
-"""Reports of ``dwsweep bench``, measured or compiled, and of ``dwsweep theory``."""
+"""Reports of ``dwsweep bench``: shapes measured here, and shapes compiled only."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from rich.console import Group
 
-from dwsweep import published_law
 from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.document import MISSING, Line, Lines, Part, Table, render
 from dwsweep.text import format_bytes, format_count
-from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
-
-if TYPE_CHECKING:
-    from dwsweep.theory import HeadCheck
-
 
 UNKNOWN = "unknown"
 Row = TypeVar("Row", BenchRow, CompiledRow)
-LEAST_PRODUCTS = 0.98
-"""Share of the FLOPs of a model that the products of its program must reach, or its text was not understood."""
+LEAST_FLOPS = 0.98
+"""Share of the FLOPs of a model that XLA must count in its program, or part of the program was not counted."""
 
 
 def render_bench(rows: Sequence[BenchRow]) -> Group:
@@ -66,7 +59,7 @@ def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
 
 
 def render_compiled(rows: Sequence[CompiledRow]) -> Group:
-    """Show rows of :func:`dwsweep.train.bench.compile_only`: a table per target, or one of the devices here."""
+    """Show rows of :func:`dwsweep.train.compile_only.compile_only`: a table per target, or one of the devices here."""
     parts: list[Part] = []
     targets = dict.fromkeys(row.target for row in rows)
     for target in targets:
@@ -106,7 +99,7 @@ def _compiled_here(rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
 
 
 def _compiled_for(target: str, rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
-    columns = "L> d_x> mesh< micro> compile> memory> kernels> traffic> padding> step_≥> MFU_≤> bound<"
+    columns = "L> d_x> mesh< micro> compile> memory> kernels> traffic> step_≥> MFU_≤> bound<"
     table = Table("", columns, keys=2, ruled=False, gap=1, apart=False)
     for row in rows:
         table.add(
@@ -118,7 +111,6 @@ def _compiled_for(target: str, rows: Sequence[CompiledRow], head: list[Line]) ->
             format_bytes(row.memory_bytes) if row.memory_bytes else UNKNOWN,
             f"{row.kernels:,}" if row.kernels is not None else UNKNOWN,
             format_bytes(row.traffic_bytes) if row.traffic_bytes else UNKNOWN,
-            _padding(row),
             f"{1000 * row.roofline_seconds:.1f} ms" if row.roofline_seconds else UNKNOWN,
             f"{100 * row.mfu:.1f} %" if row.mfu is not None else UNKNOWN,
             row.bound or UNKNOWN,
@@ -141,10 +133,9 @@ def _whole_sweep(found: SweepSeconds) -> Line:
 
 _TARGET_LEGEND = (
     "Of one device and one step of all replicas (seeds and learning rates) of a pack. micro: sequences of each replica "
-    "in a forward pass, r with activations recomputed. traffic: bytes read and written in the device's memory, loops "
-    "multiplied out. padding: what rounding up to whole tiles adds to the traffic and to the products. step ≥, MFU ≤: "
-    "a roofline, kernel by kernel, that no run reaches; bound: what takes most of it (products, traffic, launches, "
-    "links)."
+    "in a forward pass, r with activations recomputed. traffic: bytes read and written in the device's memory by XLA's "
+    "cost analysis, loops multiplied out. step ≥, MFU ≤: a roofline, kernel by kernel, that no run reaches; bound: the "
+    "part that takes most of it (products, traffic, launches, links)."
 )
 
 
@@ -172,27 +163,19 @@ def _refusals(rows: Sequence[CompiledRow]) -> list[Line]:
 
 
 def _doubts(rows: Sequence[CompiledRow]) -> list[Line]:
-    """Warn where fewer products were found in a program than its model needs: its text was not understood."""
+    """Warn where XLA counts fewer FLOPs in a program than its model needs, such as in a call of a library."""
     found: list[Line] = []
     for row in rows:
-        if row.product_flops is None or row.flops_per_token is None or row.seq_len is None:
+        if row.program_flops is None or row.flops_per_token is None or row.seq_len is None:
             continue
         needed = row.flops_per_token * row.replicas * row.batch_size * row.seq_len / row.devices
-        if row.product_flops < LEAST_PRODUCTS * needed:
+        if row.program_flops < LEAST_FLOPS * needed:
             text = (
-                f"{_name(row)}: only {row.product_flops / needed:.0%} of the model's FLOPs were found in the program's "
-                "matrix products; its figures are too low"
+                f"{_name(row)}: only {row.program_flops / needed:.0%} of the model's FLOPs were found in the program; "
+                "its figures are too low"
             )
             found.append([(text, "yellow")])
     return found
-
-
-def _padding(row: CompiledRow) -> str:
-    """Shares that padding adds to traffic and to products; a GPU's compiler pads neither."""
-    if row.device_kind.startswith("TPU") and row.traffic_bytes and row.product_flops:
-        traffic = (row.padded_traffic_bytes or 0.0) / row.traffic_bytes - 1
-        return f"{traffic:.0%}, {(row.padded_product_flops or 0.0) / row.product_flops - 1:.0%}"
-    return MISSING
 
 
 def _mesh(row: CompiledRow) -> str:
@@ -202,106 +185,3 @@ def _mesh(row: CompiledRow) -> str:
 def _packing(points: Sequence[PackingPoint]) -> str:
     alone = points[0].tokens_per_second
     return " ".join(f"{point.replicas}:{point.tokens_per_second / alone:.2f}" for point in points)
-
-
-def render_theory(facts: dict[str, Any]) -> Group:
-    """Show :func:`dwsweep.theory.summary`: a table of quantities, then what it means in words."""
-    table = Table("", "quantity< value> note~", headed=False, ruled=False)
-
-    def add(quantity: str, value: str, note: str = "") -> None:
-        table.add(quantity, value, [(note, "dim")])
-
-    width, depth = facts["width"], facts["depth"]
-    add("width d_x, heads H", f"{width:,}, {facts['heads']}")
-    add("threshold depth log_3 d_x", f"{facts['threshold_depth']:.2f}", "theory, nets without softmax")
-    fitted = facts["published_transition_depth"]
-    add(
-        "fitted transition depth",
-        f"{fitted:.1f}" if fitted > 0 else "none",
-        f"(ln d_x − {published_law.A}) / {published_law.B}, trained nets of Levine et al. 2020, depths 6 to 48",
-    )
-    if depth is None:
-        more = "Give --depth for the regime, the bounds and the width a shallower net needs."
-        return render([table, Lines([more], apart=True)])
-    efficient = facts["regime"] == DEPTH_EFFICIENT
-    low, high = facts["log3_separation_rank_lower"], facts["log3_separation_rank_upper"]
-    add("depth L", str(depth), f"mixes (3^L − 1)/2 = {facts['mixed_inputs']:.4g} copies of the input")
-    add("regime", facts["regime"], "L < log_3 d_x, eq. (7)" if efficient else "L ≥ log_3 d_x, eq. (8)")
-    add("log_3 separation rank ≥", f"{low:,.1f}" if low > 0 else "0", "" if low > 0 else "the bound is empty")
-    add("log_3 separation rank ≤", f"{high:,.1f}")
-    add(
-        "fitted transition of this depth",
-        f"d_x = {facts['published_transition_width']:,.0f}",
-        f"N = {format_count(facts['published_transition_n_params'])} non-embedding parameters",
-    )
-    parts: list[Part] = [table, _theorems(facts["theorems"])]
-    if facts["widths_needed"]:
-        needed = Table("Width that a shallower net needs", "depth> d_x_at_least> times_this_width>", ruled=False)
-        for row in facts["widths_needed"]:
-            exponent, times = row["log10_width"], row["log10_width"] - math.log10(width)
-            if times < 0:
-                needed.add(str(row["depth"]), MISSING, "the bounds do not require a wider one")
-            else:
-                needed.add(str(row["depth"]), _power_of_ten(exponent), _power_of_ten(times))
-        parts += [needed, Lines(["for its upper bound to reach the lower bound of this net"], soft=True)]
-    words = (
-        "Below the threshold: depth is used well. A net of fewer layers must be wider by a factor that grows "
-        "double-exponentially with the ratio of the depths."
-        if efficient
-        else "Beyond the threshold: the rank grows with d_x·L, so that a layer more and width in proportion do about "
-        "the same."
-    )
-    trained = "Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."
-    return render([*parts, Lines([f"{words} {trained}"], apart=True)])
-
-
-def _theorems(rows: list[dict[str, Any]]) -> Table:
-    table = Table("Bounds of log_3 of the separation rank", "eq.< applies< lower> upper> constants~", ruled=False)
-    for row in rows:
-        constants = ", ".join(f"{name} {value:,.4g}" for name, value in row["constants"].items())
-        lower = f"{row['lower']:,.1f}" if row["lower"] > 0 else "empty"
-        applies = "yes" if row["applies"] else "no"
-        table.add(f"({row['equation']})", applies, lower, f"{row['upper']:,.1f}", constants)
-    return table
-
-
-def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Group:
-    """Show the measured ranks, and whether they are what the theorems say."""
-    title = "Separation rank of random analysed networks, exact"
-    table = Table(title, "L> d_x> H> bound_≥> rank> bound_≤> partitions> verdict<", keys=3, ruled=False)
-    for row in checks:
-        table.add(
-            *map(str, (row.depth, row.width, row.heads)),
-            f"{3**row.lower:,.1f}",
-            " ≠ ".join(map(str, sorted(set(row.ranks)))),
-            f"{3**row.upper:,.0f}",
-            str(len(row.ranks)),
-            "; ".join(row.wrong) or "as stated",
-        )
-    wrong = sum(bool(row.wrong) for row in checks)
-    words = (
-        "Every rank lies between the bounds, is the same for every balanced partition, and grows with depth and width."
-        if not wrong
-        else f"{wrong} of {len(checks)} networks are NOT as the theorems say."
-    )
-    return render([table, Lines([words], apart=True), *_heads(heads)])
-
-
-def _heads(checks: Sequence[HeadCheck]) -> list[Part]:
-    """Error of heads of each size on one attention matrix, and whether it is what the rank of its logits says."""
-    n, needed = checks[0].positions, checks[0].needed
-    title = f"One head, {n} positions, a random attention matrix"
-    table = Table(title, "head_size> largest_error> verdict<", ruled=False)
-    for row in checks:
-        exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
-        table.add(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)
-    words = (
-        f"Its logits, less what a softmax does not see, have rank {needed}: a head of {needed} represents it, a "
-        f"smaller one does not. A head of {n - 1} represents every attention matrix of {n} positions; Theorem 1 of "
-        f"Bhojanapalli et al. 2020, as a secondary source has it, asks for {n}: the column means are the one saved."
-    )
-    return [table, Lines([words], apart=True)]
-
-
-def _power_of_ten(exponent: float) -> str:
-    return f"10^{exponent:,.1f}" if exponent > 6 else f"{10**exponent:,.1f}" if exponent < 2 else f"{10**exponent:,.0f}"

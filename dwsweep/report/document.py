@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import base64
+import colorsys
 import html
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +23,18 @@ from rich.segment import Segment
 from rich.text import Text
 
 from dwsweep.interval import Form, Interval, written
+from dwsweep.terminal import JOINT
 
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
 INTERVAL = "interval"
-SHAPE = re.compile(r"(?<=[0-9]) × (?=[0-9])")  # its two numbers stay on one line
+BOUND = re.compile(
+    r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
+)  # stays on one line of a page
+CODE = re.compile(r"`([^`]+)`")  # words to type; a page sets them in another type, a terminal shows the marks
+COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # as Matplotlib writes it into a style
+DARK_FROM, DARK_SPAN, DARK_MOST = 0.92, 0.825, 0.75  # lightness on the dark ground; at most, of what is no grey
 SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
 
@@ -176,7 +183,8 @@ def html_of(parts: Iterable[Part]) -> str:
     for part in parts:
         match part:
             case Heading():
-                out.append(f"<h3>{escaped(part.text)}{escaped(part.more)}</h3>")
+                more = f"<small>{_marked(part.more)}</small>" if part.more else ""
+                out.append(f"<h3>{_marked(part.text)}{more}</h3>")
             case Lines(listed=True) if part.lines:
                 out.append("<ul>" + "".join(f"<li>{_html_line(line)}</li>" for line in part.lines) + "</ul>")
             case Lines(verbatim=True):
@@ -191,15 +199,15 @@ def html_of(parts: Iterable[Part]) -> str:
                 out.append(_html_table(part))
             case Figure():
                 # an image rather than inline SVG: two inline drawings would share one space of element ids
-                content = base64.b64encode(_rounded(part.svg)).decode("ascii")
+                content = base64.b64encode(_in_both_themes(_rounded(part.svg))).decode("ascii")
                 out.append(
                     f'<figure><img alt="{escaped(part.title)}" src="data:image/svg+xml;base64,{content}">'
-                    f"<figcaption>{escaped(part.caption)}</figcaption></figure>"
+                    f"<figcaption>{_marked(part.caption)}</figcaption></figure>"
                 )
             case Fold():
                 kind = f' class="{escaped(part.kind)}"' if part.kind else ""
                 content = html_of(part.parts)
-                out.append(f"<details{kind}><summary>{escaped(part.title)}</summary>{content}</details>")
+                out.append(f"<details{kind}><summary>{_marked(part.title)}</summary>{content}</details>")
     return "".join(out)
 
 
@@ -208,32 +216,65 @@ def _rounded(svg: bytes) -> bytes:
     return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
 
 
+def _in_both_themes(svg: bytes) -> bytes:
+    """The drawing with a style sheet that gives each of its colours the one ``on_dark`` where the reader's theme is
+    dark; on paper it stays as it was drawn."""
+    rules = {
+        f'[style*="{kind}: {colour}"]{{{kind}:{on_dark(colour)}!important}}'
+        for kind, colour in ((one.decode() for one in found) for found in COLOUR.findall(svg))
+    }
+    ink = f"svg{{fill:{on_dark('#000000')}}}"
+    sheet = f"<style>@media screen and (prefers-color-scheme: dark){{{ink}{''.join(sorted(rules))}}}</style>"
+    start = svg.index(b">", svg.index(b"<svg")) + 1
+    return svg[:start] + sheet.encode() + svg[start:]
+
+
+def on_dark(colour: str) -> str:
+    """A colour for a dark ground: its lightness turned over, its hue and saturation kept, so that the order of light
+    and dark is that of the white ground reversed. What is no grey is never so light that it loses its hue."""
+    hue, light, saturation = colorsys.rgb_to_hls(*(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)))
+    light = DARK_FROM - DARK_SPAN * light
+    red_green_blue = colorsys.hls_to_rgb(hue, min(light, DARK_MOST) if saturation > 0.2 else light, saturation)
+    return "#" + "".join(f"{round(255 * value):02x}" for value in red_green_blue)
+
+
 def escaped(value: object) -> str:
     """Text as markup, quotes escaped too, so that it may stand in an attribute."""
     return html.escape(str(value), quote=True)
 
 
+def _marked(text: str) -> str:
+    """Text as markup, with `words to type` in their own type; no shape, bound or percentage breaks over a line."""
+    tied = BOUND.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
+    return CODE.sub(r"<code>\1</code>", escaped(tied))
+
+
 def _html_line(line: Line) -> str:
-    found = "".join(f"<strong>{escaped(text)}</strong>" if style else escaped(text) for text, style in spans(line))
-    return SHAPE.sub("&nbsp;×&nbsp;", found)
+    kinds = {"": "{}", "dim": '<span class="soft">{}</span>'}
+    return "".join(kinds.get(style, "<strong>{}</strong>").format(_marked(text)) for text, style in spans(line))
 
 
 def _html_table(made: Table) -> str:
-    """A table in a box that scrolls; unless it is ``whole``, without the columns in which no row says anything."""
+    """A table in a box that scrolls; unless it is ``whole``, without the columns in which no row says anything. An
+    interval whose value is left out takes the name of that value."""
     rows = [[plain(cell).strip() for cell in row] for row in made.rows]
-    kept = [k for k in range(len(made.heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]
+    heads = [name.strip() for name in made.heads]
+    kept = [k for k in range(len(heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]
+    for k in kept:
+        if heads[k] == INTERVAL and k - 1 not in kept:
+            heads[k] = heads[k - 1]
     kinds = [{"<": ' class="text"', "~": ' class="text long"'}.get(sign, "") for sign in made.signs]
 
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}{kinds[k]}>{escaped(cells[k])}</{tag}>" for k in kept) + "</tr>"
+    def line(tag: str, cells: Sequence[str], look: str = "") -> str:
+        return f"<tr{look}>" + "".join(f"<{tag}{kinds[k]}>{_marked(cells[k])}</{tag}>" for k in kept) + "</tr>"
 
-    caption = f"<h4>{escaped(made.title)}</h4>" if made.title else ""
-    head = line("th", [name.strip() for name in made.heads])
-    body = "".join(line("td", row) for row in rows)
+    caption = f"<h4>{_marked(made.title)}</h4>" if made.title else ""
+    chosen = ' class="chosen"'
+    body = "".join(line("td", row, chosen if number in made.strong else "") for number, row in enumerate(rows))
+    head = line("th", heads)
     return f'{caption}<div class="scroll" tabindex="0"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
-JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
 TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
 WORDS = 20  # where words may wrap, a column is not made narrower than this for the sake of its neighbours
 
@@ -250,7 +291,9 @@ class Paragraph:
         return self.text.plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self.text, options):
+        for segment in self.text.__rich_console__(
+            console, options
+        ):  # past the console, which would spell the joint out
             yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -318,7 +361,9 @@ class Folded:
         left_out: list[int] = []
         for heading in self.table.optional:
             if not fits([index for index in shown if index not in left_out]):
-                left_out += [index for index in shown if self.heads[index] == heading]
+                found = {index for index in shown if self.heads[index] == heading}
+                of_found = {index + 1 for index in found if self.heads[index + 1 : index + 2] == [INTERVAL]}
+                left_out += sorted(found | of_found)
         remaining = [index for index in shown if index not in left_out]
         if fits(remaining):
             shown = remaining
@@ -333,7 +378,8 @@ class Folded:
         if constant:
             yield Text("In every row: " + ", ".join(f"{self.heads[k]} {cell}" for k, cell in constant.items()))
         if left_out:
-            yield Text(f"In {self.table.file}: {', '.join(self.heads[index] for index in left_out)}")
+            names = [self.heads[index] for index in left_out if self.heads[index] != INTERVAL]
+            yield Text(f"In {self.table.file}: {', '.join(names)}")
 
     def _constant(self) -> dict[int, str]:
         """The columns that say the same in every row, and what. A value with its interval is none, nor is a row of

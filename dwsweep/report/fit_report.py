@@ -318,8 +318,12 @@ def _law(result: FitResult) -> list[Part]:
             f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
         ]
     more += [line for line in [_second_route(result)] if line]
+    by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
+        if row.form in by_losses:  # two tests, which need not agree: each verdict names what it rests on
+            joint = " and" if verdict == "rejected" else ", rejected"
+            verdict += f" by the transitions{joint} by the losses of all depths"
         held, miss = row.held_out, ""
         if held and held.error_ln_x is not None:
             miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
@@ -344,11 +348,12 @@ def _second_route(result: FitResult) -> str:
 
 
 def guideline(result: FitResult) -> Table:
-    """Best depth and width at each size; what the trained shape costs and what to build where a law says it."""
+    """Best depth and width at each size, and what to build where a law says it; what the trained shape costs where that
+    is known of half the sizes, else guideline.csv alone has it."""
     rows = result.guideline
     laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
     laws = [f"{NOT_YOURS}: {law}" if law == published_law.NAME else law for law in laws]
-    costed = any(row.loss_penalty is not None for row in rows)
+    costed = 2 * sum(row.loss_penalty is not None for row in rows) >= len(rows) > 0
     table = Table(
         f"Guideline, {'; '.join(laws)}",
         "model> N> trained> depth> interval< width> interval< forms< outside> build> "
@@ -357,7 +362,7 @@ def guideline(result: FitResult) -> Table:
         file="guideline.csv",
     )
     for row in rows:
-        forms, factor = Interval(None, row.rival_depth_min, row.rival_depth_max), row.extrapolation_factor
+        forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         cost = Interval(row.loss_penalty, row.penalty_low, row.penalty_high)
         table.add(
             row.name,
@@ -366,7 +371,7 @@ def guideline(result: FitResult) -> Table:
             *_best(row),
             *estimate(Interval.of(row, "width"), ".0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
-            "not your data" if row.law.startswith(published_law.SHORT) else _outside(factor),
+            _outside(row),
             _shape(row.depth_int, row.width_int),
             *(estimate(cost, ".4f") if costed else ()),
         )
@@ -381,8 +386,13 @@ def _best(row: GuidelineRow) -> list[str]:
     return estimate(found, ".1f", "refused" if "refused" in row.law else MISSING)
 
 
-def _outside(factor: float) -> str:
-    return "inside" if factor <= 1 else f"{format_factor(factor)}×"
+def _outside(row: GuidelineRow) -> str:
+    """Factor by which a size lies outside what its row rests on, or whose data that is."""
+    if row.law.startswith(published_law.SHORT):
+        return "not your data"
+    if row.extrapolation_factor <= 1:
+        return "public" if row.law.startswith("public") else "inside"
+    return f"{format_factor(row.extrapolation_factor)}×"
 
 
 def _shape(depth: int | None, width: int | None) -> str:

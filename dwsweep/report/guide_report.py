@@ -82,8 +82,11 @@ def _estimate(found: Interval, digits: int = 1) -> str:
     return found.format(lambda value: f"{value:,.{digits if value < 99.95 else 0}f}", MISSING)
 
 
-def _table(columns: str) -> Table:
-    return Table("", columns, ruled=False)
+WASTED = "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
+
+
+def _table(columns: str, title: str = "") -> Table:
+    return Table(title, columns, ruled=False)
 
 
 def _percent(cost: Cost | None) -> str:
@@ -125,7 +128,12 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
     parts: list[Part] = [Heading(best.name, title + (f", {best.source}" if several else ""))]
     if best.refused:
         return [*parts, _soft(best.reach)]
-    said = [_best_depth(best), _tolerated(row), _costs_explained(assumptions), _decoding(assumptions)]
+    said = [
+        _best_depth(best),
+        _tolerated(row),
+        _costs_explained(assumptions),
+        _decoding(assumptions, row.usual is not None),
+    ]
     said.append(f"Nats {row.loss_tag}.")
     if not all(map(is_near, row.candidates)):
         said.append(
@@ -333,7 +341,7 @@ def _built(row: BudgetAnswer) -> list[Part]:
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
     hours = "hours>" if assumptions.tokens else ""
-    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}")
+    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}", WASTED)
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
@@ -361,7 +369,8 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 
 def _best_depth(best: BestDepth) -> str:
     depth = Interval.of(best, "depth")
-    text = f"Best depth {_estimate(depth)}, width {_estimate(Interval.of(best, 'width'), 0)}"
+    text = "Median of what recipes may have: depth" if best.basis == "range" else "Best depth"
+    text += f" {_estimate(depth)}, width {_estimate(Interval.of(best, 'width'), 0)}"
     if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
         text += f"; the law alone: {_estimate(Interval(depth.value, best.law_low, best.law_high))}"
@@ -392,7 +401,7 @@ def _costs_explained(assumptions: Assumptions) -> str:
     )
 
 
-def _decoding(assumptions: Assumptions) -> str:
+def _decoding(assumptions: Assumptions, usual: bool) -> str:
     text = (
         f"+nats: loss at equal size; off: from the budget, of nets with a vocabulary of {assumptions.vocabulary:,}; "
         "decode: a token of one sequence at "
@@ -402,7 +411,7 @@ def _decoding(assumptions: Assumptions) -> str:
     if assumptions.tokens:
         count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices at the rate of one each"
         text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {count}."
-    return f"{MARK} recommended, · usual. {text}"
+    return f"{MARK} recommended{', · usual' if usual else ''}. {text}"
 
 
 def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
@@ -429,12 +438,13 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
     if row.verdict == "undecided":
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
-        lines.append(_soft(f"Too {beyond} by the law alone, but inside the interval of forms and recipes."))
+        by = "the law alone" if best.basis == "law" else "the likeliest best depth"
+        lines.append(_soft(f"Too {beyond} by {by}, but inside the interval of forms and recipes."))
     return [*lines, _soft(f"Nats {row.loss_tag}.")]
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
-    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>")
+    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>", WASTED)
     for row in rows:
         best = row.optimum
         table.add(
@@ -480,6 +490,14 @@ def _rule(rule: RuleAnswer) -> list[Part]:
     ]
 
 
+def _named(best: BestDepth) -> str:
+    """The best depth with its interval; the interval alone where no best can be named."""
+    if best.refused:
+        return "refused"
+    found = Interval.of(best, "depth")
+    return f"no best ({found.ends('.0f')})" if best.basis == "range" else _estimate(found)
+
+
 def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
     table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
@@ -489,8 +507,8 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
             _name(row.name, row, several),
             format_count(row.n_params),
             f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
-            "refused" if row.refused else _estimate(Interval.of(row, "depth")),
-            "" if row.refused else shown(row.width, ",.0f", ""),
+            _named(row),
+            "" if row.refused or row.basis == "range" else shown(row.width, ",.0f", ""),
             forms.ends(".0f") if forms.bounded else MISSING,
             _outside(row.extrapolation_factor),
             row.trust.level,

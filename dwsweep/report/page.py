@@ -1,5 +1,4 @@
-"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from;
-and what its script looks up."""
+"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from."""
 
 from __future__ import annotations
 
@@ -8,267 +7,39 @@ import contextlib
 import hashlib
 import itertools
 import json
-import math
 import shlex
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from os import PathLike
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.guide import LEAST_PUBLIC, Source, answer, source_of
-from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer
+from dwsweep.guide import LEAST_PUBLIC, answer, source_of
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
-from dwsweep.records.columns import AXES
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import Damaged, to_dict
-from dwsweep.records.run import FINAL, Sample
+from dwsweep.records.run import FINAL, PENDING, Sample
 from dwsweep.records.studies import EqualBudgets
-from dwsweep.records.transitions import Cell, DepthCurve
 from dwsweep.report import fit_report, guide_report, runs_table
-from dwsweep.report.document import (
-    Figure,
-    Fold,
-    Heading,
-    Line,
-    Lines,
-    Part,
-    Table,
-    escaped,
-    html_of,
-    listed,
-    plain,
-    spans,
-)
+from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
+from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, Table, escaped, html_of, listed
 from dwsweep.report.figures import registry, style
 from dwsweep.report.figures import runs as run_figures
-from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import Conditions, TrainingCurve
-from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, number_of, of_the_fit, ordered, rows_of, spread
+from dwsweep.report.losses_chart import columns_of, losses_chart, run_point, training
+from dwsweep.report.progress import parts_of
+from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import PlannedTime, planned_vs_measured, sentence
+from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
 from dwsweep.text import format_count, printable
 
-LEAST, MOST = 1e3, 1e12  # sizes; guide takes no smaller one of a fit
-BELOW = 2.0  # times below the smallest net, where the list begins
-# sizes of a decade: the first list is taken that asks for few enough answers
-DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
-# by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
-MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
-
-
-def guide_answers(fit: FitResult, source: Source, file: Any, directory: Any) -> dict[str, Any]:
-    """Answers that the page's box looks up. ``file``: the fit.json that ``source`` was made from; ``directory``: what a
-    reader passes to ``--fit``.
-
-    blocks: every line and table once. answers: of each constraint and size, the numbers of its blocks.
-    """
-    asked = sizes(fit, source)
-    found = _answered(asked, source, file)
-    pool: dict[str, int] = {}
-    answers = {
-        at: [[pool.setdefault(json.dumps(one), len(pool)) for one in blocks(under(found[n], at))] for n in asked]
-        for at in CONSTRAINTS
-    }
-    largest = max(_trained(fit))
-    return {
-        "constraints": [[at, SPOKEN[at]] for at in CONSTRAINTS],
-        "sizes": [{"n": n, "label": format_count(n)} for n in asked],
-        "start": min(range(len(asked)), key=lambda k: abs(math.log(asked[k] / largest))),
-        "answers": answers,
-        "blocks": [json.loads(one) for one in pool],
-        "command": ["dwsweep guide --params ", " --at ", f" --fit {shlex.quote(str(directory))}"],
-    }
-
-
-def sizes(fit: FitResult, source: Source) -> list[float]:
-    """Round sizes from a bit below the nets of the fit to ``MOST``, less those that guide refuses; but the refused one
-    next to an answer is kept at either end, since it says where answers end."""
-    low = max(LEAST, min(_trained(fit)) / BELOW)
-    listed: list[float] = []
-    for digits in DECADES:
-        decades = range(math.floor(math.log10(low)), round(math.log10(MOST)) + 1)
-        every = [float(f"{digit}e{power}") for power in decades for digit in digits]
-        every = [n for n in every if low <= n <= MOST]
-        guides = [source.at(n) for n in every]
-        spoken = [k for k, n in enumerate(every) if not guides[k].refuses(n)]
-        listed = every[max(0, spoken[0] - 1) : spoken[-1] + 2] if spoken else every[:1]
-        if len(spoken) <= MOST_BY_LAW and sum(guides[k].own is not None for k in spoken) <= MOST_BY_LOSSES:
-            break
-    return listed
-
-
-def _trained(fit: FitResult) -> list[float]:
-    """Sizes of the nets that were fitted; that of the law where there are none."""
-    return [cell.n_params for cell in fit.cells if not cell.excluded] or [cell.n_params for cell in fit.cells] or [1e6]
-
-
-def _answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, Answer]:
-    """Answer each size as if it had been asked alone. Sizes that one source guides are asked together, which reads the
-    fit once for all of them."""
-    found: dict[float, Answer] = {}
-    for own in (True, False):
-        group = [n for n in asked if (source.at(n).own is not None) == own]
-        if group:
-            whole = answer(group, fit=file)
-            found |= {n: replace(whole, budgets=(row,)) for n, row in zip(group, whole.budgets, strict=True)}
-    return found
-
-
-def under(found: Answer, at: str) -> Answer:
-    """The answer under another constraint: what is compared and what it costs is the same under all of them."""
-    return replace(found, budgets=tuple(replace(row, at=at) for row in found.budgets))
-
-
-def blocks(found: Answer) -> list[dict[str, Any]]:
-    """The lines and tables that the terminal prints, as parts of a page: ``{"line": [[text, bold], …], "soft"}`` or
-    ``{"head", "rows", "chosen"}``."""
-    made: list[dict[str, Any]] = []
-    for part in guide_report.document(found):
-        match part:
-            case Heading():
-                said = [[text, bold] for text, bold in ((part.text, True), (part.more, False)) if text]
-                made.append({"line": said, "soft": False})
-            case Lines():
-                for line in part.lines:
-                    said = [[text, bool(style)] for text, style in spans(line)]
-                    made.append({"line": said, "soft": part.soft})
-            case Table() if part.rows:
-                rows = [[plain(cell).strip() for cell in row] for row in part.rows]
-                made.append(
-                    {"head": [name.strip() for name in part.heads], "rows": rows, "chosen": sorted(part.strong)}
-                )
-    return made
-
-
-# columns of results.csv by what the script calls them
-NUMBERS = {
-    "depth": "depth",
-    "width": "width",
-    "seed": "seed",
-    "learning_rate": "learning_rate",
-    "n_params": "n",
-    "n_params_total": "total",
-    "flops": "flops",
-    "device_seconds": "seconds",
-    "tokens": "tokens",
-    "loss": "loss",
-    "loss_stderr": "stderr",
-    "bits_per_byte": "bits",
-}
-WORDS = {"run_id": "id", "status": "status"}
-DIGITS = 7
-HALF_TURN = ((-0.574, 1.430, 0.144), (0.426, 0.430, 0.144), (0.426, 1.430, -0.856))  # hue-rotate(180deg)
-
-
-def _table(made: Table) -> dict[str, Any]:
-    """A table for the script to put into the page: headings, which of them are of texts, and its columns."""
-    heads = [name.strip() for name in made.heads]
-    rows = [{str(k): plain(cell).strip() for k, cell in enumerate(row)} for row in made.rows]
-    return {"heads": heads, "texts": [sign == "<" for sign in made.signs], "columns": columns_of(rows)}
-
-
-def _losses(
-    runs: Sequence[Mapping[str, str]],
-    level: float,
-    axis: str = "n_params",
-    curves: Sequence[DepthCurve] = (),
-    cells: Sequence[Cell] = (),
-) -> dict[str, Any]:
-    """``runs``: rows of results.csv in the order of the page's table of runs; ``cells``: of the fit, if it has any."""
-    by_depth = {curve.depth: curve for curve in curves}
-    depths = sorted({*by_depth, *(int(float(row["depth"])) for row in runs)})
-    looks = style.depth_styles(depths)
-    return {
-        "axis_label": AXIS_LABELS.get(axis, AXES[axis]),
-        "level": f"{100 * level:.0f} %",
-        "columns": [{**NUMBERS, **WORDS}[name] for name, _ in RUN_COLUMNS.values()],
-        "depths": [
-            {
-                "depth": depth,
-                "on_light": looks[depth]["color"],
-                "on_dark": on_dark(looks[depth]["color"]),
-                "curve": _curve(by_depth[depth], level) if depth in by_depth else None,
-            }
-            for depth in depths
-        ],
-        "cells": [
-            {
-                "depth": cell.depth,
-                "width": cell.width,
-                "fitted": cell.axis_value if curves else cell.n_params,
-                "loss": cell.mean,
-                "half": None if cell.se is None else float(style.half_band([cell.se], level)[0]),
-            }
-            for cell in cells
-            if not cell.excluded
-        ],
-        "runs": columns_of([_run(row, axis) for row in runs]),
-    }
-
-
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows that have the same keys, as a list per key: thousands of runs are mostly their names otherwise. A column of
-    few values is ``{"of": values, "at": place of each row's value}``."""
-    found: dict[str, Any] = {}
-    for name in rows[0] if rows else ():
-        column = [row[name] for row in rows]
-        values = {value: place for place, value in enumerate(dict.fromkeys(column))}
-        few = 2 * len(values) <= len(column)
-        found[name] = {"of": list(values), "at": [values[value] for value in column]} if few else column
-    return found
-
-
-def on_dark(colour: str) -> str:
-    """A colour as the style sheet turns the figures over in the dark: invert(0.92) hue-rotate(180deg) brightness(1.25),
-    by the matrices of the W3C's Filter Effects, so that a depth has one colour in all drawings of a theme."""
-    inverted = [0.92 - 0.84 * int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    turned = [sum(a * b for a, b in zip(row, inverted, strict=True)) for row in HALF_TURN]
-    return "#" + "".join(f"{round(255 * min(max(1.25 * value, 0.0), 1.0)):02x}" for value in turned)
-
-
-def _run(row: Mapping[str, str], axis: str) -> dict[str, Any]:
-    values: dict[str, Any] = {name: row.get(column) or None for column, name in WORDS.items()}
-    values |= {name: number_of(row.get(column)) for column, name in NUMBERS.items()}
-    # the last loss of an unfinished run says nothing about its shape
-    if values["status"] not in (None, "done"):
-        values["loss"] = None
-    values["fitted"] = number_of(row.get(axis))
-    return {name: float(f"{one:.9g}") if isinstance(one, float) else one for name, one in values.items()}
-
-
-def _curve(curve: DepthCurve, level: float) -> dict[str, Any] | None:
-    """The loss of a depth along its sizes, with half its interval."""
-    smooth = curve.smooth
-    if smooth is None:
-        return None
-    half = None if smooth.se is None else style.half_band(smooth.se, level)
-    return {"x": _short(smooth.x), "mean": _short(smooth.mean), "half": None if half is None else _short(half)}
-
-
-def _training(curves: Sequence[TrainingCurve]) -> dict[str, Any]:
-    """{run: [which steps, losses]}; runs that were logged alike share their steps. Of many runs not all are here."""
-    steps: dict[tuple[float | None, ...], int] = {}
-    found = {}
-    for curve in curves:
-        at = tuple(_short(curve.step, 4))
-        found[curve.run_id] = [steps.setdefault(at, len(steps)), _short(curve.loss, 5)]
-    return {"steps": [list(at) for at in steps], "curves": found}
-
-
-def _short(values: Any, digits: int = DIGITS) -> list[float | None]:
-    """Round to so many significant digits; None for what is not finite."""
-    numbers = style.floats(values)
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in numbers]
-
-
+RELOAD_SECONDS = 10.0  # of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",
@@ -281,19 +52,32 @@ HOW_TO_READ = (
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
     "A pair of depths belongs to its shallower one; the best depth itself comes from the loss of all depths together.",
 )
-WITHOUT_BUDGET = (
-    "With scripts allowed, this page shows its answers here; `dwsweep guide --params N --fit DIR` says the same."
-)
 WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the figures below show the same losses."
 
 
-def write(directory: str | PathLike[str], out: Any = None) -> Any:
+def follow(directory: str | PathLike[str], out: Any = None, seconds: float = RELOAD_SECONDS) -> Any:
+    """Write the page of a sweep again every ``seconds`` while it trains, and once more when nobody works on it; returns
+    its path. The page reloads itself meanwhile.
+
+    Raises:
+        InputError: not a sweep directory, or ``write`` refuses it.
+    """
+    while (now := snapshot(directory)).is_live:
+        write(directory, out, live=now)
+        time.sleep(seconds)
+    settle_results(directory, lambda _: None)
+    return write(directory, out)
+
+
+def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None = None) -> Any:
     """Write the page of a sweep directory, or of the folder that ``dwsweep fit`` wrote for a table; returns its path.
 
     A table has no runs to show, only cells; a sweep that is not fitted has runs and no answer.
 
     Args:
         out: the file; ``report.html`` in the directory by default.
+        live: the sweep while it trains: its progress comes first, an earlier fit is left out, and the page reloads
+            itself.
 
     Raises:
         InputError: there is no such directory, or neither a fit nor results in it, or they cannot be read.
@@ -304,24 +88,44 @@ def write(directory: str | PathLike[str], out: Any = None) -> Any:
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
     if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
         root = root.parent
+    if live is not None:
+        folder = None
     every = rows_of(root / "results.csv")
-    if folder is None and not every:
+    if live is not None:
+        every = so_far(every, live)
+    elif folder is None and not every:
         raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
     path = paths.as_path(out or root / "report.html")
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
-    content = page(*_titles(fit, every, root), *_content(fit, every, root, folder))
+    title, subtitle = _titles(fit, every, root)
+    if live is not None:
+        subtitle = f"The sweep trains; this page reads itself anew every {RELOAD_SECONDS:g} s."
+    sections, data = _content(fit, every, root, folder, live)
+    content = page(title, subtitle, sections, data, reload=RELOAD_SECONDS if live is not None else None)
     paths.make_directory(path.parent)
     paths.write_atomic(path, content)
     return path
+
+
+BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params", "tokens", "flops")
+
+
+def so_far(every: Sequence[dict[str, str]], live: Snapshot) -> list[dict[str, str]]:
+    """The rows of results.csv, and one without a loss for each other run that has begun."""
+    there = {row.get("run_id") for row in every}
+    begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
+    plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
+    known = [{name: row.get(name) for name in (*BEGUN, "status")} for row in plans]
+    return [*every, *({name: "" if one is None else str(one) for name, one in row.items()} for row in known)]
 
 
 def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]:
     """Title and subtitle of a page."""
     name = _name(root)
     if fit is None:
-        return f"{name}: how deep and how wide", f"{len(every)} runs, not fitted."
+        return f"{name}: how deep and how wide", f"{len(every):,} runs, not fitted."
     used = f"{fit.provenance.rows_used} runs used."
     if isinstance(fit, AlongFit):
         return f"{name}: loss along {fit.along.column}", used
@@ -331,39 +135,93 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
 
 
 def _content(
-    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any
+    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any, live: Snapshot | None = None
 ) -> tuple[list[Section], dict[str, Any] | None]:
     """The sections of a page, of which those without content are left out, and the data of its script.
 
     fit: None for a sweep without one. A fit along a column has no sizes that ``guide`` could answer.
     """
     sized = fit if isinstance(fit, FitResult) else None
-    shown = of_the_fit(every, sized) if sized else every
+    shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions = _logged(every, shown, root)
-    kept = planned_vs_measured(SweepStore(root), (row["run_id"] for row in shown if row.get("run_id")))
+    kept = ""
+    with contextlib.suppress(InputError):  # a page needs no plan.csv
+        kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
-    said: Sequence[Line] = (
-        [*fit_report.account(fit), *fit_report.answer(fit)]
-        if fit
-        else [[(f"Not fitted yet: dwsweep fit {root}", "bold")]]
-    )
-    public = placeholder("answers-box", WITHOUT_BUDGET) + html_of(_public(sized)) if sized else ""
+    budget = None
+    if sized:
+        budget = answers_box(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root)
+    chart = _chart(fit, shown)
     sections = [
-        Section("answer", "The answer", box("answer", [Lines(said)]) + html_of(figures[:1])),
-        Section("budget", "Your budget", public),
-        Section("warnings", "Warnings", box("warnings", listed(_warnings(fit, every, root)))),
+        Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
+        Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
+        Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
+        Section("warnings", "Warnings", box("warnings", listed([] if live else _warnings(fit, every, root)))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
-        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if sized else ""),
+        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if chart else ""),
         Section("figures", "Figures", html_of(figures[1:])),
-        Section("runs", "Runs", html_of(_tables(fit, every, shown))),
-        Section("time", "Promised and measured time", html_of(promises(kept))),
+        Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
+        Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
         Section("training", "Training curves", html_of(_training_figure(curves, len(shown)))),
         Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
         Section("samples", "Text by the models", html_of(_samples(root))),
         Section("reading", "How to read it", html_of(listed(HOW_TO_READ)) if fit else ""),
         Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
     ]
-    return sections, _data(fit, shown, curves, root, folder / "fit.json") if fit else None
+    if not shown and chart is None and budget is None:
+        return sections, None
+    points = [run_point(row) for row in shown]
+    data = {
+        "guide": budget.data if budget else None,
+        "columns": [name for name, _ in RUN_COLUMNS.values()],
+        "runs": columns_of(points),
+        "losses": chart and chart | {"points": None if points else columns_of(chart["points"])},
+        "training": training(curves),
+    }
+    return sections, data
+
+
+def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequence[Part]) -> str:
+    """The answer, the next steps and one figure, side by side where there is room."""
+    if fit is None:
+        said: list[Line] = [f"{len(every):,} runs have a loss; they are not fitted yet."]
+        read: list[str] = []
+    else:
+        read, said = fit_report.account(fit), list(fit_report.answer(fit))
+        if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table comes before its answer
+            read, said = read[1:], [*read[:1], *said]
+    steps = next_steps(fit, every, root)
+    words = box("answer", [Lines(said)]) + html_of([Heading("What to do next"), *listed(steps), Lines(read, soft=True)])
+    return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
+
+
+def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
+    """Commands that continue from here: unfinished runs, a missing fit, a shape to build, a narrower interval."""
+    there, spec = shlex.quote(str(root)), root / "spec.yaml"
+    missing = sum((row.get("status") or "done") not in FINAL for row in every)
+    steps = []
+    if missing and spec.exists():
+        runs = "1 run" if missing == 1 else f"{missing:,} runs"
+        steps.append(f"Finish {runs}: `dwsweep run {shlex.quote(str(spec))} --out {there}`.")
+    if fit is None:
+        return [*steps, f"Fit the losses: `dwsweep fit {there}`."]
+    if not isinstance(fit, FitResult):
+        return steps
+    largest = format_count(max(trained_sizes(fit)))
+    steps.append(
+        f"Choose a shape for your size, under Your budget or by `dwsweep guide --params {largest} --fit {there}`."
+    )
+    surface = fit.surface
+    open_ended = surface is None or any(row.depth_low is None or row.depth_high is None for row in surface.optima[-1:])
+    if spec.exists() and (open_ended or any(row.status != "crossed" for row in fit.verdicts)):
+        steps.append(
+            f"Find the runs that would narrow the answer: `dwsweep design {shlex.quote(str(spec))} --fit {there}`."
+        )
+    if fit.warnings:
+        steps.append(
+            f"Read the {len(fit.warnings)} warnings below." if len(fit.warnings) > 1 else "Read the warning below."
+        )
+    return steps
 
 
 def _budgets(fit: FitResult) -> EqualBudgets | None:
@@ -372,32 +230,25 @@ def _budgets(fit: FitResult) -> EqualBudgets | None:
 
 
 def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """The tables of runs and of cells."""
+    """The tables of runs and of cells; without runs the cells stand open."""
     if fit is None:
         return runs_table.runs(every)
     if isinstance(fit, AlongFit):
         return [all_runs(every)]
     budgets = _budgets(fit)
     cells = runs_table.cells(fit.cells, budgets.axis if budgets else "")
-    fold = Fold("Cells: the mean of each shape", [cells])
-    return [*runs_table.runs(shown, with_script=True), fold, *runs_table.other_runs(every, shown)]
+    means = Fold("Cells: the mean of each shape", [cells]) if every else cells
+    return [*runs_table.runs(shown), means, *runs_table.other_runs(every, shown)]
 
 
-def _data(fit: Fit, shown: Sequence[Row], curves: Sequence[TrainingCurve], root: Any, file: Any) -> dict[str, Any]:
-    """Answers of ``guide``, losses, training curves, and a table of many runs, for the script."""
-    rows, training = ordered(shown), _training(curves)
+def _chart(fit: Fit | None, shown: Sequence[Row]) -> dict[str, Any] | None:
+    """The chart of losses against size; at equal compute losses are drawn against size."""
+    if fit is None:
+        return losses_chart(shown)
     if isinstance(fit, AlongFit):
-        return {"guide": None, "losses": _losses(rows, fit.along.confidence), "training": training}
-    # small matrices: more threads only wait for each other
-    with threadpool_limits(1, user_api="blas"):
-        guide = guide_answers(fit, source_of(fit, file), file, root)
-    # at equal compute losses are drawn against size
+        return None
     axis = "n_params" if _budgets(fit) else fit.curves.axis
-    losses = _losses(rows, fit.curves.confidence, axis, fit.curves.depths, fit.cells)
-    table = _table(all_runs(rows)) if len(rows) > runs_table.MANY else None
-    if table is not None:
-        del losses["runs"]["id"]  # the first column of the table
-    return {"guide": guide, "losses": losses, "training": training, "table": table}
+    return losses_chart(shown, fit.curves.confidence, axis, fit.curves.depths, fit.cells, fit.unit)
 
 
 MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # of samples.json, and of each of its texts
@@ -478,17 +329,6 @@ def _newer(path: Any, than: Any) -> bool:
         return bool(path.stat().st_mtime >= than.stat().st_mtime)
     except (OSError, AttributeError):
         return False
-
-
-def promises(kept: Sequence[PlannedTime]) -> list[Part]:
-    """Promised and measured times of a sweep whose runs are as long as ``train.seconds`` allow: a row per shape, with
-    the device-seconds that a run of it was promised, and those that its runs took."""
-    made = Table("", "L> d> steps> rate< promised,_s> measured,_s> ratio> trained_on<", whole=True)
-    for one in kept:
-        shape, basis = (str(one.depth), str(one.width)), f"{one.time_basis}, {one.device}"
-        seconds = (f"{one.promised:.4g}", spread(one.measured, ".4g"))
-        made.add(*shape, f"{one.steps:,}", basis, *seconds, f"{one.ratio:.2f}", ", ".join(one.devices))
-    return [Lines([f"{sentence(kept)}."]), made] if kept else []
 
 
 def _logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:
@@ -577,10 +417,11 @@ def _provenance(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
 
 
 def _facts(title: str, facts: Mapping[str, Any]) -> list[Part]:
+    """A list of facts under its title; nothing without a fact."""
     table = Table("", "fact< value~", headed=False)
     for key, value in flat(facts).items():
         table.add(key, value)
-    return [Heading(title), table]
+    return [Heading(title), table] if table.rows else []
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -642,19 +483,30 @@ def data_block(data: Mapping[str, Any]) -> str:
     return f'<script type="application/json" id="data">{content}</script>'
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section], data: Mapping[str, Any] | None = None) -> str:
-    """The whole document, without its empty sections; with ``data`` for its script."""
+def page(
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    data: Mapping[str, Any] | None = None,
+    reload: float | None = None,
+) -> str:
+    """The whole document, without its empty sections; with ``data`` for its script.
+
+    reload: seconds after which a browser reads the page anew.
+    """
     sections = [section for section in sections if section.body]
     added, allowed = "", "'none'"
     if data is not None:
         allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode('ascii')}'"
         added = f"{data_block(data)}\n<script>{script()}</script>"
+    again = "" if reload is None else f'<meta http-equiv="refresh" content="{reload:g}">'
     links = "".join(f'<a href="#{escaped(s.anchor)}">{escaped(s.title)}</a>' for s in sections)
     body = "".join(f'<section id="{escaped(s.anchor)}"><h2>{escaped(s.title)}</h2>{s.body}</section>' for s in sections)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{again}"
         f"<title>{escaped(title)}</title><style>{asset(STYLE_SHEET)}</style></head>\n"
         f'<body><header><h1>{escaped(title)}</h1><p class="soft">{escaped(subtitle)}</p><nav>{links}</nav></header>\n'
         f"<main>{body}</main>{added}</body></html>\n"

@@ -19,10 +19,11 @@ from dwsweep.cost.devices import find
 from dwsweep.interval import Form, written
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
 from dwsweep.records.record import to_dict
-from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, RUN_STATES, RUNNING
+from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
 from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
 from dwsweep.report.document import render as rendered
-from dwsweep.sweep.snapshot import RunView, Snapshot, flops_per_token, sentence, snapshot, step_of, time_left
+from dwsweep.sweep.forecast import COMPILING, STARTING, compile_seconds, flops_per_token, step_of, time_left
+from dwsweep.sweep.snapshot import RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
 LINE_SECONDS = 10.0  # between two plain lines of a pack
@@ -289,7 +290,17 @@ class ProgressView:
 MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
 MAX_REASONS = 12
 FOLLOW_SECONDS = 2.0
-_STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "red", OOM: "red", DIVERGED: "yellow", INTERRUPTED: "magenta"}
+SHOWN_STATES = (DONE, RUNNING, COMPILING, STARTING, *RUN_STATES[2:])
+_STYLES = {
+    COMPILING: "cyan",
+    STARTING: "cyan",
+    DONE: "green",
+    RUNNING: "cyan",
+    FAILED: "red",
+    OOM: "red",
+    DIVERGED: "yellow",
+    INTERRUPTED: "magenta",
+}
 
 
 def render(directory: str | os.PathLike[str]) -> Group:
@@ -316,9 +327,11 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
             for run in now.runs
         ],
         "running": {pack: to_dict(progress) for pack, progress in now.progress.items()},
+        "stages": {pack: {"stage": stage.name, "seconds": stage.seconds} for pack, stage in now.stages.items()},
+        "seconds_left": time_left(now),
         "orphans": now.orphans,
         "damaged": list(now.damaged),
-        "promises": [to_dict(one) | {"ratio": one.ratio} for one in now.promises],
+        "time_kept": now.time_kept,
     }
 
 
@@ -343,17 +356,30 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 def show(now: Snapshot, ends: float | None = None) -> Group:
     """Show a snapshot. ends: the time by which the sweep was expected to end when a rate was last known."""
+    return rendered(parts_of(now, ends))
+
+
+def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
+    """Counts, the table of shapes, running packs and reasons of failure, for a terminal or a page."""
     parts: list[Part] = [_headline(now, ends), _table(now)]
     if now.progress:
         parts.append(_running(now))
-    elif now.is_live:
+    if now.stages:
+        parts.append(_starting(now))
+    if now.is_live and not now.progress and not now.stages:
         parts.append(Lines(["between packs: the next one starts"], soft=True))
     parts += _reasons(now)
-    if now.promises:
-        parts.append(Lines([sentence(now.promises)]))
+    if now.time_kept:
+        parts.append(Lines([now.time_kept]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
-    return rendered([*parts, _damaged(now)])
+    return [*parts, _damaged(now)]
+
+
+def _shown_state(run: RunView, now: Snapshot) -> str:
+    """The state of a run, or the stage of its pack before its first step."""
+    stage = now.stages.get(run.pack_id)
+    return stage.name if stage is not None and run.state.state in (PENDING, INTERRUPTED) else run.state.state
 
 
 def _damaged(now: Snapshot) -> Lines:
@@ -370,8 +396,9 @@ def _damaged(now: Snapshot) -> Lines:
 
 def _headline(now: Snapshot, ends: float | None) -> Lines:
     said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
-    for state in RUN_STATES:
-        if count := now.count(state):
+    counts = Counter(_shown_state(run, now) for run in now.runs)
+    for state in SHOWN_STATES:
+        if count := counts[state]:
             said.append((f" · {count} {state}", f"bold {_STYLES.get(state, '')}".strip()))
     work = sum(run.plan.flops for run in now.runs)
     done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
@@ -389,7 +416,8 @@ def _table(now: Snapshot) -> Table:
     arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
     by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
     several = len(arms) > 1
-    states = [state for state in RUN_STATES if now.count(state)]
+    shown = {_shown_state(run, now) for run in now.runs}
+    states = [state for state in SHOWN_STATES if state in shown]
     table = Table(
         "",
         f"{'arm<' if several else ''} depth> {'widths' if by_depth else 'width'}> n_params> runs> "
@@ -403,7 +431,7 @@ def _table(now: Snapshot) -> Table:
         shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
         groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
     for _, runs in sorted(groups.items()):
-        counts = Counter(run.state.state for run in runs)
+        counts = Counter(_shown_state(run, now) for run in runs)
         done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
         losses = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
         if by_depth:
@@ -440,6 +468,21 @@ def _running(now: Snapshot) -> Table:
     return table
 
 
+def _starting(now: Snapshot) -> Lines:
+    """What each pack does before its first step, for how long, and how long compiling takes here."""
+    usual = compile_seconds(now)
+    lines = []
+    for pack_id, stage in sorted(now.stages.items()):
+        left = ""
+        if stage.name == COMPILING and usual is not None:
+            rest = usual - stage.seconds
+            left = (
+                f", about {format_clock(rest)} left" if rest > 0 else f", longer than the usual {format_clock(usual)}"
+            )
+        lines.append(f"{pack_id}: {stage.name} for {format_clock(stage.seconds)}{left}")
+    return Lines(lines, apart=True)
+
+
 def _mfu(facts: StartFacts, flops_per_second: float) -> str:
     """Model FLOPs utilisation, relative to the devices' dense bf16 peak; a dash where that is not known."""
     device = find(facts.device_kind)
@@ -468,7 +511,7 @@ def _reasons(now: Snapshot) -> list[Lines]:
 
 def _states(counts: Counter[str]) -> Line:
     said: list[Said] = []
-    for state in RUN_STATES:
+    for state in SHOWN_STATES:
         if counts[state]:
             words = state if counts[state] == counts.total() else f"{counts[state]} {state}"
             said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))

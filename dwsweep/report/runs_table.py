@@ -16,7 +16,7 @@ from dwsweep.fit.table import read_other
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.transitions import Cell
-from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table
+from dwsweep.report.document import MISSING, Fold, Heading, Part, Table
 from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
@@ -107,11 +107,10 @@ def spread(values: Sequence[Any], form: Form) -> str:
     return " … ".join(written(end, form) for end in dict.fromkeys((known[0], known[-1]))) if known else MISSING
 
 
-def runs(rows: Sequence[Row], *, with_script: bool = False) -> list[Part]:
-    """One row per shape, with its runs folded; all runs one by one behind a fold, where the script puts ``all_runs`` of
-    more than ``MANY``: as markup they are most of a page."""
+def runs(rows: Sequence[Row]) -> list[Part]:
+    """One row per shape, with its runs folded; nothing without runs, as for the fit of a table."""
     if not rows:
-        return [Lines(["results.csv is not there or empty: no table of runs."], soft=True)]
+        return []
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
     for row in rows:
         shapes[float(row["depth"]), float(row["width"])].append(row)
@@ -133,10 +132,7 @@ def runs(rows: Sequence[Row], *, with_script: bool = False) -> list[Part]:
             spread([row.get("tokens_per_second") for row in done], format_count),
             f"{sum(float(row.get('wall_seconds') or 0.0) for row in done):,.0f}" if done else MISSING,
         )
-    every: list[Part] = [all_runs(rows)]
-    if with_script and len(rows) > MANY:
-        every = [Lines([f"With scripts allowed, a table of {len(rows):,} runs stands here; they are in results.csv."])]
-    return [made, Fold(f"All {len(rows)} runs", every, "all-runs")]
+    return [made, Fold(f"All {len(rows)} runs", [all_runs(rows)], "all-runs")]
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:

@@ -16,10 +16,11 @@ The specs that come with the package, by name: from the clone's ``sweeps``, or f
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -37,6 +38,26 @@ SPEC_FILE = "spec.yaml"  # of a sweep directory
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
 MAX_VALUES = 100_000  # with every alias counted as often as it is used
+NEAR = 0.7  # likeness of two names of files, from which on one is suggested
+# keys by the names that other tools give them
+OTHER_NAMES = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "lrs"), "grid.learning_rates"),
+    **dict.fromkeys(("layers", "n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"), "grid.depths"),
+    **dict.fromkeys(("width", "d_model", "n_embd", "hidden_size", "emb_dim"), "grid.widths"),
+    **dict.fromkeys(("n_params", "params", "parameters", "sizes"), "grid.budgets"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads", "num_attention_heads"), "grid.heads"),
+    **dict.fromkeys(("n_seeds", "num_seeds", "random_seed"), "grid.seeds"),
+    **dict.fromkeys(("max_steps", "num_steps", "n_steps", "iterations", "max_iters", "train_steps"), "train.steps"),
+    **dict.fromkeys(("context", "context_length", "block_size", "max_seq_len", "sequence_length"), "train.seq_len"),
+    **dict.fromkeys(("batch", "global_batch_size", "n_batch"), "train.batch_size"),
+    **dict.fromkeys(("wd", "l2"), "train.weight_decay"),
+    **dict.fromkeys(("warmup", "warmup_iters"), "train.warmup_steps"),
+    "dtype": "train.precision",
+    **dict.fromkeys(("logger", "log_to", "report_to", "wandb", "tensorboard", "trackio"), "execution.loggers"),
+    **dict.fromkeys(("dataset", "corpus", "text"), "data.source"),
+    **dict.fromkeys(("vocab", "n_vocab"), "data.vocab_size"),
+    **dict.fromkeys(("tie_embeddings", "tie_word_embeddings"), "model.tied_embeddings"),
+}
 MAX_DIGITS = 1000  # of an integer; Python refuses to print those of more than 4,300
 
 
@@ -52,8 +73,10 @@ def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
         text = raw.decode()
     except FileNotFoundError:
         known = ", ".join(names())
+        meant = _file_meant(path)
+        hint = f"did you mean {meant}? " if meant else ""
         raise InputError(
-            f"SPEC: {path} does not exist; give the path of a sweep spec (YAML), or one of {known}"
+            f"SPEC: {path} does not exist; {hint}give the path of a sweep spec (YAML), or one of {known}"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"SPEC: {path} cannot be read: {error}") from None
@@ -76,8 +99,8 @@ def _read(path: str | PathLike[str]) -> bytes:
     file = paths.as_path(path)
     if is_folder := file.is_dir():
         file = file / SPEC_FILE
-        if not paths.is_remote(file) and file.exists():
-            paths.check_file(file)
+    if file.name == SPEC_FILE and not paths.is_remote(file) and file.exists():
+        paths.check_file(file)  # of a sweep; another name may be a pipe of the shell's
     known = find(str(path))
     try:
         stream = file.open("rb")
@@ -89,6 +112,18 @@ def _read(path: str | PathLike[str]) -> bytes:
         stream = known.open("rb")
     with stream:
         return stream.read(MAX_BYTES + 1)
+
+
+def _file_meant(path: str | PathLike[str]) -> str:
+    """The spec nearest to a ``path`` that does not exist: a file of its folder, else a built-in one; empty if none."""
+    given = paths.as_path(path)
+    beside = []
+    with contextlib.suppress(OSError):
+        beside = [] if paths.is_remote(given) else [one for one in given.parent.glob("*.y*ml") if one.is_file()]
+    for name in (given.name, f"{given.name}.yaml"):
+        if near := difflib.get_close_matches(name, [one.name for one in beside], n=1, cutoff=NEAR):
+            return str(given.with_name(near[0]))
+    return next(iter(difflib.get_close_matches(given.stem, names(), n=1, cutoff=NEAR)), "")
 
 
 def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
@@ -145,14 +180,16 @@ def _describe(item: Any) -> str:
     kind, value = item["type"], item.get("input")
     if kind == "extra_forbidden":
         known = _known_keys(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean `{near[0]}`? " if near else ""
+        meant = _key_meant(str(location[-1]), known)
+        hint = f"did you mean `{meant}`? " if meant else ""
         return f"{key}: unknown key; {hint}allowed: {', '.join(known)}"
     if kind == "invalid_key":
         return f"{_shown(value)}: a key must be a name; allowed: {', '.join(_known_keys(location[:-1]))}"
     if kind == "missing":
         return f"{key}: missing; it has no default"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if kind == "list_type" and isinstance(value, str | int | float):
+        message = f"must be a list, such as [{value}]"
     if kind in ("model_type", "dict_type"):
         section = _known_keys(location)
         message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
@@ -165,6 +202,33 @@ def _describe(item: Any) -> str:
             message = f"{message[: message.rindex(' ')]} {digits}"
     shown = "" if isinstance(value, dict | BaseModel) else _shown(value)
     return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
+
+
+def _key_meant(name: str, known: Sequence[str]) -> str:
+    """The key nearest to an unknown ``name``: dotted, of another section that has that name or by another tool's name,
+    else one of the ``known`` keys of its own section, else a dotted one; empty where none is near."""
+    elsewhere: dict[str, str] = {}  # the first section that has a key of this name
+    for dotted in _dotted_keys(Spec):
+        elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
+    lower = name.lower().replace("-", "_")
+    if meant := OTHER_NAMES.get(lower) or elsewhere.get(lower):
+        return meant if meant.rpartition(".")[2] not in known else meant.rpartition(".")[2]
+    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        return near[0]
+    near = difflib.get_close_matches(lower, elsewhere, n=1, cutoff=0.75)
+    return elsewhere[near[0]] if near else ""
+
+
+def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All keys, those of a section before those of the sections in it."""
+    inner = []
+    for name, field in section.model_fields.items():
+        dotted = f"{prefix}{field.alias or name}"
+        yield dotted
+        if (model := section_in(field.annotation)) is not None:
+            inner.append((model, f"{dotted}."))
+    for model, below in inner:
+        yield from _dotted_keys(model, below)
 
 
 def _shown(value: Any) -> str:

@@ -25,10 +25,14 @@ STARTING_POINT = {
     "train.tokens": 1.0e6,
     "execution.checkpoint_seconds": 120.0,
 }
-HEADING = """\
+# beside the spec, so that the line holds in any folder: an editor with a YAML language server completes and checks keys
+SCHEMA_LINE = "# yaml-language-server: $schema=dwsweep.schema.json"
+HEADING = f"""\
+{SCHEMA_LINE}
+# (`dwsweep schema > dwsweep.schema.json` in this folder writes that schema for editors)
 # A depth-width sweep. Every key is here with its default and what it means; what is left out has the default.
 #
-#   dwsweep plan {path} && dwsweep run {path} && dwsweep fit runs/my-sweep
+#   dwsweep plan {{path}} && dwsweep run {{path}} && dwsweep fit runs/my-sweep
 #
 """
 README = f"""\

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import INTERRUPTED, OOM
 from dwsweep.sweep import policy
@@ -65,7 +65,7 @@ class RayCluster:
         try:
             import ray
         except ImportError:
-            raise InputError("--executor: 'ray'; its package is not installed: pip install 'dwsweep[ray]'") from None
+            raise InputError(f"--executor: 'ray'; its package is not installed: {install('ray')}") from None
         self.ray: Any = ray
         # Ray itself would try for ten minutes
         if error := _silence((address or "").removeprefix("ray://"), JOIN_SECONDS):

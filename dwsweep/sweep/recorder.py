@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from dwsweep import paths
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.plan import Pack
-from dwsweep.plan.lengths import cooldown_start
+from dwsweep.plan.schedule import cooldown_start
 from dwsweep.records import run as run_record
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict
@@ -288,7 +288,7 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
         InputError: names the extra to install, or why W&B refuses.
     """
     lines = [
-        f"execution.loggers: {name!r}; its package is not installed: pip install 'dwsweep[{name}]'"
+        f"execution.loggers: {name!r}; its package is not installed: {install(name)}"
         for name in names
         if importlib.util.find_spec(_PACKAGES[name]) is None
     ]

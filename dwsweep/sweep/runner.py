@@ -6,6 +6,7 @@ import contextlib
 import queue
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -206,7 +207,7 @@ class _Sweep:
     def _start(self, unit: Unit) -> None:
         pack = unit.pack
         state = self.store.pack_state(pack.pack_id)
-        self.store.write(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1))
+        self.store.write(pack.pack_id, replace(state, state=RUNNING, attempts=state.attempts + 1, begun=time.time()))
         self.active[pack.pack_id] = unit
         self.view.started(pack)
         self.silence.begin(
@@ -224,6 +225,8 @@ class _Sweep:
             case PackProgress():
                 self.view.stepped(pack_id, event)
             case Compiling():
+                state = self.store.pack_state(pack_id)
+                self.store.write(pack_id, replace(state, compiling=time.time()))  # for `status`, in another process
                 self.view.compiling(pack_id)
             case Evaluating(share):
                 self.view.evaluating(pack_id, share)

@@ -1,7 +1,7 @@
 """State of a sweep's directory as a whole at one moment, read while others write it, and results.csv, derived from the
 directories and rebuilt whenever something finished.
 
-Seconds that ``train.seconds`` planned for each run, beside the device-seconds that it took, shape by shape.
+Device-seconds that finished runs took, beside the seconds that ``train.seconds`` gave them.
 
 What a person sees of a sweep that trains: the interface, which ``report.progress`` fills, and the first and last lines.
 """
@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import exclusive
 from dwsweep.records import sweep as sweep_record
-from dwsweep.records.pack import Pack, PackProgress
+from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import (
     DIVERGED,
@@ -33,12 +34,12 @@ from dwsweep.records.run import (
     PENDING,
     RUNNING,
     STOPPED,
-    Promise,
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import ownership
+from dwsweep.sweep import forecast, ownership
 from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.forecast import COMPILING, STARTING, Measured, Stage
 
 if TYPE_CHECKING:
     from dwsweep.sweep.work_queue import Schedule, Shard
@@ -64,7 +65,9 @@ class Snapshot:
     owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
-    promises: tuple[PlannedTime, ...] = ()  # of the runs that are done, where ``train.seconds`` promised them a time
+    time_kept: str = ""  # how well the finished runs kept to ``train.seconds``, in words; empty without it
+    stages: Mapping[str, Stage] = field(default_factory=dict)  # of the packs before their first step, by pack
+    measured: Mapping[str, Measured] = field(default_factory=dict)  # while the sweep is live, by pack
 
     @property
     def is_live(self) -> bool:
@@ -108,44 +111,34 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
     done = [run.plan.run_id for run in runs if run.state.state == DONE]
-    promises = planned_vs_measured(store, done)
+    kept = time_kept(store, planned)
     lines = (*damaged, *store.lacking_documents(done))
-    name = store.directory.name
-    return Snapshot(name, tuple(runs), orphans, progress, owners, time.time(), lines, promises)
+    now = time.time()
+    since = min((owner.since for owner, alive in owners if alive), default=now)
+    waiting = dict.fromkeys(run.pack_id for run in runs if live and run.state.state in (PENDING, INTERRUPTED))
+    stages = {pack_id: stage for pack_id in waiting if (stage := _stage(store.pack_state(pack_id), since, now))}
+    results = ((run, store.result(run.plan.run_id)) for run in runs if live and run.state.state == DONE)
+    return Snapshot(
+        store.directory.name,
+        tuple(runs),
+        orphans,
+        progress,
+        owners,
+        now,
+        lines,
+        kept,
+        stages,
+        forecast.measured((run, result) for run, result in results if result is not None),
+    )
 
 
-def time_left(now: Snapshot) -> float | None:
-    """Seconds at the present rate of all running packs; None when nothing runs or no rate is known.
-
-    The rate is in FLOPs: a small model's tokens are cheaper than a large one's.
-    """
-    if not now.is_live:
+def _stage(state: PackState, since: float, now: float) -> Stage | None:
+    """What a pack whose runs have no step yet does; None where no worker of an owner ``since`` then has it."""
+    if state.state != RUNNING or state.begun is None or state.begun < since:
         return None
-    rate, rest = 0.0, 0.0
-    for pack_id, progress in now.progress.items():
-        rate += (progress.tokens_per_second or 0.0) * flops_per_token(pack_id, now)
-    for run in now.runs:
-        if run.state.state in (PENDING, INTERRUPTED):
-            rest += run.plan.flops
-        elif run.state.state == RUNNING:
-            rest += run.plan.flops * (1 - step_of(run, now) / run.plan.steps)
-    return rest / rate if rate > 0 and rest > 0 else None
-
-
-def flops_per_token(pack_id: str, now: Snapshot) -> float:
-    """Count the FLOPs of training one of the pack's runs on a token."""
-    run = next(run for run in now.runs if run.pack_id == pack_id)
-    return run.plan.flops / run.plan.tokens
-
-
-def step_of(run: RunView, now: Snapshot) -> int:
-    """Count the steps that a run has behind it."""
-    if run.state.state == DONE:
-        return run.plan.steps
-    if run.state.state == RUNNING:
-        progress = now.progress.get(run.pack_id)
-        return min(run.plan.steps, (progress.step if progress else 0) or run.state.step or 0)
-    return run.state.step or 0
+    if state.compiling is not None and state.compiling >= state.begun:
+        return Stage(COMPILING, max(0.0, now - state.compiling))
+    return Stage(STARTING, max(0.0, now - state.begun))
 
 
 def results_rows(store: SweepStore) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -270,80 +263,25 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
 EQUAL = 1.1  # factor between the shapes that still counts as equal time
 
 
-@dataclass(frozen=True)
-class PlannedTime:
-    """The finished runs of one shape and length; seconds are device-seconds of one run, its share of its pack."""
-
-    label: str  # of the shape
-    depth: int
-    width: int
-    steps: int
-    time_basis: str  # of the rate that they were promised by: measured, compiled or assumed
-    device: str  # that it is the rate of
-    promised: float
-    measured: tuple[float, ...]  # of each run
-    devices: tuple[str, ...]  # that they were trained on
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Measured over promised seconds, run by run."""
-        return tuple(seconds / self.promised for seconds in self.measured)
-
-    @property
-    def ratio(self) -> float:
-        """Mean of the ratios."""
-        return sum(self.ratios) / len(self.ratios)
-
-    @property
-    def off(self) -> float:
-        """How far the mean is from 1, either way alike."""
-        return max(self.ratio, 1 / self.ratio)
-
-
-def planned_vs_measured(store: SweepStore, run_ids: Iterable[str]) -> tuple[PlannedTime, ...]:
-    """Give planned and measured seconds by depth, width and steps; none where none were planned or done."""
-    groups: dict[tuple[int, int, int, str], list[tuple[Promise, float, str]]] = defaultdict(list)
-    for run_id in run_ids:
-        config = store.config(run_id)
-        if config is None:
-            continue
-        if config.promise is None:  # all runs of a plan have one, or none
-            break
-        result = store.result(run_id)
-        if result is not None and result.device_seconds:
-            shape = config.shape
-            key = (shape.depth, shape.width, config.steps, shape.label)
-            groups[key].append((config.promise, result.device_seconds, result.device_kind or "?"))
-    return tuple(
-        PlannedTime(
-            label=label,
-            depth=depth,
-            width=width,
-            steps=steps,
-            time_basis=found[0][0].rate.time_basis,
-            device=found[0][0].rate.device,
-            promised=found[0][0].seconds,
-            measured=tuple(seconds for _, seconds, _ in found),
-            devices=tuple(dict.fromkeys(device for *_, device in found)),
-        )
-        for (depth, width, steps, label), found in sorted(groups.items())
-    )
-
-
-def sentence(kept: Sequence[PlannedTime]) -> str:
-    """Compare measured with planned seconds, the shape that is farthest off named; empty where none were planned."""
-    if not kept:
+def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
+    """Compare the device-seconds of finished runs with ``train.seconds``, the shape that is farthest off named; empty
+    without it, or before a run is done."""
+    ratios: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
+    for row in planned:
+        result = store.result(row.run_id) if row.rate and store.state(row.run_id).state == DONE else None
+        if row.rate and result is not None and result.device_seconds:
+            ratios[row.depth, row.width, row.heads].append(result.device_seconds * row.rate / row.tokens)
+    if not ratios:
         return ""
-    runs = sum(len(one.measured) for one in kept)
-    ratios = [one.ratio for one in kept]
-    worst = max(kept, key=lambda one: one.off)
-    span = f"{min(ratios):.2f} to {max(ratios):.2f}" if len(kept) > 1 else f"{ratios[0]:.2f}"
-    bases = " and ".join(sorted({f"{one.time_basis} for {one.device}" for one in kept}))
+    means = {shape: sum(found) / len(found) for shape, found in ratios.items()}
+    low, high = min(means.values()), max(means.values())
+    depth, width, heads = max(means, key=lambda shape: abs(math.log(means[shape])))
+    runs = sum(map(len, ratios.values()))
+    span = f"{low:.2f} to {high:.2f}" if len(means) > 1 else f"{low:.2f}"
     return (
-        f"{runs} finished run{'s' * (runs > 1)} of {len(kept)} shape{'s' * (len(kept) > 1)} took {span} times the "
-        f"device-seconds that train.seconds promised (rates {bases}); farthest off: {worst.label}, "
-        f"{sum(worst.measured) / len(worst.measured):.3g} s for {worst.promised:.3g} s"
-        + ("; the shapes did not get equal time" if max(ratios) > EQUAL * min(ratios) else "")
+        f"{runs} finished run{'s' * (runs > 1)} of {len(means)} shape{'s' * (len(means) > 1)} took {span} times the "
+        f"device-seconds of train.seconds; farthest off: L{depth}-d{width}-h{heads}"
+        + ("; the shapes did not get equal time" if high > EQUAL * low else "")
     )
 
 

@@ -29,8 +29,7 @@ from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
-from dwsweep.records.run import DIVERGED, DONE, PENDING, FixedRate, RunState
-from dwsweep.records.sweep import Manifest
+from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
 from dwsweep.spec import Spec
 from dwsweep.sweep import ownership, repair
 from dwsweep.sweep.directory import SweepStore, is_over
@@ -248,19 +247,18 @@ def check(spec: Spec, directory: Any) -> None:
     if spec.train.seconds is None:
         build(spec)
     else:
-        build(spec, calibrations=Calibration.found_in(directory), rates=known_rates(SweepStore(directory))[0])
+        build(spec, calibrations=Calibration.found_in(directory), rates=SweepStore(directory).manifest.rates)
 
 
 def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collection[str]) -> Plan:
-    rates, notes = known_rates(store) if spec.train.seconds is not None else ((), [])
     plan = build(
         spec,
         data=data,
         finished=store.finished(retry=retry),
         calibrations=Calibration.found_in(store.directory),
-        rates=rates,
+        rates=store.manifest.rates if spec.train.seconds is not None else (),
     )
-    return replace(plan, warnings=(*notes, *without_params(plan, store), *plan.warnings))
+    return replace(plan, warnings=(*without_params(plan, store), *plan.warnings))
 
 
 def without_params(plan: Plan, store: SweepStore) -> list[str]:
@@ -286,61 +284,28 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
     ]
 
 
-def known_rates(store: SweepStore) -> tuple[tuple[FixedRate, ...], list[str]]:
-    """(rates that were fixed in a sweep directory, a line where its manifest has lost some).
-
-    Every run's config.json has the one that it was promised by, which is where lost ones are found again.
-    """
-    written = store.manifest.rates
-    known = {(rate.of, rate.device) for rate in written}
-    configs = [config for config in map(store.config, store.run_ids()) if config is not None]
-    promised = sorted((c.promise.rate for c in configs if c.promise), key=lambda rate: rate.fixed or "")
-    lost: dict[Any, FixedRate] = {}
-    for rate in promised:
-        if (rate.of, rate.device) not in known:
-            lost.setdefault((rate.of, rate.device), rate)
-    if not lost:
-        return written, []
-    line = (
-        f"manifest.json has lost the rates of {len(lost)} shape{'s' * (len(lost) > 1)} that lengths of runs were fixed "
-        "at (train.seconds); they are taken from the config.json of the runs"
-    )
-    return (*written, *lost.values()), [line]
-
-
 def fix_rates(
     plan: Plan, store: SweepStore, retry: Collection[str] = (), say: Callable[[str], None] = lambda line: None
 ) -> Plan:
-    """Write down the rates that a plan's lengths follow from; the plan at the rates that stand, which are another
-    process's where that was faster. ``say`` hears what they are.
+    """Save the rates that a plan's steps follow from, once; if another process saved first, the plan by its rates.
 
     A bucket has no locks between hosts: there two that begin in the same second write the same, from the same bench.
+    ``say``: log callback.
     """
     if not plan.lengths.needs_rates:
         return plan
     repair.check_manifest(store, say)
-    lost: list[str] = []
-
-    def written(manifest: Manifest) -> Manifest:
-        known, notes = known_rates(store)
-        lost.extend(notes)
-        parts = [(replace(part.lengths, fixed=known), part.runs) for part in plan.parts.values()]
-        needed = (lengths.rate(run.shape) for lengths, runs in parts for run in runs)
-        held = set(manifest.rates)
-        return manifest.with_rates(rate for rate in dict.fromkeys((*known, *needed)) if rate not in held)
-
     paths.make_directory(store.directory)
-    store.update_manifest(written)
+    rates = [part.lengths.rate(run.shape) for part in plan.parts.values() for run in part.runs]
+    store.update_manifest(lambda manifest: manifest.with_rates(rates))
     found = _built(plan.spec, plan.data, store, retry)
-    for line in lost:
-        say(line)
     for basis in dict.fromkeys(part.lengths.basis(run.shape for run in part.runs) for part in found.parts.values()):
         say(f"lengths: {basis}")
-    return replace(found, warnings=(*lost, *found.warnings))
+    return found
 
 
 def with_rates_fixed(plan: Plan, directory: str | os.PathLike[str]) -> Plan:
-    """Fix the rates for ``plan --out``; refuses while a sweep runs there.
+    """Save the rates for ``plan --out``; refuses while a sweep runs there.
 
     Raises:
         InputError: a running sweep owns the directory.

@@ -21,7 +21,7 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.data.batches import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
-from dwsweep.plan.lengths import Phase, multipliers, phases
+from dwsweep.plan.schedule import Phase, multipliers, phases
 from dwsweep.records.run import MetricsRow, RunResult, versions
 from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity

@@ -36,7 +36,7 @@ from dwsweep.model.attention import SEQUENCES, mean_condition
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
-from dwsweep.plan.lengths import multipliers
+from dwsweep.plan.schedule import multipliers
 from dwsweep.records.pack import StartFacts
 from dwsweep.train.choices import (
     Choices,
@@ -273,7 +273,7 @@ class Program:
     def dispatch(self, state: State, step: int, n: int, stop: int | None) -> tuple[State, dict[str, jax.Array]]:
         """Put ``n`` steps from ``step`` on in the device's queue; ``state`` is consumed. Returns without waiting.
 
-        ``stop``: the length of the run that the steps belong to, as ``plan.lengths.multipliers`` takes it.
+        ``stop``: the length of the run that the steps belong to, as ``plan.schedule.multipliers`` takes it.
         """
         batches, rates = self._batches(step, n, stop)
         steps = self.choices.layout.put(np.int32(n))

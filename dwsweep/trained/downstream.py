@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.records.run import Evaluation, TaskScores
 from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.text import one_line
@@ -45,7 +45,7 @@ def evaluate(
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"eval: {', '.join(missing)} not installed: pip install 'dwsweep[eval]'")
+        raise InputError(f"eval: {', '.join(missing)} not installed: {install('eval')}")
     huggingface.architectures_of(runs)
     manager = _known(tasks, include)
     found = {name: version(name) for name in PACKAGES}

@@ -51,7 +51,7 @@ from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.plan import DataFacts, Pack, build
-from dwsweep.plan.lengths import multipliers
+from dwsweep.plan.schedule import multipliers
 from dwsweep.records.run import RunResult
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.local_executor import cores, each_core_a_device

@@ -158,8 +158,8 @@ def test_a_shell_completes_commands_and_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--compile-only", "--target", "H200"], ["H200", "pip install 'dwsweep[cuda]'"]),
-        (["--compile-only", "--target", "TPU-v5e:2x4"], ["TPU-v5e", "pip install 'dwsweep[tpu]'"]),
+        (["--compile-only", "--target", "H200"], ["H200", "pip install -c constraints.txt '.[cuda]'"]),
+        (["--compile-only", "--target", "TPU-v5e:2x4"], ["TPU-v5e", "pip install -c constraints.txt '.[tpu]'"]),
         (["--compile-only", "--target", "H900"], ["'H900'", "H200", "TPU-v5e"]),
         (["--compile-only", "--target", "H200:four"], ["'H200:four'", "2x4"]),
         (["--target", "H200"], ["'H200'", "--compile-only"]),
@@ -168,9 +168,9 @@ def test_a_shell_completes_commands_and_options() -> None:
 def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
     dwsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
 ) -> None:
-    from dwsweep.train import bench
+    from dwsweep.train import targets
 
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)  # as where the extras are not installed
+    monkeypatch.setattr(targets, "find_spec", lambda name: None)  # as where the extras are not installed
     result = dwsweep("bench", SMOKE, *arguments, "--out", tmp_path)
     assert result.returncode == 2
     (line,) = result.stderr.strip().splitlines()
@@ -225,7 +225,8 @@ def test_while_the_processes_that_read_text_start(tmp_path: Path, command: str, 
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (3, "error: interrupted\n")
+    assert (process.returncode, errors.splitlines()[-1]) == (3, "error: interrupted")
+    assert all(line.startswith("prepare: ") for line in errors.splitlines()[:-1])
     assert not list(cache.glob("*.partial"))
 
 

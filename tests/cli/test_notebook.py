@@ -118,10 +118,10 @@ def test_every_result_shows_itself(name: str) -> None:
 
 def test_a_result_has_the_tables_of_its_own_question() -> None:
     found, shown = _result("transitions"), _result("table")
-    record = fit_table(LAPTOP, draws=100)
+    record = completed(fit_table(LAPTOP, draws=100))
     assert (found.transitions, found.guideline, found.width_law) == (
         record.transitions,
-        completed(record).guideline,
+        record.guideline,
         record.width_law,
     )
     assert [row["n_params"] for row in found.tables()["best_depths"]] == [row.n_params for row in found.best_depths]
@@ -192,7 +192,7 @@ def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) ->
         ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
         ({"params": 3e9, "device": "H1000"}, "device: 'H1000' is not in the table"),
         ({"params": 3e9, "compare": True}, "compare: compares a fit of your own with the published law; allowed"),
-        ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; no fit.json there"),
+        ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
     ],
 )
 def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, line: str) -> None:

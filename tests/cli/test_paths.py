@@ -115,7 +115,7 @@ def test_wrong_paths_are_one_line_for_every_command(
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     for path, words in (
         ("", "must be a path"),
-        ("gs://b/x", "pip install 'dwsweep[gcs]'"),
+        ("gs://b/x", "pip install -c constraints.txt '.[gcs]'"),
         ("hdfs://b/x", "must be local or begin with gs://"),
     ):
         result = dwsweep(*(path if item == "PATH" else item for item in arguments))

@@ -20,7 +20,7 @@ from dwsweep.records import run as run_record
 from dwsweep.records.run import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
-from dwsweep.train import bench
+from dwsweep.train import targets
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_every_device_has_a_source_and_a_name_of_its_own() -> None:
     assert all(device.source and device.memory_bytes > 1e9 and device.bandwidth > 5e10 for device in DEVICES)
 
 
-@pytest.mark.parametrize("name", sorted(bench.GPUS))
+@pytest.mark.parametrize("name", sorted(targets.GPUS))
 def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str) -> None:
     """Rates that are compiled for it are found again by the name that JAX then gives it."""
     device = find(name)
     assert device is not None
-    found = re.search(r'device_description_str: "([^"]+)"', bench.gpu_config(device))
+    found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
     assert found and find(found.group(1)) == device
 
 
 def test_every_target_is_a_device_of_the_table() -> None:
-    assert {*bench.GPUS, *bench.TPUS} <= {device.name for device in DEVICES}
+    assert {*targets.GPUS, *targets.TPUS} <= {device.name for device in DEVICES}
 
 
 def test_assumed_mfu_is_a_roofline() -> None:

@@ -222,5 +222,5 @@ def test_without_the_library_one_line_names_the_extra(tmp_path: Path, monkeypatc
 
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     content = json.dumps({"model": {"vocab": {str(i): i for i in range(300)}}}).encode()
-    with pytest.raises(InputError, match=r"needs the package tokenizers: pip install 'dwsweep\[hf\]'"):
+    with pytest.raises(InputError, match=r"needs the package tokenizers: pip install -c constraints.txt '\.\[hf\]'"):
         GivenTokenizer({"tokenizer.json": content}, "own.json")

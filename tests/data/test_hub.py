@@ -143,7 +143,7 @@ def test_without_the_extra_one_line_names_it(folder: Path, tmp_path: Path, monke
     for package in ("datasets", "huggingface_hub"):
         monkeypatch.setitem(sys.modules, package, None)
     for source in (f"hf:{folder}/first", "hf:own/set"):
-        with pytest.raises(InputError, match=r"pip install 'dwsweep\[hf\]'"):
+        with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[hf\]'"):
             prepare(data_spec(source, tmp_path), progress=False)
     named = f"hf:{folder}/nope (no such folder, so the config nope of {folder}); needs the package datasets: "
     with pytest.raises(InputError, match=re.escape(named)):

@@ -270,6 +270,33 @@ def test_a_few_bad_records_are_skipped_and_counted(tmp_path: Path, capsys: pytes
     assert "500 documents" in said and "1 × invalid UTF-8, 1 × invalid Unicode; first: invalid UTF-8: " in said
 
 
+def test_documents_and_dropped_duplicates_are_counted_before_an_error_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("\n\n".join([*articles(60), *articles(25)]), "utf-8")
+    counts = "85 documents read (the file is cut at each blank line; a file for each article, or jsonl:, keeps articles"
+    prepare(spec(f"text:{book}", tmp_path))
+    said = capsys.readouterr().err
+    assert counts in said and "25 dropped as exact duplicates, 60 kept" in said
+    with pytest.raises(InputError, match=r"data.vocab_size: 9000"):
+        prepare(spec(f"text:{book}", tmp_path, vocab_size=9000))
+    assert counts in capsys.readouterr().err
+    book.write_text("\n\n".join(["the same"] * 4), "utf-8")
+    with pytest.raises(InputError, match="one document"):
+        prepare(spec(f"text:{book}", tmp_path))
+    assert "4 documents read (" in (said := capsys.readouterr().err) and "3 dropped as exact duplicates, 1 kept" in said
+    (tmp_path / "second.txt").write_text("another text", "utf-8")
+    with pytest.raises(InputError):
+        prepare(spec(f"text:{tmp_path}/*.txt", tmp_path))
+    assert "2 documents read (one for each file), 0 dropped" in capsys.readouterr().err
+    source = write(tmp_path / "a.jsonl", articles(60))
+    prepare(spec(source, tmp_path))
+    assert "60 documents read, 0 dropped as exact duplicates, 60 kept" in capsys.readouterr().err
+    prepare(spec(source, tmp_path))
+    assert "dropped" not in capsys.readouterr().err  # nothing is read where the store is there
+
+
 def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "MAX_DOCUMENT_BYTES", 5000)
     source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])

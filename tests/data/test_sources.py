@@ -343,7 +343,7 @@ def test_remote_files_without_their_package(source: str, monkeypatch: pytest.Mon
         raise ImportError("Please install gcsfs to access Google Storage")
 
     monkeypatch.setattr(epath, "Path", missing)
-    with pytest.raises(InputError, match=r"data.source: gs://b.*pip install 'dwsweep\[gcs\]'") as error:
+    with pytest.raises(InputError, match=r"data.source: gs://b.*pip install -c constraints.txt '\.\[gcs\]'") as error:
         open_source(source)
     assert len(error.value.lines) == 1
 

@@ -135,7 +135,9 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
         open_source("tfds:wikipedia/20230601.en")
     assert find(DataSpec(source="tfds:wikipedia", cache_dir=str(tmp_path))) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs TensorFlow: pip install 'dwsweep\[tfds\]'"):
+    with pytest.raises(
+        InputError, match=r"needs TensorFlow: .*'\.\[tfds\]'; or without TensorFlow, data.source wikidump:PATH"
+    ):
         prepare(DataSpec(source="tfds:wikipedia/20230601.en", cache_dir=str(tmp_path)), progress=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())  # as if TensorFlow were there
     with pytest.raises(InputError, match=r"TFDS could not prepare it \(.*DatasetNotFoundError") as error:

@@ -36,7 +36,7 @@ class Bucket:
 
 @contextmanager
 def gs(folder: Path, fault: Fault | None = None) -> Iterator[Bucket]:
-    pytest.importorskip("gcsfs", reason="gcsfs is not installed: pip install 'dwsweep[gcs]'")
+    pytest.importorskip("gcsfs", reason="gcsfs is not installed: pip install -c constraints.txt '.[gcs]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SWEEP_BUCKET", str(folder))  # where the server of this process keeps the objects
         with served(fault) as address:
@@ -45,7 +45,7 @@ def gs(folder: Path, fault: Fault | None = None) -> Iterator[Bucket]:
 
 @contextmanager
 def s3(folder: Path) -> Iterator[Bucket]:
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'dwsweep[s3]'")
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install -c constraints.txt '.[s3]'")
     pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
     host, _, port = free_address().partition(":")
     settings = {**S3, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}

@@ -25,7 +25,7 @@ SPEC = arguments(**{"train.steps": 1000, "execution.checkpoint_steps": 100})
 @contextmanager
 def cluster() -> Iterator[tuple[Any, list[Any]]]:
     """(the cluster, its two nodes for tasks); each node has this host's cores, as a local run has."""
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'dwsweep[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install -c constraints.txt '.[ray]'")
     from ray.cluster_utils import Cluster
 
     loopback = {"node_ip_address": "127.0.0.1", "include_dashboard": False}

@@ -182,7 +182,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
         ("heads", {"margin": 0.0}, "margin: 0.0; must be a positive number of nats"),
         ("heads", {"baseline": "heads > 4"}, "baseline: 'heads > 4'; 4 shapes meet it"),
         ("heads", {"baseline": "heads == 3"}, "baseline: 'heads == 3'; no shape meets it, one must"),
-        ("heads", {"baseline": "hands == 3"}, "baseline: 'hands' in 'hands == 3'; did you mean 'heads'?"),
+        ("heads", {"baseline": "hands == 3"}, "baseline: 'hands' in 'hands == 3'; columns are"),
         ("heads", {"confidence": 1.0}, "confidence: 1.0; must be a number from 0.5 to below 1"),
         ("heads", {"draws": 10}, "draws: 10; must be an integer of at least 100"),
         ("heads", {"draws": 10**9}, "draws: 1000000000; must be an integer of at least 100, at most 100,000"),

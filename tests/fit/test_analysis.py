@@ -68,10 +68,15 @@ def test_noise_free_losses_return_the_guideline():
     result = analysis.fit_table(table, draws=DRAWS)
     best = {row["name"]: row for row in result.guideline}
     for expected in result.published["guideline"]:
-        inside = expected["n_params"] <= 3e9
-        # draws that bend between the depths trained lean towards them, by up to 1.4 %
-        assert best[expected["name"]]["depth"] == pytest.approx(expected["depth"], rel=0.015 if inside else 0.05)
-        assert best[expected["name"]]["law"].startswith("own")
+        row = best[expected["name"]]
+        if expected["n_params"] <= 3e9:
+            assert row["depth"] == pytest.approx(expected["depth"], rel=0.015)
+        elif expected["n_params"] <= 3e10:  # beyond the depths trained a bound is all that there is
+            assert row["depth"] is None or row["depth"] == pytest.approx(expected["depth"], rel=0.1)
+            assert row["depth_low"] is None or 40.0 < row["depth_low"] < expected["depth"] * 1.05
+        else:
+            assert "refused, more than 10 times outside" in row["law"]
+        assert row["law"].startswith("own")
 
 
 def test_noisy_sweep_covers_its_truth():
@@ -310,7 +315,7 @@ def test_contrasts_answer_where_a_table_gives_no_curves():
         assert {(row.shallow, row.deep) for row in result.contrasts} >= {(6, 12), (12, 18), (18, 24), (6, 24)}
         for row in result.contrasts:
             assert row.rests_on == "all losses together" and row.size_gap is None and row.n_seeds == 2
-            assert "0.004 nats by default" in row.noise_source
+            assert row.noise_source == "replicates"
             x = math.log(row.n_params)
             inside += row.low <= float(truth.loss(row.shallow, x) - truth.loss(row.deep, x)) <= row.high
             total += 1

@@ -148,10 +148,10 @@ def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, 
 
 
 def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
-    found = summaries(STUDY, (TRANSITION, LOSS), 24, False, "moved")
+    found = summaries(STUDY, (TRANSITION, LOSS), 10, True, "moved")
     transitions = found[TRANSITION]
-    assert transitions["compared"] == 48 and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
-    assert transitions["width"] < 0.75  # of the interval of two sweeps that share nothing
+    assert transitions["compared"] == 20 and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
+    assert transitions["width"] < 1.0  # of the interval of two sweeps that share nothing
     assert abs(transitions["bias"]) < 0.03
     assert found[LOSS]["coverage"] >= 0.85
 
@@ -267,7 +267,7 @@ def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byt
     named = [{**row, "data_hash": "aaaa"} for row in base]
     (found,) = dwsweep.compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
     assert not found.paired and found.pairing == "unpaired: different data (aaaa and bbbb)"
-    assert all(row.correlation == 0.0 for row in found.of(TRANSITION))
+    assert all(abs(row.correlation) < 0.05 for row in found.of(TRANSITION))
     small = [{**row, "vocab_size": 1000, "bits_per_byte": row["loss"] / 2} for row in base]
     large = [{**row, "vocab_size": 8000, "bits_per_byte": row["loss"] / 3} for row in other]
     (found,) = dwsweep.compare_arms(small, [large], draws=DRAWS).comparisons

@@ -181,7 +181,7 @@ def test_a_workbook_of_one_sheet_is_read(tmp_path):
 def test_a_workbook_without_its_reader_is_refused_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
     with pytest.raises(
-        InputError, match=r"needs openpyxl: pip install '\.\[xlsx\]' in a clone; or save the sheet as CSV"
+        InputError, match=r"needs openpyxl: in a clone, pip install .*'\.\[xlsx\]'; or save the sheet as CSV"
     ):
         workbook.read("table: t.xlsx;", b"")
 
@@ -302,3 +302,11 @@ def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
     (tmp_path / "mlfoundations").mkdir()  # a folder of that name is the folder
     with pytest.raises(InputError, match=r"needs a results\.csv"):
         read_table("mlfoundations")
+
+
+@pytest.mark.parametrize(("name", "why"), [("val_ppl", "natural logarithm"), ("eval/accuracy", "no cross-entropy")])
+def test_a_perplexity_or_an_accuracy_is_no_loss_under_any_name(name, why):
+    table = {"depth": [2, 4], "width": [64, 48], name: [31.0, 33.0]}
+    for columns in (None, {"loss": name}):
+        with pytest.raises(InputError, match=why):
+            read_table(table, columns)

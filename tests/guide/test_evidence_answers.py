@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from dwsweep.errors import InputError
 from dwsweep.evidence import levels
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer, public_source, source_of
+from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.advice import LITTLE, PARALLEL
 from dwsweep.guide.losses import bounds_of
 from dwsweep.guide.sources import judge
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Optimum
 from dwsweep.report import fit_report, guide_report
+from dwsweep.terminal import plain_text
 
 
 def text(found: Any) -> str:
@@ -238,3 +241,25 @@ def test_own_losses_are_one_more_source(tmp_path: Path) -> None:
         assert math.log(own.law.depth(n)[2] / own.law.depth(n)[1]) < math.log(
             public.law.depth(n)[2] / public.law.depth(n)[1]
         )
+
+
+def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader who sees `medium` must not find that half of the compute may be wasted."""
+    source = public_source()
+    assert judge(source, 1e9).level == "medium"
+    monkeypatch.setattr(guide_sources, "GRAVE", 10.0)
+    found = judge(source, 1e9)
+    assert found.level == "low" and re.match(r"the depth to build may waste 1\d\.\d % of compute", found.reasons[0])
+
+
+def test_no_shape_is_called_usual_at_a_size_that_the_table_of_usual_shapes_lacks() -> None:
+    for n_params, usual in ((4.5e5, False), (1e7, False), (8.5e7, True), (2.65e9, True)):
+        found = answer([n_params])
+        assert (found.budgets[0].usual is not None) == usual
+        assert ("GPT-3's table" in text(found)) == usual == ("· usual" in text(found))
+
+
+def test_the_percentages_of_shapes_are_named_above_them() -> None:
+    lines = plain_text(guide_report.render(answer([1e9]))).splitlines()
+    at = next(k for k, line in enumerate(lines) if "latency" in line and "+nats" in line)
+    assert lines[at - 1] == "Percent of compute wasted at equal size, FLOPs, training time, decode latency"

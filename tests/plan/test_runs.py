@@ -10,7 +10,7 @@ from spec_tools import DATA, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
-from dwsweep.plan.lengths import phases
+from dwsweep.plan.schedule import phases
 from dwsweep.records.record import parse, to_dict
 from dwsweep.text import format_count
 

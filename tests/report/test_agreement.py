@@ -41,7 +41,7 @@ from dwsweep.paths import as_path
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import csv_text
 from dwsweep.records.transitions import TokenTransition, Transition
-from dwsweep.report import card, fit_report
+from dwsweep.report import answers_box, card, fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw
@@ -321,8 +321,8 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
 
 
 def test_page_and_card_say_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_page, "MOST_BY_LOSSES", 2)
-    monkeypatch.setattr(sweep_page, "MOST_BY_LAW", 4)
+    monkeypatch.setattr(answers_box, "MOST_BY_LOSSES", 2)
+    monkeypatch.setattr(answers_box, "MOST_BY_LAW", 4)
     directory = tmp_path / "laptop"
     directory.mkdir()
     for name in ("results.csv", "manifest.json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import math
 import re
@@ -14,12 +15,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 import report_sweeps
 from checkout import ROOT
-from rich.console import Console
 from shown import data_of
 from threadpoolctl import threadpool_limits
 
@@ -29,11 +28,16 @@ from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
+from dwsweep.records.pack import PackProgress
+from dwsweep.records.run import PENDING, RUNNING, RunState
+from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
-from dwsweep.report import card, fit_report, guide_report, runs_table
+from dwsweep.report import answers_box, card, fit_report, guide_report, losses_chart, runs_table
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import Fold, Table, html_of
+from dwsweep.report.answers_box import AnswersBox
+from dwsweep.report.document import Figure, Fold, Heading, Lines, Table, html_of
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
+from dwsweep.sweep.snapshot import RunView, Snapshot
 from dwsweep.text import format_count, format_factor, parse_count
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -59,7 +63,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.open[-1:] not in (["style"], ["script"]):
-            self.text += data
+            self.text += data.replace("\xa0", " ")
 
 
 def read(path: Path) -> Reader:
@@ -148,16 +152,16 @@ def test_data_cannot_end_its_block() -> None:
 
 def test_data_holds_what_the_script_draws(law: Path) -> None:
     data, fit = data_of(law / "report.html"), fit_record.read(law)
-    columns, curves = data["losses"]["runs"], data["training"]["curves"]
+    columns, curves = data["runs"], data["training"]["curves"]
     assert len(columns["loss"]) == 120 and columns["loss"].count(None) == 1
-    assert set(columns["id"]) == set(curves)
+    assert set(columns["run_id"]) == set(curves)
     assert [columns["depth"]["of"][place] for place in columns["depth"]["at"]] == [
         int(row["depth"]) for row in runs_table.ordered(runs_table.rows_of(law / "results.csv"))
     ]
     assert [look["depth"] for look in data["losses"]["depths"]] == [6, 12, 18, 24, 30]
     assert len(data["losses"]["cells"]) == sum(not cell.excluded for cell in fit.cells)
     assert all(len(losses) == len(data["training"]["steps"][at]) <= 60 for at, losses in curves.values())
-    assert {len(sizes) for sizes in data["guide"]["answers"].values()} == {len(data["guide"]["sizes"])}
+    assert len(data["guide"]["sizes"]) == (law / "report.html").read_text("utf-8").count(" data-size=")
 
 
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
@@ -165,7 +169,8 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     fit = fit_record.read(law)
     answer = fit_report.answer(fit)
     assert 3 <= len(answer) <= fit_report.ANSWER_LINES and all(text.count(line) == 1 for line in answer)
-    assert text.index(answer[0]) < text.index(sweep_page.WITHOUT_BUDGET) < text.index("Transitions (where")
+    assert text.index(answer[0]) < text.index("What to do next") < text.index("The answers of dwsweep guide at ")
+    assert text.index("The answers of dwsweep guide at ") < text.index("Transitions (where")
     for row in fit.verdicts:
         size = Interval.of(row, "n_params")
         said = (
@@ -196,9 +201,12 @@ def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, t
 def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
     page = pair / "report.html" if case == "one_pair" else sweep_page.write(report_sweeps.sweep(tmp_path / case, case))
     text = read(page).text
-    assert "no width law fitted: " in text and text.count("o width law fitted") == 1
+    assert "no width law fitted: " in text
+    assert text.count("o width law fitted") == 2  # in its section and in the notes under the answers
     assert "for reference, levine2020 (published): ln d_x = 5.039 + 0.0555·L" in text
-    assert "Guideline, levine2020 (published)" in text and "Width law: " not in text
+    assert (
+        re.search(r"Guideline, [^;]*(?:public evidence|levine2020 \(published\))", text) and "Width law: " not in text
+    )
     if case == "one_depth":
         assert "Transitions" not in text.split("How to read it")[0]
     if case == "not_reached":
@@ -247,7 +255,7 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path:
     page = tmp_path / "pages" / "mine.html"
     assert sweep_page.write(directory, page) == page
     text = read(page).text
-    assert f"Not fitted yet: dwsweep fit {directory}" in text and "All 36 runs" in text
+    assert f"Fit the losses: dwsweep fit {directory}" in text and "All 36 runs" in text
     assert "Training loss against step" in page.read_text("utf-8")
 
 
@@ -257,7 +265,7 @@ def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     copy(pair / "fit", bare / "fit")
     text = read(sweep_page.write(bare)).text
     assert "bare: how deep and how wide" in text
-    assert "Training curves" not in text and "no table of runs" in text
+    assert "Training curves" not in text and "no table of runs" not in text and "All 36 runs" not in text
 
 
 def row(**facts: object) -> Transition:
@@ -318,10 +326,11 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
     table = fit_report.guideline(fit)
     (big,) = (cells for cells in table.rows if cells[0] == "13B")
     factor = rows["13B"].extrapolation_factor
-    assert factor > 100 and big[table.heads.index("outside")] == f"{format_factor(factor)}×"
+    assert factor > 1 and big[table.heads.index("outside")] == f"{format_factor(factor)}×"
     # the law is said once, above the table
     assert rows["13B"].law in table.title and not any(rows["13B"].law in cell for cells in table.rows for cell in cells)
-    refused = replace(rows["1.3B"], depth=None, width=None, law="own: refused, more than 2000 times outside its range")
+    none = dict.fromkeys(("depth", "depth_low", "depth_high", "width"))
+    refused = replace(rows["1.3B"], **none, law="own: refused, more than 2000 times outside its range")
     (cells,) = fit_report.guideline(replace(fit, guideline=[refused])).rows
     assert cells[table.heads.index("depth") :][:4] == ["refused", "", "–", ""]
     for low, high, said in ((40.0, 75.2, "40 … 75"), (40.0, None, "> 40"), (None, None, "–")):
@@ -373,8 +382,8 @@ CASES = ["own", "published", "both"]
 
 
 @pytest.fixture(scope="module", params=CASES)
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A fit.json and what the page holds of it: by one's own losses, by the published law, by both."""
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AnswersBox]:
+    """A fit.json and the box of its answers: by one's own losses, by the published law, by both."""
     folder = tmp_path_factory.mktemp(request.param) / "a fit"
     if request.param == "own":
         shutil.copytree(LAPTOP / "fit", folder)
@@ -384,72 +393,174 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         fit_record.write(fit_table(LAPTOP, where=["budget <= 160000"], documents=False), folder)
     file = folder / "fit.json"
     read = fit_record.read(file)
-    with threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for name, number in report_sweeps.ANSWERS.items():
-            patch.setattr(sweep_page, name, number)
-        found = sweep_page.guide_answers(read, source_of(read, file), file, folder)
-    return file, json.loads(json.dumps(found, allow_nan=False))
+            patch.setattr(answers_box, name, number)
+        return file, answers_box.answers_box(read, source_of(read, file), file, folder)
 
 
-def said(block: dict[str, Any]) -> list[str]:
-    lines = ["".join(text for text, _ in block["line"])] if "line" in block else []
-    return lines + [cell for row in block.get("rows", ()) for cell in row]
+class Told(HTMLParser):
+    """The words of one answer of the box, less the parts that other constraints change."""
+
+    def __init__(self, size: int, at: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.size, self.at, self.said = str(size), at, ""
+        self.open: list[bool] = []  # of each element that is open, whether it is of this answer
+        self.after = False  # the answers are over: what follows is of all of them
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        inside = bool(self.open and self.open[-1])
+        inside = found["data-size"] == self.size if "data-size" in found else inside or (self.after and not self.open)
+        self.after |= "data-size" in found
+        if tag == "pre":
+            inside = False
+        if tag not in VOID:
+            self.open.append(inside and found.get("data-at", self.at) == self.at)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1]:
+            self.said += f" {data}"
 
 
-def test_the_page_says_what_guide_says(page: tuple[Path, dict[str, Any]]) -> None:
-    file, found = page
-    last = len(found["sizes"]) - 1
-    for k, at in ((0, "time"), (last // 2, "flops"), (found["start"], "time"), (last, "size")):
-        n = found["sizes"][k]["n"]
+def told(box: AnswersBox, k: int, at: str) -> str:
+    """The words of the answer at the k-th size that the page shows under a constraint."""
+    reader = Told(k, at)
+    reader.feed(box.markup)
+    return " ".join(reader.said.split())
+
+
+def words_in(markup: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def test_the_page_says_what_guide_says(page: tuple[Path, AnswersBox]) -> None:
+    file, box = page
+    points = box.data["sizes"]
+    last, largest = len(points) - 1, max(cell.n_params for cell in fit_record.read(file).cells)
+    start = min(range(len(points)), key=lambda k: abs(math.log(points[k]["n"] / largest)))
+    for k, at in ((0, "time"), (last // 2, "flops"), (start, "time"), (last, "size")):
+        n = points[k]["n"]
         with threadpool_limits(1, user_api="blas"):
             expected = answer([n], fit=file, options=Options(at=at))
-        stored = [found["blocks"][b] for b in found["answers"][at][k]]
-        assert stored == json.loads(json.dumps(sweep_page.blocks(expected))), (n, at)
-        # each of these words is printed by the command
-        console = Console(width=4000, color_system=None, legacy_windows=False)
-        with console.capture() as captured:
-            console.print(guide_report.render(expected))
-        printed = captured.get()
-        assert all(text in printed for block in stored for text in said(block))
+        assert told(box, k, at) == words_in(html_of(guide_report.document(expected))), (n, at)
 
 
-def test_every_size_has_an_answer_under_each_constraint(page: tuple[Path, dict[str, Any]]) -> None:
-    _, found = page
-    assert [name for name, _ in found["constraints"]] == list(CONSTRAINTS) == list(found["answers"])
-    for at in CONSTRAINTS:
-        rows = found["answers"][at]
-        assert len(rows) == len(found["sizes"])
-        for size, row in zip(found["sizes"], rows, strict=True):
-            lines = [text for k in row for text in said(found["blocks"][k])]
-            lines = lines[lines[0].endswith("public evidence answers.") :]
-            assert lines[0].startswith(f"{size['label']} non-embedding parameters")
-            refused = "refused: " in lines[1]
-            assert refused or f"the best at {SPOKEN[at]}" in lines[1] or lines[1].startswith("Nothing is recommended")
-            ends = size in (found["sizes"][0], found["sizes"][-1])
+def test_every_size_has_an_answer_under_each_constraint(page: tuple[Path, AnswersBox]) -> None:
+    _, box = page
+    assert list(box.data["spoken"]) == list(CONSTRAINTS)
+    points = box.data["sizes"]
+    for k, point in enumerate(points):
+        for at in CONSTRAINTS:
+            said = told(box, k, at)
+            said = said.rpartition("public evidence answers. ")[2]
+            assert said.startswith(f"{point['label']} non-embedding parameters"), said
+            known = any(
+                words in said for words in (f"the best at {SPOKEN[at]}", "Nothing is recommended", "A default:")
+            )
             # between the sizes of the data and those of the published law there may be a gap
-            assert not refused or ends or "below one layer" in lines[1]
+            assert known or "refused: " in said
+            assert known or k in (0, len(points) - 1) or "below one layer" in said
+            assert known == ("build" in point)
 
 
-def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(page: tuple[Path, dict[str, Any]]) -> None:
-    file, found = page
-    fit = fit_record.read(file)
-    sizes = [one["n"] for one in found["sizes"]]
+def test_one_answer_stands_open_in_a_page_without_scripts(page: tuple[Path, AnswersBox]) -> None:
+    _, box = page
+    shown = re.findall(r'<div class="answer" data-size="(\d+)">', box.markup)
+    assert len(shown) == 1 and box.markup.count('data-size="') == len(box.data["sizes"])
+
+
+def test_numbers_between_two_sizes_come_from_the_answers(page: tuple[Path, AnswersBox]) -> None:
+    """The script interpolates the best depth, its interval and the shapes to build: those that guide gives."""
+    file, box = page
+    for point in [one for one in box.data["sizes"] if "build" in one][::5]:
+        with threadpool_limits(1, user_api="blas"):
+            (row,) = answer([point["n"]], fit=file).budgets
+        best = row.optimum
+        if "depth" in point:
+            assert point["depth"] == [best.depth, best.depth_low, best.depth_high] and row.no_best is None
+        else:
+            assert point["range"][:2] == [row.near_best[1].depth_low, row.near_best[1].depth_high]
+        for at, (depth, width, _) in point["build"].items():
+            shape = replace(row, at=at).recommended
+            assert shape is not None and (depth, width) == (shape.depth, shape.width)
+
+
+def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(page: tuple[Path, AnswersBox]) -> None:
+    file, box = page
+    fit, points = fit_record.read(file), box.data["sizes"]
+    sizes = [one["n"] for one in points]
     assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= report_sweeps.ANSWERS["MOST_BY_LAW"] + 2
-    assert [parse_count(one["label"]) for one in found["sizes"]] == sizes
+    assert [parse_count(one["label"]) for one in points] == sizes
     smallest = min(cell.n_params for cell in fit.cells)
     assert smallest / 2 <= sizes[0] <= 5 * smallest
     source = source_of(fit, file)
     assert sizes[-1] == 1e12 or (source.refuses(sizes[-1]) and not source.refuses(sizes[-2]))
-    largest = max(cell.n_params for cell in fit.cells if not cell.excluded)
-    assert abs(math.log(sizes[found["start"]] / largest)) < math.log(10) / 2
 
 
-def test_the_command_is_one_that_a_shell_takes_apart_again(page: tuple[Path, dict[str, Any]]) -> None:
-    file, found = page
-    params, at, fit = found["command"]
+def test_the_command_is_one_that_a_shell_takes_apart_again(page: tuple[Path, AnswersBox]) -> None:
+    file, box = page
+    params, at, fit = box.data["command"]
     assert shlex.split(f"{params}3B{at}time{fit}") == [
         *("dwsweep", "guide", "--params", "3B", "--at", "time", "--fit", str(file.parent))
     ]
+
+
+def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Path) -> None:
+    """A fit is to be used, a sweep that is not fitted to be fitted, one with unfinished runs to be finished."""
+    directory = copy(pair, tmp_path / "a sweep")
+    fit = fit_record.read(directory)
+    every = runs_table.rows_of(directory / "results.csv")
+    steps = sweep_page.next_steps(fit, every, directory)
+    assert f"--fit '{directory}'" in steps[0] and "dwsweep guide --params 29.9M " in steps[0]
+    assert sweep_page.next_steps(None, every, directory) == [f"Fit the losses: `dwsweep fit '{directory}'`."]
+    every[3]["status"] = every[4]["status"] = "interrupted"
+    assert sweep_page.next_steps(fit, every, directory)[0].startswith("Finish 2 runs: `dwsweep run ")
+
+
+def test_an_interval_without_its_value_takes_the_name_of_the_value() -> None:
+    table = Table("", "pair> N> interval< width> interval<")
+    table.add("2→6", "–", "> 96K", "–", "> 60")
+    assert re.findall("<th[^>]*>([^<]*)</th>", html_of([table])) == ["pair", "N", "width"]
+    table.add("1→2", "50K", "40K … 60K", "–", "")
+    assert re.findall("<th[^>]*>([^<]*)</th>", html_of([table])) == ["pair", "N", "interval", "width"]
+
+
+def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
+    table = Table("as `dwsweep guide <N>` says", "a<")
+    table.add("`x`")
+    made = html_of([Heading("`a`"), Lines(["b `c`"]), Fold("`d`", []), Figure(b"<svg></svg>", "e", "`f`"), table])
+    assert re.findall("<code>(.*?)</code>", made) == ["a", "c", "d", "f", "dwsweep guide &lt;N&gt;", "x"]
+    assert "`" not in made
+
+
+def test_a_chart_of_losses_without_curves_has_the_depths_of_its_shapes() -> None:
+    """At equal compute no loss curve runs over N; the shapes are drawn all the same."""
+    fit = report_sweeps.fit("one_pair")
+    chart = losses_chart.losses_chart([], 0.95, "n_params", [], fit.cells)
+    assert chart is not None and [one["depth"] for one in chart["depths"]] == [6, 12]
+    assert len(chart["points"]) == len(fit.cells) and all(one["n_params"] for one in chart["points"])
+    assert losses_chart.losses_chart([]) is None
+
+
+def test_the_trend_of_a_chart_is_the_parabola_through_its_points() -> None:
+    sizes = [1e4, 3e4, 1e5, 3e5, 1e6]
+    found = losses_chart.trend([(n, 7.0 - 0.5 * math.log(n) + 0.01 * math.log(n) ** 2) for n in sizes])
+    assert found == pytest.approx([7.0, -0.5, 0.01])
+    assert losses_chart.trend([(n, 1.0) for n in sizes[:3]]) == [0.0]
+
+
+def test_curves_of_another_axis_run_along_the_shapes_of_their_depth(law: Path) -> None:
+    chart = data_of(law / "report.html")["losses"]
+    by_column = {one["column"]: one["curves"] for one in chart["axes"]}
+    assert {"n_params", "n_params_total", "flops"} <= set(by_column)
+    for depth, own in by_column["n_params"].items():
+        moved = by_column["flops"][depth]
+        pairs = [(n, f) for n, f in zip(own["x"], moved["x"], strict=True) if f is not None]
+        assert len(pairs) > 10 and all(f == pytest.approx(6e8 * n, rel=1e-4) for n, f in pairs)
 
 
 def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,3 +581,43 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
         group.sort(key=lambda row: float(row["loss"] or "inf"))
         assert [row["run_id"] in curves for row in group] == [True, True, False]
     assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")
+
+
+def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress and the losses so far come first, and no earlier fit; the last page is the usual one."""
+    directory = copy(pair, tmp_path / "sweep")
+    rows = runs_table.rows_of(directory / "results.csv")
+    plans = [
+        PlanRow(
+            **{"run_id": row["run_id"], "pack_id": "p", "action": RUN, "depth": int(row["depth"]), "steps": 400},
+            **{
+                "width": int(row["width"]),
+                "n_params": int(row["n_params"]),
+                "tokens": 10**8,
+                "flops": 6e14,
+                "heads": 2,
+            },
+        )
+        for row in rows
+    ]
+    states = [RunState(RUNNING if k == 0 else PENDING if k == 1 else "done", 3, 2.5, "p") for k in range(len(plans))]
+    views = tuple(RunView(*pair_of) for pair_of in zip(plans, ["p"] * len(plans), states, strict=True))
+    now = Snapshot("demo", views, 0, {"p": PackProgress(step=3, steps=400)}, (("me", True),), 0.0)  # type: ignore[arg-type]
+    written: list[str] = []
+    over = replace(now, owners=())
+    moments = iter([now, over])
+    monkeypatch.setattr(sweep_page, "snapshot", lambda _: next(moments))
+    monkeypatch.setattr(
+        sweep_page.time, "sleep", lambda _: written.append((directory / "report.html").read_text("utf-8"))
+    )
+    results = directory / "results.csv"
+    lines = results.read_text("utf-8").splitlines()
+    results.write_text("\n".join([lines[0], *lines[3:]]), "utf-8")
+    last = sweep_page.follow(directory).read_text("utf-8")
+    (during,) = written
+    assert 'http-equiv="refresh" content="10"' in during and 'id="progress"' in during and "demo: 36 runs" in during
+    assert rows[0]["run_id"] in during and rows[1]["run_id"] not in during  # begun, and still waiting
+    assert "Transitions (where" not in during
+    assert "refresh" not in last and 'id="progress"' not in last and "Transitions (where" in last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,6 @@ from matplotlib.image import imread
 from shown import data_of
 
 from dwsweep.report import page as sweep_page
-from dwsweep.report import runs_table
 
 RUNS = 500
 MOST_BYTES = 3_000_000
@@ -83,43 +83,52 @@ def test_five_hundred_runs_are_at_most_three_megabytes(page: Path) -> None:
     assert page.stat().st_size <= MOST_BYTES
 
 
-def words(guide: dict[str, Any], size: int, at: str) -> list[str]:
-    """The lines of an answer, and the cells of its table."""
-    blocks = [guide["blocks"][k] for k in guide["answers"][at][size]]
-    said = ["".join(text for text, _ in block["line"]) for block in blocks if "line" in block]
-    return said + [cell for block in blocks for row in block.get("rows", ()) for cell in row]
-
-
-def test_a_size_is_chosen_and_its_stored_words_are_shown(opened: Callable[..., Any], page: Path) -> None:
+def test_a_size_is_chosen_and_its_answer_is_shown(opened: Callable[..., Any], page: Path) -> None:
     tab, guide = opened(), data_of(page)["guide"]
     assert tab.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 30_000  # ms
-    verdict, command = tab.locator("#verdict"), tab.locator("#guide-command")
-    labels = [one["label"] for one in guide["sizes"]]
-    assert tab.locator("#ask-size option").all_inner_texts() == labels
-    for k in (0, len(labels) // 2, len(labels) - 1):
-        for at, _ in guide["constraints"]:
-            tab.select_option("#ask-size", str(k))
+    sizes = guide["sizes"]
+    for k in (0, len(sizes) // 2, len(sizes) - 1):
+        for at in guide["spoken"]:
+            tab.fill("#ask-params", sizes[k]["label"])
             tab.select_option("#ask-at", at)
-            assert all(line in verdict.text_content() for line in words(guide, k, at))
-            assert verdict.locator("p").count() == sum("line" in guide["blocks"][b] for b in guide["answers"][at][k])
-            assert command.inner_text().startswith(f"dwsweep guide --params {labels[k]} --at {at} --fit ")
+            shown = tab.locator("#budget .answer:visible")
+            assert shown.count() == 1 and shown.get_attribute("data-size") == str(k)
+            assert shown.inner_text().replace("\xa0", " ").find(f"{sizes[k]['label']} non-embedding parameters") >= 0
+            assert set(shown.locator("[data-at]:visible").evaluate_all("all => all.map(one => one.dataset.at)")) <= {at}
+            assert not tab.locator("#between").is_visible()
+            command = tab.locator("#guide-command").inner_text()
+            assert command.startswith(f"dwsweep guide --params {sizes[k]['label']} --at {at} --fit ")
 
 
-def test_a_typed_size_shows_the_nearest_of_the_list(opened: Callable[..., Any], page: Path) -> None:
-    tab, guide = opened(), data_of(page)["guide"]
-    near = min(range(len(guide["sizes"])), key=lambda k: abs(math.log(guide["sizes"][k]["n"] / 3.1e9)))
-    label = guide["sizes"][near]["label"]
-    for typed in ("3.1e9", "3.1B"):
-        tab.fill("#ask-params", typed)
-        assert tab.locator("#shown").inner_text().startswith(f"Shown: {label}, the listed size nearest to {typed}.")
-        assert words(guide, near, "size")[1] in tab.locator("#verdict").text_content()
-        assert f"--params {typed} --at size" in tab.locator("#guide-command").inner_text()
-    tab.fill("#ask-params", label)
-    assert tab.locator("#shown").inner_text() == f"Shown: {label}."
+def test_between_two_sizes_their_numbers_are_interpolated(opened: Callable[..., Any], page: Path) -> None:
+    """Half way in ln N the best depth is the geometric mean of its neighbours'; the answer below is a neighbour's."""
+    tab, sizes = opened(), data_of(page)["guide"]["sizes"]
+    k = next(k for k in range(len(sizes) - 1) if all("depth" in one and one.get("build") for one in sizes[k : k + 2]))
+    a, b = sizes[k : k + 2]
+    n = math.sqrt(a["n"] * b["n"])
+    tab.fill("#ask-params", f"{n:.6g}")
+    said = tab.locator("#between").inner_text()
+    assert f"between the answers at {a['label']} and {b['label']}" in said
+    assert f"best depth about {math.sqrt(a['depth'][0] * b['depth'][0]):.1f} (" in said
+    depth, width = (float(x) for x in re.findall(r"at equal size about (\d+) × (\d+)", said)[0])
+    ends = sorted((a["build"]["size"][0], b["build"]["size"][0]))
+    assert ends[0] <= depth <= ends[1] and 0.8 < 12 * depth * width**2 / n < 1.25
+    assert tab.locator("#budget .answer:visible").get_attribute("data-size") in (str(k), str(k + 1))
+    assert f"--params {n:.6g} --at size" in tab.locator("#guide-command").inner_text()
+
+
+def test_the_slider_and_the_field_are_one(opened: Callable[..., Any], page: Path) -> None:
+    tab, sizes = opened(), data_of(page)["guide"]["sizes"]
+    tab.fill("#ask-params", sizes[3]["label"])
+    assert math.isclose(float(tab.input_value("#ask-slider")), math.log(sizes[3]["n"]), abs_tol=1e-3)
+    move = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+    tab.locator("#ask-slider").evaluate(move, math.log(3.3e6))
+    assert tab.input_value("#ask-params") == "3.3M" and "At 3.3M:" in tab.locator("#between").inner_text()
+    tab.fill("#ask-params", "9e15")
+    assert "beyond the listed sizes" in tab.locator("#between").inner_text()
     tab.fill("#ask-params", "<b>three")
     assert tab.locator("#budget .wrong").inner_text().startswith("A size is a positive number")
     assert tab.get_attribute("#ask-params", "aria-invalid") == "true"
-    assert f"--params {label} " in tab.locator("#guide-command").inner_text()
 
 
 def test_the_chart_by_pointer_and_by_keys(opened: Callable[..., Any], tmp_path: Path) -> None:
@@ -139,7 +148,7 @@ def test_the_chart_by_pointer_and_by_keys(opened: Callable[..., Any], tmp_path: 
     assert tab.locator("#losses-axis option").all_inner_texts() == [
         *("non-embedding parameters N", "all parameters", "training FLOPs")
     ]
-    tab.select_option("#losses-axis", "flops")
+    tab.select_option("#losses-axis", label="training FLOPs")
     assert tab.locator("#losses-plot .label", has_text="training FLOPs").count() == 1
     for label, name in (("Chart as SVG", "losses.svg"), ("Runs shown as CSV", "losses.csv")):
         with tab.expect_download() as download:
@@ -186,9 +195,14 @@ def test_the_table_of_runs_is_sorted_filtered_and_looked_into(opened: Callable[.
         assert set(shown(0)) == {row for row, loss in every.items() if keeps(loss)} and shown(0)
     tab.fill("#runs-filter", "learning rate=0.001 depth>6 n>1M n<=30M diverged")
     assert {name[:4] for name in shown(0)} <= {"L12-"}
-    for typed in ("loss<", "loss<much", "colour>3"):
-        tab.fill("#runs-filter", f"{typed} L12-d")
-        assert len(shown(0)) > 200 and tab.locator("#runs-shown").inner_text().endswith(f"of a column: {typed}")
+    for typed, why in (
+        ("L12-d loss<", "loss<: compare with a number"),
+        ("loss<much L12-d", "loss<much: compare with a number"),
+        ("colour>3", 'There is no column "colour"; the columns are run, depth, '),
+        ("foo < 3 done", 'There is no column "foo"'),
+    ):
+        tab.fill("#runs-filter", typed)
+        assert shown(0) == [] and tab.locator("#runs-shown").inner_text().startswith(why), typed
         assert tab.get_attribute("#runs-filter", "aria-invalid") == "true"
     # names from data are text
     tab.fill("#runs-filter", "onerror")
@@ -218,33 +232,52 @@ def test_looks(opened: Callable[..., Any], tmp_path: Path, width: int, scheme: s
     assert tab.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
 
 
+def test_bands_of_the_chart_are_not_cut(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    inside = """svg => { const all = [...svg.querySelectorAll('path.band')].map(p => p.getBBox());
+        const box = svg.querySelector('clipPath rect').getBBox();
+        return all.length > 0 && all.every(b => b.y >= box.y && b.y + b.height <= box.y + box.height); }"""
+    assert tab.locator("#losses-plot").evaluate(inside)
+
+
+def test_figures_follow_the_theme(opened: Callable[..., Any], tmp_path: Path) -> None:
+    """The ground of a figure is about that of its page, in the dark too."""
+    for scheme in ("light", "dark"):
+        tab = opened(color_scheme=scheme)
+        tab.locator("#answer figure img").screenshot(path=tmp_path / "figure.png")
+        ground = np.median(imread(tmp_path / "figure.png")[..., :3])
+        assert ground > 0.9 if scheme == "light" else ground < 0.15
+
+
+def test_the_first_screen_has_the_answer_the_next_step_and_a_figure(opened: Callable[..., Any]) -> None:
+    tab = opened(viewport={"width": 1440, "height": 900})
+    for part in ("#answer .answer", "#answer h3", "#answer li", "#answer figure img"):
+        box = tab.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= 920, part
+    phone = opened(viewport={"width": 390, "height": 800})
+    step, figure = (phone.locator(f"#answer {part}").first.bounding_box() for part in ("li", "figure img"))
+    assert figure["y"] > step["y"] and figure["width"] > 300
+
+
+def test_paper_has_all_of_the_page(browser: Any, page: Path) -> None:
+    """Details are open on paper, and closed again behind it."""
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(page.as_uri(), timeout=120_000)
+        closed = tab.locator("details:not([open])")
+        before = closed.count()
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert before > 0 and closed.count() == 0
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert closed.count() == before
+
+
 def test_without_script_and_on_paper(opened: Callable[..., Any]) -> None:
     tab = opened(java_script_enabled=False)
-    assert tab.locator("#budget").inner_text().count("dwsweep guide --params N") == 1
-    assert 2 <= tab.locator("#answer p").count() <= 5 and tab.locator("figure img").count() == 5
+    assert tab.locator("#budget .answer:visible").count() == 1 and not tab.locator("#budget .ask").is_visible()
+    assert 2 <= tab.locator("#answer .answer p").count() <= 5 and tab.locator("figure img").count() == 5
     printed = opened()
     printed.emulate_media(media="print", color_scheme="dark")
     assert printed.locator("button:visible, select:visible, nav:visible").count() == RUNS + 11  # names and headings
     assert printed.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert math.isclose(printed.evaluate("document.documentElement.scrollWidth / innerWidth"), 1.0)
-
-
-def test_the_script_makes_the_table_of_many_runs(
-    browser: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is the one that stands in the page of fewer; without scripts a line says where they are."""
-    monkeypatch.setattr(runs_table, "MANY", RUNS - 1)
-    many = sweep_page.write(page.parent, tmp_path / "many.html")
-    cells = "table => [...table.rows].map(row => [...row.cells].map(cell => [cell.textContent, cell.className]))"
-    found = []
-    for path in (page, many):
-        with browser.new_context() as context:
-            tab = context.new_page()
-            tab.goto(path.as_uri(), timeout=120_000)
-            found.append(tab.locator("details.all-runs table").evaluate(cells))
-    assert found[0] == found[1] and len(found[0]) == RUNS + 1
-    assert many.stat().st_size < page.stat().st_size
-    with browser.new_context(java_script_enabled=False) as context:
-        tab = context.new_page()
-        tab.goto(many.as_uri(), timeout=120_000)
-        assert "they are in results.csv" in tab.locator("details.all-runs").text_content()

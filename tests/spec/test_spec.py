@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from checkout import SWEEPS
 
 from dwsweep.errors import InputError
 from dwsweep.spec import BudgetRange, Spec, load_spec, parse_spec, reading, reference
@@ -214,3 +216,16 @@ def test_the_readme_of_the_keys_is_that_of_the_sections():
     written = Path(reference.__file__).with_name("README.md").read_text(encoding="utf-8")
     assert written == reference.readme()
     assert all(f"| `{key.name}` |" in written for key in reference.all_keys() if key.depth or key.name == "name")
+
+
+def test_every_spec_names_the_schema_that_lies_beside_it() -> None:
+    """An editor finds it in a clone without a network; `schema` writes the same file beside a spec of one's own."""
+    shipped = SWEEPS / "dwsweep.schema.json"
+    assert json.loads(shipped.read_text("utf-8")) == Spec.model_json_schema(), (
+        "renew it: dwsweep schema > sweeps/dwsweep.schema.json"
+    )
+    texts = [path.read_text("utf-8") for path in SWEEPS.glob("*.yaml")] + [reference.commented("my.yaml")]
+    assert len(texts) > 10
+    for text in texts:
+        assert text.splitlines()[0] == reference.SCHEMA_LINE
+        assert reference.SCHEMA_LINE.rpartition("=")[2] == shipped.name

@@ -138,7 +138,8 @@ def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command) -> None:
                 path.symlink_to("/dev/zero")
             else:
                 path.symlink_to(path.name)
-            for command in ("status", "fit", "report"):
+            slow = ("fit", "report") if kind == "fifo" and path.name in ("results.csv", "spec.yaml") else ()
+            for command in ("status", *slow):
                 done = dwsweep(command, sweep)
                 assert done.returncode in (0, 2) and "Traceback" not in done.stderr, (path.name, kind, command)
             assert path.name in ("results.csv", "orphans.csv") or faults(sweep), (path.name, kind)

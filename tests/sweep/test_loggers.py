@@ -30,7 +30,7 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 def test_a_logger_that_is_not_installed_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"execution.loggers: 'wandb'.*pip install 'dwsweep\[wandb\]'"):
+    with pytest.raises(InputError, match=r"execution.loggers: 'wandb'.*pip install -c constraints.txt '\.\[wandb\]'"):
         run(make_plan(**ONE_PACK, execution={"loggers": ["wandb"]}), tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,13 +23,15 @@ from sweep_tools import make_plan, order, run, start, train_here, wait_for
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
-from dwsweep.records.pack import PackProgress
-from dwsweep.records.run import DONE, RunState
+from dwsweep.records.pack import PackProgress, PackState
+from dwsweep.records.run import DONE, RunResult, RunState
 from dwsweep.report import progress as status
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import snapshot, time_left
+from dwsweep.sweep.forecast import Measured, Stage, measured, time_left
+from dwsweep.sweep.runner import run_sweep
+from dwsweep.sweep.snapshot import Snapshot, snapshot
 from dwsweep.text import format_clock
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -176,6 +181,73 @@ def test_follow_says_how_far_and_how_long_between_packs_too(tmp_path: Path) -> N
     between = replace(now, runs=(*runs, *now.runs[len(runs) :]), owners=((me, True),))
     shown = printed(status.show(between, now.time + 187), 200)
     assert re.search(r" · \d+% · about 3:07 left", shown) and "between packs" in shown
+
+
+@contextlib.contextmanager
+def at_work(sweep: Path, pack_id: str, **ago: float) -> Iterator[Snapshot]:
+    """The sweep 1000 s after its owner took it, while a worker has a pack that made no step yet; ``ago``: the seconds
+    since each time in its state."""
+    with ownership.hold(sweep), pytest.MonkeyPatch.context() as patch:
+        now = time.time() + 1000.0
+        times = {name: now - seconds for name, seconds in ago.items()}
+        SweepStore(sweep).write(pack_id, PackState("running", 1, **times))
+        patch.setattr("dwsweep.sweep.snapshot.time", SimpleNamespace(time=lambda: now))
+        yield snapshot(sweep)
+
+
+def test_a_pack_that_compiles_is_shown_to_compile_and_for_how_long(tmp_path: Path) -> None:
+    plan, _ = large(tmp_path)
+    pack_id = plan.packs[0].pack_id
+    with at_work(tmp_path / "sweep", pack_id, begun=130, compiling=42) as now:
+        shown = printed(status.show(now), 200)
+        assert f"{len(plan.packs[0].run_ids)} compiling" in shown and f"{pack_id}: compiling for 42 s" in shown
+        assert "between packs" not in shown and "left" not in shown
+        usual = replace(now, measured={"other": Measured(1e9, 1e9, 50.0, 60.0)})
+        assert f"{pack_id}: compiling for 42 s, about 18 s left" in printed(status.show(usual), 200)
+        longer = replace(now, measured={"other": Measured(1e9, 1e9, 50.0, 30.0)})
+        assert "longer than the usual 30 s" in printed(status.show(longer), 200)
+        assert status.to_json(tmp_path / "sweep")["stages"][pack_id]["stage"] == "compiling"
+    with at_work(tmp_path / "sweep", pack_id, begun=7) as now:  # the compilation of an earlier attempt is over
+        assert f"{pack_id}: starting for 7" in printed(status.show(now), 200)
+    with at_work(tmp_path / "sweep", pack_id, begun=2000, compiling=1999) as now:  # of an owner that was killed
+        assert not now.stages and "between packs" in printed(status.show(now), 200)
+    assert not snapshot(tmp_path / "sweep").stages
+
+
+def test_time_left_follows_from_the_packs_that_are_done(tmp_path: Path) -> None:
+    """Between packs and while one compiles too; a pack waits as long as the nearest one took per FLOP."""
+    plan, _ = large(tmp_path)
+    now = snapshot(tmp_path / "sweep")
+    me: Any = "me"
+    pack = plan.packs[0].pack_id
+    done = [run for run in now.runs if run.pack_id == pack]
+    rest = [run for run in now.runs if run.pack_id != pack]
+    finished = [replace(run, state=RunState(DONE, run.plan.steps, 3.0)) for run in done]
+    result = RunResult(3.0, wall_seconds=20.0, compile_seconds=5.0)
+    found = measured((run, result) for run in finished)
+    flops = sum(run.plan.flops for run in done)
+    assert found == {pack: Measured(flops, max(run.plan.flops for run in done), 20.0, 5.0)}
+    live = replace(now, runs=(*finished, *rest), owners=((me, True),), measured=found)
+    packs = {run.pack_id for run in rest}
+    left = sum(run.plan.flops for run in rest) * 20.0 / flops + 5.0 * len(packs)
+    assert time_left(live) == pytest.approx(left)
+    busy = next(iter(packs))
+    assert time_left(replace(live, stages={busy: Stage("compiling", 3.0)})) == pytest.approx(left - 3.0)
+    assert time_left(replace(live, measured={})) is None and time_left(replace(live, owners=())) is None
+
+
+def test_a_worker_that_compiles_is_seen_from_another_process(tmp_path: Path) -> None:
+    store, plan = SweepStore(tmp_path / "sweep"), make_plan()
+    seen: list[PackState] = []
+
+    class Watching(ProgressView):
+        def compiling(self, pack_id: str) -> None:
+            seen.append(store.pack_state(pack_id))
+
+    order(tmp_path)
+    run_sweep(plan, "/nowhere", tmp_path / "sweep", view=Watching(Console(file=io.StringIO())))
+    assert len(seen) >= len(plan.packs)
+    assert all(state.begun and state.compiling and state.compiling >= state.begun for state in seen)
 
 
 def test_the_command_prints_it(dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from cli_tools import Command
 
 from dwsweep import theory
-from dwsweep.report.bench_report import render_ranks
 from dwsweep.report.figures import laws
+from dwsweep.report.theory_report import render_ranks
 from dwsweep.terminal import plain_text
 from dwsweep.theory import PRIME, Network, check_ranks, product, rank, separation_rank
 

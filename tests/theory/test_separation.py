@@ -10,7 +10,7 @@ from shown import printed
 
 from dwsweep import published_law, theory
 from dwsweep.errors import InputError
-from dwsweep.report import bench_report
+from dwsweep.report import theory_report
 from dwsweep.shapes import Block, HeadRule
 
 LN3 = math.log(3)
@@ -67,7 +67,7 @@ def test_summary_is_plain_json_and_readable() -> None:
     for arguments in ({"width": 512}, {"width": 1000, "depth": 6, "heads": 16}, {"width": 1024, "depth": 96}):
         facts = theory.summary(**arguments)
         assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-        text = printed(bench_report.render_theory(facts))
+        text = printed(theory_report.render_theory(facts))
         assert "log_3 d_x" in text and max(map(len, text.splitlines())) <= 100
 
 

@@ -24,7 +24,7 @@ def chromium() -> Iterator[Any]:
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        pytest.skip("the package playwright is not installed: pip install 'dwsweep[test]'")
+        pytest.skip("the package playwright is not installed: pip install -c constraints.txt '.[test]'")
     system = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     with sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)

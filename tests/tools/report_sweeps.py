@@ -19,7 +19,7 @@ from matplotlib.text import Text
 
 from dwsweep import FitResult, fit_table
 from dwsweep.records import fit as fit_record
-from dwsweep.report import page
+from dwsweep.report import answers_box
 from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
@@ -73,14 +73,14 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-ANSWERS = {name: getattr(page, name) for name in ("MOST_BY_LOSSES", "MOST_BY_LAW")}
+ANSWERS = {name: getattr(answers_box, name) for name in ("MOST_BY_LOSSES", "MOST_BY_LAW")}
 """How many answers a page holds."""
 
 
 def few_answers(patch: pytest.MonkeyPatch) -> None:
     """A fourth of a page's answers, which take most of its time."""
     for name, number in ANSWERS.items():
-        patch.setattr(page, name, number // 4)
+        patch.setattr(answers_box, name, number // 4)
 
 
 @functools.cache

@@ -52,6 +52,7 @@ def train_pack(
     step, values = _restore(directory, pack)
     _fail_before_start(pack, orders)
     microbatch = pack.execution.microbatch or pack.train.batch_size
+    recorder.compiling(microbatch)
     recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step))
     if step:
         recorder.resumed(step)

@@ -18,8 +18,10 @@ from dwsweep.plan import DataFacts, build
 from dwsweep.records import run as run_record
 from dwsweep.records.run import CollectiveRow
 from dwsweep.report import bench_report
-from dwsweep.train.bench import bench, compile_only, here, sizes
+from dwsweep.train.bench import bench, sizes
+from dwsweep.train.compile_only import compile_only
 from dwsweep.train.program import Blueprint
+from dwsweep.train.targets import here
 
 
 def test_pack_sizes_double_and_end_with_the_pack() -> None:
@@ -72,10 +74,10 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
         devices=8,
         mesh={"replica": 2, "data": 4, "fsdp": 1},
         concessions=("activations recomputed",),
-        product_flops=bare.product_flops / 8,
+        program_flops=bare.program_flops / 8,
         collectives=(CollectiveRow("all-reduce", ("data",), 1, 4.3e7, 4.3e7),),
     )
-    text = printed(bench_report.render_compiled([far, replace(far, product_flops=far.product_flops / 2)]))
+    text = printed(bench_report.render_compiled([far, replace(far, program_flops=far.program_flops / 2)]))
     assert "1 all-reduce over data, 43 MB" in text and "activations recomputed" in text
     assert text.count("of the model's FLOPs were found") == 1  # of the second, which has half of them
     assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 1

@@ -17,7 +17,8 @@ from dwsweep.cost.devices import find
 from dwsweep.plan import build
 from dwsweep.records.run import CompiledRow
 from dwsweep.spec import load_spec, parse_spec
-from dwsweep.train.bench import compile_only, elsewhere
+from dwsweep.train.compile_only import compile_only
+from dwsweep.train.targets import elsewhere
 
 pytestmark = pytest.mark.chips
 
@@ -66,13 +67,12 @@ def test_a_shape_compiles_and_its_costs_are_those_of_its_model(
     row = compiled(content, target, *overrides)
     assert row.target == target and row.devices == 1 and not row.collectives
     tokens = row.replicas * row.batch_size * row.seq_len
-    # a program may compute something a second time in the backward pass, and pad
-    assert 0.99 < row.product_flops / (row.flops_per_token * tokens) < 1.12
+    # a program may compute something a second time in the backward pass; XLA counts elementwise operations too
+    assert 0.99 < row.program_flops / (row.flops_per_token * tokens) < 1.3
     device = find(row.device_kind)
     assert device is not None and program_fits(row.memory_bytes, device.usable_bytes)
     if target == "H200" or row.state_bytes > ON_CHIP_BYTES:
         assert row.traffic_bytes > 2 * row.state_bytes  # every float32 master and moment is read and written
-    assert row.padded_traffic_bytes >= row.traffic_bytes and row.padded_product_flops >= row.product_flops
     parts = [row.products_seconds, row.traffic_seconds, row.launch_seconds]
     assert max(parts) <= row.roofline_seconds <= sum(parts) * 1.001
     assert 0 < row.mfu < 1

@@ -18,7 +18,7 @@ from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import Pack
-from dwsweep.plan.lengths import multipliers
+from dwsweep.plan.schedule import multipliers
 from dwsweep.spec import parse_spec
 from dwsweep.spec.sections import OPTIMIZERS, OptimizerFacts
 from dwsweep.train import optimizer

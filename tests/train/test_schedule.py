@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dwsweep.plan.lengths import Phase, cooldown_start, multipliers, phases
+from dwsweep.plan.schedule import Phase, cooldown_start, multipliers, phases
 from dwsweep.spec import TrainSpec
 
 

@@ -198,7 +198,7 @@ def test_a_seed_gives_its_text(sweep: SweepStore, dwsweep: Command) -> None:
 def test_without_the_extra_one_line_says_what_to_install(sweep: SweepStore, dwsweep: Command) -> None:
     done = dwsweep("eval", sweep.directory, "--tasks", "lambada_openai")
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("not installed: pip install 'dwsweep[eval]'")
+    assert done.stderr.strip().endswith("not installed: pip install -c constraints.txt '.[eval]'")
 
 
 def test_tokenizer_files_hold_every_piece_in_its_place() -> None:

@@ -48,6 +48,22 @@ def why_no_table(names: Sequence[str]) -> str:
     return ""
 
 
+NO_LOSS = {
+    frozenset({"ppl", "perplexity"}): "a perplexity, the exponential of a loss: give its natural logarithm, in nats",
+    frozenset({"acc", "accuracy", "score"}): "no cross-entropy: give the held-out loss, in nats or bits",
+}
+"""Words in the name of a column that holds something else than a loss, and what to give."""
+
+
+def why_no_loss_column(names: Sequence[str]) -> str:
+    """The reason why none of the columns ``names`` is a loss, where one is near to it; else empty."""
+    for words, why in NO_LOSS.items():
+        for name in names:
+            if words & set(re.split(r"[^a-z]+", name.lower())):
+                return f"{name!r} is {why}"
+    return ""
+
+
 def shapes_in_names(missing: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
     """``{ours: COLUMN~PATTERN}`` for the depth and the width that a column of names holds in each of its texts."""
     best: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""Formats of a table: a sweep directory, a file, standard input, rows, columns or a frame, read into named columns."""
+"""Formats of a table: a sweep directory, a file, standard input, runs of a tracker, rows, columns or a frame, read into
+named columns."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.data import delimited, objects, packing, workbook
+from dwsweep.fit.data import delimited, objects, packing, trackers, workbook
 from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
 from dwsweep.text import printable
 
@@ -48,6 +49,8 @@ def load(table: Any) -> tuple[Columns, str, str, str | None]:
         held, source = in_columns(of_rows(table)), "a list of rows"
     elif str(table) == STANDARD_INPUT:
         return _of_content(_stream(getattr(sys.stdin, "buffer", sys.stdin)), "standard input", None)
+    elif trackers.tracker_of(str(table)) and not paths.as_path(str(table)).exists():
+        held, source = trackers.read(str(table)), printable(str(table))
     else:
         return _load_path(str(table))
     return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None

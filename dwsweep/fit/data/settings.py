@@ -23,7 +23,7 @@ from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
-from dwsweep.fit.rows import ARM, Row, listed_values
+from dwsweep.fit.rows import Row, listed_values
 from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
@@ -332,10 +332,3 @@ def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[
             seen.add(key)
         kept.append(row)
     return kept, len(rows) - len(kept)
-
-
-def of_arm_column(rows: Sequence[Row], name: str) -> None:
-    """Make the values of a column the arms of the table."""
-    for row in rows:
-        value = row.get(name)
-        row[ARM] = f"{name} {'blank' if value is None else value}" if not isinstance(value, str) else value

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
 AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
 EXPLAINS = 0.01  # … of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
+NEAR_GATED = 0.08  # of an inner width to 8/3·d, rounded to a multiple
 SHARE = 0.9  # of the rows that an explanation must hold in
 LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
@@ -152,10 +153,22 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         for row in rows:
             if row.get("n_params") is None and row["depth"] and row["width"]:
                 row["n_params"] = times * weights(row, gated)
-    if not counted and not total and {"d_ff", "mlp_ratio", "kv_heads"} & set(columns):
-        used = ", ".join(names(name) for name in columns if name != "heads" or "kv_heads" in columns)
-        said.append(f"N is counted from depth, width, {used}")
+    if not counted and not total:
+        said += _counted_from(rows, columns, names)
     return Settled(tuple(said), tuple(doubts))
+
+
+def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
+    """From which columns N is counted, where it is not 12·L·d²."""
+    sized = [row for row in rows if row["depth"] and row["width"]]
+    if all(abs(weights(row) / (12.0 * row["depth"] * row["width"] ** 2) - 1.0) < 1e-9 for row in sized):
+        return
+    used = ", ".join(names(name) for name in columns if name != "heads" or {"kv_heads", "head_size"} & {*columns})
+    gated = any(map(is_gated, sized))
+    yield f"N is counted from depth, width, {used}{', with a gated MLP (3·d·d_ff)' if gated else ''}"
+    ratios = [inner / row["width"] for row in sized if (inner := inner_width(row)) is not None]
+    if not gated and ratios and all(abs(ratio / (8.0 / 3.0) - 1.0) < NEAR_GATED for ratio in ratios):
+        yield "the inner width is 8/3 × width, as of a gated MLP, but no column says that: the MLP counts as 2·d·d_ff"
 
 
 def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -> Count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from dwsweep.errors import InputError
+from dwsweep.errors import InputError, install
 from dwsweep.fit.data import delimited
 from dwsweep.fit.data.numbers import Columns
 from dwsweep.text import listed, printable
@@ -22,7 +22,7 @@ def read(what: str, content: bytes) -> Columns:
         import openpyxl
     except ImportError:
         raise InputError(
-            f"{what} a workbook, which needs openpyxl: pip install '.[xlsx]' in a clone; or save the sheet as CSV"
+            f"{what} a workbook, which needs openpyxl: {install('xlsx')}; or save the sheet as CSV"
         ) from None
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     try:

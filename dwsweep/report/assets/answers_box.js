@@ -1,55 +1,62 @@
-/* The box of answers: a size of the list and a constraint are chosen, and what `dwsweep guide` said of them is shown.
-Every word and number of an answer stands in the page's data; nothing is computed here. */
+/* The box of answers: of the answers that stand in the page the one nearest to the size asked for is shown; between two
+listed sizes their numbers are interpolated, straight in logarithms. */
 
-function answersBox(root, guide) {
-  const { sizes, constraints, blocks, answers } = guide;
-  const size = el("select", { id: "ask-size", change: () => { typed.value = ""; update(); } },
-    ...sizes.map(({ label }, k) => el("option", { value: k }, label)));
-  const typed = el("input", { type: "text", id: "ask-params", autocomplete: "off", spellcheck: "false", placeholder: "3e9 or 3B", input: update });
-  const at = el("select", { id: "ask-at", change: update }, ...constraints.map(([name, label]) => el("option", { value: name }, label)));
-  size.value = guide.start;
-  const field = (label, input, hint) => el("label", { for: input.id }, el("span", {}, label), input, hint ? el("small", {}, hint) : null);
-  const error = el("p", { class: "wrong", role: "alert", hidden: true });
-  const shown = el("p", { id: "shown", role: "status", "aria-live": "polite" });
-  const verdict = el("div", { class: "answer", id: "verdict" });
-  const command = el("pre", { id: "guide-command" });
+function answersBox(section, { sizes, spoken, command }) {
+  const [typed, slider, at] = ["#ask-params", "#ask-slider", "#ask-at"].map((id) => section.querySelector(id));
+  const [wrong, between, line] = [".wrong", "#between", "#guide-command"].map((id) => section.querySelector(id));
+  const last = sizes.length - 1;
 
-  function nearest(n) {
-    const far = sizes.map((one) => Math.abs(Math.log(one.n / n)));
-    return far.indexOf(Math.min(...far));
+  /** Of u and v the mean by weight in logarithms; null where either is not known. */
+  const mix = (u, v, t) => (u > 0 && v > 0 ? Math.exp((1 - t) * Math.log(u) + t * Math.log(v)) : null);
+  const one = (value) => value.toFixed(value < 99.95 ? 1 : 0);
+  const ends = (low, high) => (low && high ? `${one(low)} … ${one(high)}` : low ? `> ${one(low)}` : high ? `< ${one(high)}` : "no bound");
+
+  function interpolated(n, a, b) {
+    const t = Math.log(n / a.n) / Math.log(b.n / a.n), where = `between the answers at ${a.label} and ${b.label}`;
+    const said = [];
+    if (a.depth && b.depth) {
+      const [depth, low, high] = a.depth.map((value, k) => mix(value, b.depth[k], t));
+      if (depth) said.push(`best depth about ${one(depth)} (${ends(low, high)})`);
+    }
+    if (a.range && b.range) {
+      const [low, high] = a.range.map((value, k) => mix(value, b.range[k], t));
+      said.push(`depths ${low ? Math.ceil(low) : 1} to ${high ? Math.floor(high) : "all that can be spoken of"} waste at most ${a.range[2]} % of compute`);
+    }
+    const [u, v] = [a, b].map((point) => point.build && point.build[at.value]);
+    if (u && v) {
+      const depth = Math.max(1, Math.round(mix(u[0], v[0], t)));
+      // N / (L·d²), which heads and the MLP of the shapes decide
+      const width = Math.sqrt(n / depth / mix(a.n / u[0] / u[1] ** 2, b.n / v[0] / v[1] ** 2, t));
+      said.push(`best at ${spoken[at.value]} about ${depth} × ${Math.round(width)}`
+        + (u[2] !== null && v[2] !== null ? `, which wastes ${((1 - t) * u[2] + t * v[2]).toFixed(1)} % of compute in expectation` : ""));
+    }
+    return said.length ? `${where}, ${said.join("; ")}.` : `${where}, one of which names no shape.`;
   }
 
-  function update() {
-    const text = typed.value.trim(), n = text ? parseCount(text) : null, wrong = Number.isNaN(n);
-    if (n && !wrong) size.value = nearest(n);
-    const one = sizes[size.value], [params, constraint, rest] = guide.command;
-    error.hidden = !wrong;
-    error.textContent = wrong ? "A size is a positive number, such as 3e9, 60k, 125M, 3B or 1T." : "";
-    typed.setAttribute("aria-invalid", String(wrong));
-    shown.replaceChildren("Shown: ", el("strong", {}, one.label), n && !wrong && n !== one.n
-      ? `, the listed size nearest to ${text}. The command below answers ${text} itself.` : ".");
-    verdict.replaceChildren(...answers[at.value][size.value].map((k) => part(blocks[k])));
-    command.textContent = params + (n && !wrong ? text.replace(/[\s_,]/g, "") : one.label) + constraint + at.value + rest;
+  function update(n, text) {
+    const right = n > 0, far = sizes.map((point) => Math.abs(Math.log(point.n / n)));
+    wrong.hidden = right;
+    wrong.textContent = right ? "" : "A size is a positive number, such as 3e9, 60k, 125M, 3B or 1T.";
+    typed.setAttribute("aria-invalid", String(!right));
+    if (!right) return;
+    const nearest = far.indexOf(Math.min(...far)), k = sizes.findIndex((point) => point.n >= n);
+    const exact = far[nearest] < 1e-6;
+    const what = exact ? "" : k > 0 ? interpolated(n, sizes[k - 1], sizes[k])
+      : `beyond the listed sizes, which run from ${sizes[0].label} to ${sizes[last].label}.`;
+    between.hidden = exact;
+    between.replaceChildren(el("strong", {}, `At ${text}: `), what, ` Below: the answer at ${sizes[nearest].label}, the nearest one.`);
+    for (const answer of section.querySelectorAll("[data-size]")) answer.hidden = Number(answer.dataset.size) !== nearest;
+    for (const part of section.querySelectorAll("[data-at]")) part.hidden = part.dataset.at !== at.value;
+    slider.value = Math.log(n);
+    slider.setAttribute("aria-valuetext", text);
+    line.textContent = command[0] + text.replace(/[\s_,]/g, "") + command[1] + at.value + command[2];
   }
 
-  root.replaceChildren(
-    el("p", { class: "soft" }, "The answers of ", el("code", {}, "dwsweep guide"),
-      ` at ${sizes.length} sizes, from ${sizes[0].label} to ${sizes[sizes.length - 1].label} non-embedding parameters. They were computed when this page was written.`),
-    el("div", { class: "ask", role: "group", "aria-label": "Your budget" },
-      field("Size N", size), field("or type one", typed, "shows the nearest of the list"), field("Best at", at)),
-    error, shown, verdict,
-    el("p", { class: "soft" }, "This command answers any size. ", el("code", {}, "dwsweep guide --help"), " lists its options for heads, vocabulary, devices and shapes."),
-    command);
-  update();
-}
-
-/** A line or a table of an answer. */
-function part(block) {
-  if (block.line) {
-    return el("p", { class: block.soft ? "soft" : null }, ...block.line.map(([text, bold]) => (bold ? el("strong", {}, text) : text)));
-  }
-  const row = (tag, cells) => cells.map((text, k) => el(tag, { class: k ? null : "text" }, text));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Shapes to build" },
-    el("table", {}, el("thead", {}, el("tr", {}, ...row("th", block.head))),
-      el("tbody", {}, ...block.rows.map((cells, k) => el("tr", { class: block.chosen.includes(k) ? "chosen" : null }, ...row("td", cells))))));
+  const ask = () => update(parseCount(typed.value), typed.value.trim());
+  typed.addEventListener("input", ask);
+  at.addEventListener("change", ask);
+  slider.addEventListener("input", () => {
+    typed.value = formatCount(Math.exp(slider.value));
+    ask();
+  });
 }

@@ -19,5 +19,3 @@ function parseCount(text) {
   const value = Number(found[1].replace(/[_,]/g, "")) * power;
   return value > 0 && Number.isFinite(value) ? value : NaN;
 }
-
-function labelOf(row) { return `${row.depth} × ${row.width}`; }

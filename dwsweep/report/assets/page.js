@@ -6,20 +6,18 @@ function rowsOf(columns) {
   return named.length ? named[0][1].map((_, k) => Object.fromEntries(named.map(([name, values]) => [name, values[k]]))) : [];
 }
 
-/** A table in a box that scrolls, as those that stand in the page. */
-function tableOf({ heads, texts, columns }) {
-  const row = (tag, cells) => el("tr", {}, ...cells.map((text, k) => el(tag, texts[k] ? { class: "text" } : {}, text)));
-  return el("div", { class: "scroll", tabindex: "0" }, el("table", {}, el("thead", {}, row("th", heads)),
-    el("tbody", {}, ...rowsOf(columns).map((one) => row("td", heads.map((_, k) => one[k]))))));
-}
-
 const data = JSON.parse(document.getElementById("data").textContent);
-if (data.table) data.losses.runs.id = data.table.columns[0];
-data.losses.runs = rowsOf(data.losses.runs);
+data.runs = rowsOf(data.runs);
 document.documentElement.classList.add("scripted");
-const [answersRoot, chartRoot] = ["answers-box", "losses-chart"].map((id) => document.getElementById(id));
-if (answersRoot) answersBox(answersRoot, data.guide);
-if (chartRoot) lossesChart(chartRoot, data);
+if (data.guide) answersBox(document.getElementById("budget"), data.guide);
+if (data.losses) lossesChart(document.getElementById("losses-chart"), { ...data.losses, points: data.losses.points ? rowsOf(data.losses.points) : data.runs });
 const fold = document.querySelector("details.all-runs");
-if (fold && data.table) fold.lastElementChild.replaceWith(tableOf(data.table));
 if (fold) runsTable(fold, data);
+
+// paper shows all of the page
+let closed = [];
+addEventListener("beforeprint", () => {
+  closed = [...document.querySelectorAll("details:not([open])")];
+  closed.forEach((one) => { one.open = true; });
+});
+addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));

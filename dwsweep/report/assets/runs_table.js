@@ -2,8 +2,8 @@
 
 function runsTable(fold, data) {
   const table = fold.querySelector("table"), body = table.tBodies[0];
-  const rows = [...body.rows].map((row, k) => ({ row, run: data.losses.runs[k], text: row.textContent.toLowerCase() }));
-  rows.forEach((one) => { one.text = [...one.row.cells].map((cell) => cell.textContent).join(" ").toLowerCase(); });
+  const rows = [...body.rows].map((row, k) => ({ row, run: data.runs[k],
+    text: [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase() }));
   const count = el("span", { class: "soft", role: "status", "aria-live": "polite", id: "runs-shown" });
   const filter = el("input", { type: "search", id: "runs-filter", placeholder: "loss<3.3 depth>=12 done", input: show });
   const curve = el("div", { class: "drawing", id: "run-curve", hidden: true });
@@ -14,7 +14,7 @@ function runsTable(fold, data) {
   // ---- order and filter ----
 
   function keyOf(one, column) {
-    const name = data.losses.columns[column], value = one.run[name];
+    const name = data.columns[column], value = one.run[name];
     return value === undefined ? one.row.cells[column].textContent : value;
   }
 
@@ -34,14 +34,14 @@ function runsTable(fold, data) {
   }
 
   function show() {
-    const { keeps, unread } = runsFilter(filter.value, headings);
+    const { keeps, wrong } = runsFilter(filter.value, headings);
     let left = 0;
     for (const one of rows) {
-      one.row.hidden = !keeps(one.text, (column) => ({ value: one.run[data.losses.columns[column]], text: one.row.cells[column].textContent }));
+      one.row.hidden = !keeps(one.text, (column) => ({ value: one.run[data.columns[column]], text: one.row.cells[column].textContent }));
       left += !one.row.hidden;
     }
-    filter.setAttribute("aria-invalid", String(unread.length > 0));
-    count.textContent = `${left} of ${rows.length} runs${unread.length ? `; not read as a comparison of a column: ${unread.join(" ")}` : ""}`;
+    filter.setAttribute("aria-invalid", String(wrong !== ""));
+    count.textContent = wrong || `${left} of ${rows.length} runs`;
   }
 
   // ---- the curve of a run ----
@@ -57,8 +57,8 @@ function runsTable(fold, data) {
 
   function draw(width) {
     if (!chosen) return;
-    const trained = data.training.curves[chosen.run.id];
-    const title = el("p", { id: "run-curve-title", role: "status" }, el("strong", {}, chosen.run.id),
+    const trained = data.training.curves[chosen.run.run_id];
+    const title = el("p", { id: "run-curve-title", role: "status" }, el("strong", {}, chosen.run.run_id),
       trained ? ": training loss against step." : ": its training curve is not on this page.");
     if (!trained) {
       curve.replaceChildren(title);
@@ -68,9 +68,9 @@ function runsTable(fold, data) {
     const least = Math.min(...losses), most = Math.max(...losses), room = 0.05 * (most - least) || 0.05;
     const drawing = plot({ width, height: 260, logX: true, x: [steps[0] / 1.05, Math.max(steps[steps.length - 1], steps[0] * 2) * 1.05],
       y: [least - room, most + room], xLabel: "optimizer step", yLabel: "training loss (nats)",
-      label: `Training loss of ${chosen.run.id}, from ${losses[0].toFixed(2)} to ${losses[losses.length - 1].toFixed(2)} nats` });
+      label: `Training loss of ${chosen.run.run_id}, from ${losses[0].toFixed(2)} to ${losses[losses.length - 1].toFixed(2)} nats` });
     const line = svg("path", { class: "line", d: lineThrough(steps.map((step, k) => [drawing.x(step), drawing.y(losses[k])])) });
-    const look = data.losses.depths.find((one) => one.depth === chosen.run.depth);
+    const look = data.losses && data.losses.depths.find((one) => one.depth === chosen.run.depth);
     drawing.marks.append(look ? coloured(svg("g", {}, line), look) : line);
     curve.replaceChildren(title, drawing.root,
       el("p", { class: "buttons" }, button("Curve as SVG", () => saveSvg("run.svg", drawing.root)),

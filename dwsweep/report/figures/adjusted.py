@@ -34,8 +34,8 @@ def columns(fit: FitResult) -> Figure:
         _curve(made.add_subplot(grid[place + 1]), row, SHORT[fit.unit])
     style.note(
         made,
-        f"Bars and bands: {100 * fit.curves.confidence:.0f} % intervals. A curve is at the middle size and depth; a column "
-        "that interacts with depth has another one at other depths.",
+        f"Bars and bands: {100 * fit.curves.confidence:.0f} % intervals. A curve is at the middle size and depth; a "
+        "column that interacts with depth has another one at other depths.",
     )
     return style.settle(made)
 

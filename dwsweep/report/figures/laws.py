@@ -314,7 +314,8 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             share, across = f" {near.less_compute:g} %", axes.get_yaxis_transform()
             axes.text(1.0, near.less_compute, share, transform=across, va="center", color=style.FAINT)
-    for shape, said in ((row.recommended, "recommended"), (row.usual, "usual")):
+    chosen = "a default" if row.default is not None and row.at == "size" else "recommended"
+    for shape, said in ((row.recommended, chosen), (row.usual, "usual")):
         cost = shape.cost(row.at) if shape else None
         if shape and cost:
             where = (shape.depth, cost.less_compute)
@@ -323,7 +324,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             axes.annotate(
                 f"{said} {shape.label}",
                 where,
-                (shape.depth, 0.95 if said == "recommended" else 0.87),
+                (shape.depth, 0.87 if said == "usual" else 0.95),
                 textcoords=("data", "axes fraction"),
                 ha="left" if where[0] < left + 0.2 * (right - left) else "center",
                 va="top",

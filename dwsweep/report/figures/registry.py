@@ -115,9 +115,9 @@ DRAWINGS = (
     Drawing(
         "comparison",
         "Best depths, transitions and losses under each arm",
-        "Does it change the answer? Left: where best depths and transitions of two recipes lie apart by more than "
+        "Does it change the answer? Top: where best depths and transitions of two recipes lie apart by more than "
         "their intervals, the recipe changes them; what the arms share (seeds, text) narrows the interval of the "
-        "change, which the table has, and not the bars. Right: which arm has the lower loss, at each depth.",
+        "change, which the table has, and not the bars. Bottom: which arm has the lower loss, at each depth.",
         studies.arms_apart,
         lambda fit: bool(studies.with_numbers(fit)),
     ),

@@ -1,4 +1,4 @@
-"""Runs as long as seconds allow (``train.seconds``): steps from rates, fixed with the first plan, and what was kept."""
+"""Runs as long as seconds allow (``train.seconds``): steps from rates that the first plan saves, and time kept."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from dwsweep.plan import Plan, build
 from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.records import record as reader
 from dwsweep.records import run as run_record
-from dwsweep.records.run import DONE, BenchRow, RunConfig, RunResult, RunState
-from dwsweep.report import page as sweep_page
+from dwsweep.records.run import DONE, BenchRow, RunResult, RunState
 from dwsweep.report import plan_report, progress
-from dwsweep.report.document import html_of
 from dwsweep.spec import Spec
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import planned_vs_measured, sentence
+from dwsweep.sweep.snapshot import time_kept
 from dwsweep.sweep.work_queue import check, fix_rates, plan_of_rest, with_rates_fixed, write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
@@ -118,23 +116,16 @@ def test_a_rerun_after_another_bench_is_the_same_run(tmp_path: Path) -> None:
     bench(tmp_path, factor=3.0)
     again = plan_of_rest(spec(), TOKENS, tmp_path)
     assert ids(again) == ids(first) and {one.action for one in again.runs} == {"SKIP"}
-    assert "by the rates that are measured now, runs would take 0.333 times that; those fixed earlier st" in warned(
-        again
-    )
     status, text = run(again, tmp_path)
     assert status == 0 and "nothing to train: 8 done" in text
     # without any bench, and as the command line plans it
     paths.remove(tmp_path / "bench.json")
     alone = plan_of_rest(spec(), TOKENS, tmp_path)
-    assert ids(alone) == ids(first) and "by the rates that" not in warned(alone)
-    # the promise is in every run's config.json, and stays what it was
-    for one in first.runs:
-        config = SweepStore(tmp_path).config(one.run_id)
-        assert config is not None and config.promise is not None
-        rate = SHAPES[one.shape.depth, one.shape.width]
-        assert config.promise.seconds == pytest.approx(one.tokens / rate)
-        assert (config.promise.rate.tokens_per_second, config.promise.rate.time_basis) == (rate, "measured")
-        assert config.promise.rate.fixed and config.train["seconds"] == 4.0
+    assert ids(alone) == ids(first)
+    # plan.csv has the rate of every run, and where it comes from
+    for row in SweepStore(tmp_path).planned():
+        assert row.rate == SHAPES[row.depth, row.width] and row.tokens / row.rate == pytest.approx(4.0, rel=0.02)
+        assert row.rate_origin is not None and row.rate_origin.startswith("measured on cpu; fixed 20")
     other = tmp_path / "other"
     bench(other, factor=3.0)
     assert not set(ids(plan_of_rest(spec(), TOKENS, other))) & set(ids(first))
@@ -190,66 +181,20 @@ def test_of_many_that_begin_at_once_one_writes_and_all_follow(tmp_path: Path) ->
     assert len(SweepStore(tmp_path).manifest.rates) == 4
 
 
-@pytest.mark.parametrize("loss", ["deleted", "damaged", "by a version that does not know them"])
-def test_a_manifest_that_lost_the_rates_gets_them_back_from_the_runs_and_it_is_said(tmp_path: Path, loss: str) -> None:
-    bench(tmp_path)
-    first = plan_of_rest(spec(), TOKENS, tmp_path)
-    run(first, tmp_path, shard=(0, 2))
-    bench(tmp_path, factor=2.0)
-    file = tmp_path / "manifest.json"
-    if loss == "deleted":
-        file.unlink()
-    elif loss == "damaged":
-        file.write_text(file.read_text()[:100])
-    else:
-        content = json.loads(file.read_text())
-        del content["rates"]
-        file.write_text(json.dumps(content))
-    said = "manifest.json has lost the rates of 4 shapes that lengths of runs were fixed at (train.seconds)"
-    looked = plan_of_rest(spec(), TOKENS, tmp_path)
-    assert ids(looked) == ids(first) and said in looked.warnings[0]
-    status, text = run(looked, tmp_path, shard=(1, 2))
-    assert status == 0 and said in text
-    assert ("set aside" in text) == (loss == "damaged")
-    assert said not in warned(plan_of_rest(spec(), TOKENS, tmp_path))
-    assert len(SweepStore(tmp_path).manifest.rates) == 4
-    assert set(SweepStore(tmp_path).run_ids()) == set(ids(first))
-
-
-def test_a_damaged_config_is_written_again_with_its_promise(tmp_path: Path) -> None:
+def test_shapes_that_come_later_take_the_rates_of_then(tmp_path: Path) -> None:
     bench(tmp_path)
     first = plan_of_rest(spec(), TOKENS, tmp_path)
     run(first, tmp_path)
-    store = SweepStore(tmp_path)
-    before = store.config(ids(first)[0])
-    store.path_of(RunConfig, ids(first)[0]).write_text("{")
-    bench(tmp_path, factor=2.0)
-    run(plan_of_rest(spec(), TOKENS, tmp_path), tmp_path)
-    assert store.config(ids(first)[0]) == before
-
-
-def test_shapes_that_come_later_take_the_rates_of_then_and_it_is_said(tmp_path: Path) -> None:
-    bench(tmp_path)
-    first = plan_of_rest(spec(), TOKENS, tmp_path)
-    run(first, tmp_path)
-    manifest = SweepStore(tmp_path).manifest
-    early = tuple(replace(rate, fixed="2026-01-01T00:00:00+0000") for rate in manifest.rates)
-    reader.write(tmp_path / "manifest.json", replace(manifest, rates=early))
     bench(tmp_path, factor=2.0)
     wider = spec(grid={"budgets": [3e4, 1e5, 2e5]})
     grown = plan_of_rest(wider, TOKENS, tmp_path)
     assert set(ids(first)) < set(ids(grown))
-    new = {shape: n for shape, n in steps(grown).items() if shape not in SHAPES}
-    assert len(new) == 2
-    text = warned(grown)
-    assert "2 of 6 shapes, such as L1-d128-h2, came after the rates of the others were fixed (2026-01-01T" in text
-    assert "as of now, not side by side" in text and "2 of 6 shapes were not benched" in text
+    assert len({shape for shape in steps(grown) if shape not in SHAPES}) == 2
+    assert "the rates of 2 of 6 shapes are measured at other shapes" in warned(grown)
     run(grown, tmp_path)
-    later = plan_of_rest(wider, TOKENS, tmp_path)
-    assert ids(later) == ids(grown) and "came after the rates of the others" in warned(later)
-    assert "as of 20" in warned(later)
     bench(tmp_path, factor=5.0)
-    assert ids(plan_of_rest(wider, TOKENS, tmp_path)) == ids(grown)
+    later = plan_of_rest(wider, TOKENS, tmp_path)
+    assert ids(later) == ids(grown) and "`dwsweep bench SPEC` before" not in warned(later)
     assert len(SweepStore(tmp_path).manifest.rates) == 6
 
 
@@ -267,7 +212,6 @@ def test_another_device_has_rates_of_its_own(tmp_path: Path) -> None:
     bench(tmp_path, kind="NVIDIA H100", factor=1e3)
     by_kind = plan_of_rest(spec(train=train, execution={"device": "NVIDIA H100 80GB HBM3"}), TOKENS, tmp_path)
     assert ids(by_kind) == ids(h100)  # the same device by another name
-    assert "by the rates that are measured now" in warned(by_kind)
     assert len(SweepStore(tmp_path).manifest.rates) == 8
 
 
@@ -312,18 +256,6 @@ def test_seconds_that_are_refused(tmp_path: Path) -> None:
         assert len(refused.value.lines) == 1 and wanted in refused.value.lines[0], refused.value.lines
 
 
-def test_branches_are_promised_their_part(tmp_path: Path) -> None:
-    bench(tmp_path)
-    planned = plan_of_rest(spec(train={"schedule": "wsd", "token_branches": [20_480]}), TOKENS, tmp_path)
-    run(planned, tmp_path)
-    store = SweepStore(tmp_path)
-    for one in planned.runs:
-        config = store.config(one.run_id)
-        assert config is not None and config.promise is not None
-        assert config.promise.seconds == pytest.approx(one.tokens / SHAPES[one.shape.depth, one.shape.width])
-    assert {one.steps for one in planned.runs} == {10, *steps(planned).values()}
-
-
 def test_what_is_benched_or_compiled_needs_no_rate() -> None:
     nominal = with_nominal_length(spec(train={"warmup_steps": 20_000, "schedule": "wsd", "token_branches": [1e8]}))
     assert build(nominal).packs and nominal.train.seconds is None
@@ -335,7 +267,7 @@ def test_a_design_costs_what_the_seconds_allow(tmp_path: Path) -> None:
     bench(tmp_path)
     planned = with_rates_fixed(plan_of_rest(spec(), TOKENS, tmp_path), tmp_path)
     bench(tmp_path, factor=2.0)
-    judged = study(spec(), calibrations=Calibration.found_in(tmp_path), rates=planned.lengths.fixed, noise=0.003)
+    judged = study(spec(), calibrations=Calibration.found_in(tmp_path), rates=planned.lengths.saved, noise=0.003)
     assert judged.flops == sum(planned.estimates.runs[one.run_id].flops for one in planned.runs)
 
 
@@ -355,7 +287,7 @@ def test_the_plan_shows_what_the_steps_were_made_from(tmp_path: Path) -> None:
     }
 
 
-def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
+def test_planned_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
     bench(tmp_path)
     planned = plan_of_rest(spec(), TOKENS, tmp_path)
     run(planned, tmp_path)
@@ -367,35 +299,21 @@ def test_promised_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
         took = (one.tokens / SHAPES[one.shape.depth, one.shape.width]) * factor[one.shape.depth, one.shape.width]
         took *= 1.1 if one.seed else 0.9
         reader.write(store.path_of(RunResult, one.run_id), replace(result, device_seconds=took))
-    kept = planned_vs_measured(store, ids(planned))
-    assert [(one.depth, one.width) for one in kept] == sorted(SHAPES)
-    assert [one.ratio for one in kept] == pytest.approx(list(factor.values()))
     said = (
-        "8 finished runs of 4 shapes took 0.50 to 1.50 times the device-seconds that train.seconds promised (rates "
-        "measured for cpu); farthest off: L2-d36-h2, 2.01 s for 4.01 s; the shapes did not get equal time"
+        "8 finished runs of 4 shapes took 0.50 to 1.50 times the device-seconds of train.seconds; farthest off: "
+        "L2-d36-h2; the shapes did not get equal time"
     )
-    assert sentence(kept) == said
+    assert time_kept(store, store.planned()) == said
     assert said in " ".join(printed(progress.render(tmp_path), 80).split())
-    promises: Any = progress.to_json(tmp_path)["promises"]
-    assert [one["ratio"] for one in promises] == pytest.approx(list(factor.values()))
-    shown = html_of(sweep_page.promises(kept))
-    assert "<td>1.50</td>" in shown and "measured, cpu" in shown and "stand-in" in shown
-    assert f"{said}." in shown and sweep_page.promises(()) == []
-    even = [replace(one, measured=(one.promised * k,)) for one, k in zip(kept, (0.5, 0.51, 0.52, 0.54), strict=True)]
-    assert "0.50 to 0.54 times" in sentence(even) and "equal time" not in sentence(even)
-    # one run less, and a sweep that was promised nothing
+    assert progress.to_json(tmp_path)["time_kept"] == said
+    even = [row for row in store.planned() if row.depth == 1 and row.width == 48]
+    assert time_kept(store, even) == (
+        "2 finished runs of 1 shape took 1.00 times the device-seconds of train.seconds; farthest off: L1-d48-h2"
+    )
+    # a run that is not done any more, and a sweep whose steps are given
     store.write_state(ids(planned)[0], RunState("pending"))
-    promises = progress.to_json(tmp_path)["promises"]
-    assert len(promises[0]["measured"]) == 1
-    assert planned_vs_measured(SweepStore(tmp_path / "nothing"), ["x"]) == () and sentence(()) == ""
-
-
-def test_configs_without_a_promise_are_as_they_were(tmp_path: Path) -> None:
-    planned = plan_of_rest(spec(train={"seconds": None, "steps": 5}), TOKENS, tmp_path)
-    run(planned, tmp_path)
-    content = json.loads((tmp_path / "runs" / ids(planned)[0] / "config.json").read_text())
-    assert "promise" not in content and reader.parse(RunConfig, content).promise is None
-    assert progress.to_json(tmp_path)["promises"] == []
+    assert time_kept(store, store.planned()).startswith("7 finished runs")
+    assert time_kept(store, [replace(row, rate=None) for row in store.planned()]) == ""
 
 
 def test_the_commands(dwsweep: Command, tmp_path: Path) -> None:

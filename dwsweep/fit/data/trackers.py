@@ -1,0 +1,95 @@
+"""Trackers: the runs of a Weights & Biases project or of an MLflow experiment, read through the tracker's own API.
+
+``wandb:ENTITY/PROJECT`` and ``mlflow:EXPERIMENT`` stand where a table may stand. A row is a run: name, status,
+settings, and the last value of each metric. Server and key are those that the tracker itself finds (``wandb login``,
+``MLFLOW_TRACKING_URI``). The package of a tracker is imported when its runs are read, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dwsweep.errors import InputError, install
+from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
+from dwsweep.text import one_line, printable
+
+_FORMS = {"wandb": r"[^/\s]+/[^/\s]+", "mlflow": r"\S.*"}
+FORMS = ("wandb:ENTITY/PROJECT", "mlflow:EXPERIMENT")
+SECONDS = 60  # to wait for an answer of W&B
+
+
+def tracker_of(name: str) -> str | None:
+    """``wandb`` or ``mlflow`` where ``name`` stands for runs of it; None for anything else."""
+    kind, colon, _ = name.partition(":")
+    return kind if colon and kind in _FORMS else None
+
+
+def name_of(name: str) -> str:
+    """Name of the project or the experiment in letters that a folder may have."""
+    return re.sub(r"[^\w.-]+", "-", name.partition(":")[2].rpartition("/")[2]).strip("-.") or "runs"
+
+
+def read(name: str) -> Columns:
+    """Columns of the runs, one row a run.
+
+    Raises:
+        InputError: the package is not installed, the form is wrong, or the tracker has no such runs or does not answer.
+    """
+    kind, _, place = name.partition(":")
+    said = f"table: {printable(name)};"
+    if not re.fullmatch(_FORMS[kind], place):
+        raise InputError(f"{said} must be {' or '.join(form for form in FORMS if form.startswith(kind))}")
+    try:
+        rows = list(_wandb(place) if kind == "wandb" else _mlflow(place, said))
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("", kind):
+            raise
+        needed = install("wandb") if kind == "wandb" else "pip install mlflow"
+        raise InputError(f"{said} needs the package {kind}: {needed}") from None
+    except InputError:
+        raise
+    except Exception as error:  # of the client, of its HTTP library and of what these are built on
+        raise InputError(f"{said} cannot be read ({one_line(error)})") from None
+    if not rows:
+        raise InputError(f"{said} has no runs; give one with runs that log a loss, a depth and a width")
+    return in_columns(of_rows(rows), said)
+
+
+def _wandb(place: str) -> Iterator[dict[str, Any]]:
+    import wandb
+
+    for run in wandb.Api(timeout=SECONDS).runs(place):
+        config = {key: value for key, value in dict(run.config).items() if not key.startswith("_")}
+        summary = {key: value for key, value in dict(run.summary).items() if not key.startswith("_") or key == "_step"}
+        yield _row(run.name, run.state, config, summary)
+
+
+def _mlflow(place: str, said: str) -> Iterator[dict[str, Any]]:
+    import mlflow
+
+    experiment = mlflow.get_experiment_by_name(place)
+    if experiment is None:
+        raise InputError(f"{said} no such experiment at {mlflow.get_tracking_uri()} (MLFLOW_TRACKING_URI sets another)")
+    for run in mlflow.search_runs(experiment_ids=[experiment.experiment_id], output_format="list"):
+        yield _row(run.info.run_name, run.info.status, run.data.params, run.data.metrics)
+
+
+def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """One run: a setting that a metric has the name of stands as ``config.NAME``; values in values have dotted names."""
+    values = dict(_flat(metrics))
+    row = {"run": name, "status": str(status).lower()}
+    for key, value in _flat(settings):
+        row[f"config.{key}" if key in values or key in row else key] = value
+    return {**row, **{f"summary.{key}" if key in ("run", "status") else key: value for key, value in values.items()}}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif value is None or isinstance(value, str | bool | int | float):
+            # a loss that is no number marks a run that diverged, and JSON has none
+            yield f"{prefix}{key}", "nan" if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,120 @@
+"""Report of ``dwsweep theory``: bounds of separation ranks, and ranks that were measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+
+from dwsweep import published_law
+from dwsweep.report.document import MISSING, Lines, Part, Table, render
+from dwsweep.text import format_count
+from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
+
+if TYPE_CHECKING:
+    from dwsweep.theory import HeadCheck
+
+
+def render_theory(facts: dict[str, Any]) -> Group:
+    """Show :func:`dwsweep.theory.summary`: a table of quantities, then what it means in words."""
+    table = Table("", "quantity< value> note~", headed=False, ruled=False)
+
+    def add(quantity: str, value: str, note: str = "") -> None:
+        table.add(quantity, value, [(note, "dim")])
+
+    width, depth = facts["width"], facts["depth"]
+    add("width d_x, heads H", f"{width:,}, {facts['heads']}")
+    add("threshold depth log_3 d_x", f"{facts['threshold_depth']:.2f}", "theory, nets without softmax")
+    fitted = facts["published_transition_depth"]
+    add(
+        "fitted transition depth",
+        f"{fitted:.1f}" if fitted > 0 else "none",
+        f"(ln d_x − {published_law.A}) / {published_law.B}, trained nets of Levine et al. 2020, depths 6 to 48",
+    )
+    if depth is None:
+        more = "Give --depth for the regime, the bounds and the width a shallower net needs."
+        return render([table, Lines([more], apart=True)])
+    efficient = facts["regime"] == DEPTH_EFFICIENT
+    low, high = facts["log3_separation_rank_lower"], facts["log3_separation_rank_upper"]
+    add("depth L", str(depth), f"mixes (3^L − 1)/2 = {facts['mixed_inputs']:.4g} copies of the input")
+    add("regime", facts["regime"], "L < log_3 d_x, eq. (7)" if efficient else "L ≥ log_3 d_x, eq. (8)")
+    add("log_3 separation rank ≥", f"{low:,.1f}" if low > 0 else "0", "" if low > 0 else "the bound is empty")
+    add("log_3 separation rank ≤", f"{high:,.1f}")
+    add(
+        "fitted transition of this depth",
+        f"d_x = {facts['published_transition_width']:,.0f}",
+        f"N = {format_count(facts['published_transition_n_params'])} non-embedding parameters",
+    )
+    parts: list[Part] = [table, _theorems(facts["theorems"])]
+    if facts["widths_needed"]:
+        needed = Table("Width that a shallower net needs", "depth> d_x_at_least> times_this_width>", ruled=False)
+        for row in facts["widths_needed"]:
+            exponent, times = row["log10_width"], row["log10_width"] - math.log10(width)
+            if times < 0:
+                needed.add(str(row["depth"]), MISSING, "the bounds do not require a wider one")
+            else:
+                needed.add(str(row["depth"]), _power_of_ten(exponent), _power_of_ten(times))
+        parts += [needed, Lines(["for its upper bound to reach the lower bound of this net"], soft=True)]
+    words = (
+        "Below the threshold: depth is used well. A net of fewer layers must be wider by a factor that grows "
+        "double-exponentially with the ratio of the depths."
+        if efficient
+        else "Beyond the threshold: the rank grows with d_x·L, so that a layer more and width in proportion do about "
+        "the same."
+    )
+    trained = "Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."
+    return render([*parts, Lines([f"{words} {trained}"], apart=True)])
+
+
+def _theorems(rows: list[dict[str, Any]]) -> Table:
+    table = Table("Bounds of log_3 of the separation rank", "eq.< applies< lower> upper> constants~", ruled=False)
+    for row in rows:
+        constants = ", ".join(f"{name} {value:,.4g}" for name, value in row["constants"].items())
+        lower = f"{row['lower']:,.1f}" if row["lower"] > 0 else "empty"
+        applies = "yes" if row["applies"] else "no"
+        table.add(f"({row['equation']})", applies, lower, f"{row['upper']:,.1f}", constants)
+    return table
+
+
+def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Group:
+    """Show the measured ranks, and whether they are what the theorems say."""
+    title = "Separation rank of random analysed networks, exact"
+    table = Table(title, "L> d_x> H> bound_≥> rank> bound_≤> partitions> verdict<", keys=3, ruled=False)
+    for row in checks:
+        table.add(
+            *map(str, (row.depth, row.width, row.heads)),
+            f"{3**row.lower:,.1f}",
+            " ≠ ".join(map(str, sorted(set(row.ranks)))),
+            f"{3**row.upper:,.0f}",
+            str(len(row.ranks)),
+            "; ".join(row.wrong) or "as stated",
+        )
+    wrong = sum(bool(row.wrong) for row in checks)
+    words = (
+        "Every rank lies between the bounds, is the same for every balanced partition, and grows with depth and width."
+        if not wrong
+        else f"{wrong} of {len(checks)} networks are NOT as the theorems say."
+    )
+    return render([table, Lines([words], apart=True), *_heads(heads)])
+
+
+def _heads(checks: Sequence[HeadCheck]) -> list[Part]:
+    """Error of heads of each size on one attention matrix, and whether it is what the rank of its logits says."""
+    n, needed = checks[0].positions, checks[0].needed
+    title = f"One head, {n} positions, a random attention matrix"
+    table = Table(title, "head_size> largest_error> verdict<", ruled=False)
+    for row in checks:
+        exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
+        table.add(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)
+    words = (
+        f"Its logits, less what a softmax does not see, have rank {needed}: a head of {needed} represents it, a "
+        f"smaller one does not. A head of {n - 1} represents every attention matrix of {n} positions; Theorem 1 of "
+        f"Bhojanapalli et al. 2020, as a secondary source has it, asks for {n}: the column means are the one saved."
+    )
+    return [table, Lines([words], apart=True)]
+
+
+def _power_of_ten(exponent: float) -> str:
+    return f"10^{exponent:,.1f}" if exponent > 6 else f"{10**exponent:,.1f}" if exponent < 2 else f"{10**exponent:,.0f}"

@@ -1,0 +1,191 @@
+"""Targets: devices to compile for, at hand or not here.
+
+A device that is not here is the description of a TPU slice or of GPUs that the vendor's compiler takes for the real
+ones. Its name is that of the table of devices, with a topology where there are several: ``H200``, ``H200:4`` (four of
+one host), ``TPU-v5e:2x4``. ``_tpu`` and ``_gpu`` are the recipes. Nothing can run on such a device; only ``lower`` and
+``compile`` work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+
+from dwsweep.cost.devices import Device, find
+from dwsweep.errors import InputError, install
+from dwsweep.plan import Plan
+from dwsweep.text import one_line
+from dwsweep.train.choices import Hardware, at_hand
+
+
+@dataclass(frozen=True)
+class Place:
+    """Devices to compile for."""
+
+    hardware: Hardware
+    target: str | None = None  # its name as asked for; None: at hand
+    device: Device | None = None  # of the table of devices, for the roofline
+
+
+def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
+    """Take so many of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
+    memory is what JAX may use of that of ``execution.device``, where the spec names one.
+
+    Raises:
+        InputError: there are fewer devices.
+    """
+    devices = jax.local_devices()
+    if max(counts) > len(devices):
+        raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
+    named = find(plan.spec.execution.device) if plan.spec.execution.device else None
+    memory = int(named.usable_bytes) if named else None
+    found = find(devices[0].device_kind)
+    return [Place(at_hand(devices[:n], memory_bytes=memory, as_accelerator=True), device=found) for n in counts]
+
+
+TPUS = {"TPU-v6e": ("v6e", "2x2"), "TPU-v5p": ("v5p", "2x2x1"), "TPU-v5e": ("v5e", "2x2"), "TPU-v4": ("v4", "2x2x1")}
+"""TPUs by name: the compiler's name, and the smallest topology, from which a single chip is taken."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Facts of a GPU that the compiler needs beyond the table of devices, from the maker's tuning guide."""
+
+    capability: tuple[int, int]
+    multiprocessors: int
+    fpus: int  # float32 units of a multiprocessor
+    clock_ghz: float  # boost
+    l2_bytes: int
+    shared_bytes: int  # of a multiprocessor, for all its blocks; one block may take 1 KiB less
+    memory_bytes: int
+
+
+GPUS = {
+    "H200": Chip((9, 0), 132, 128, 1.98, 50 << 20, 228 << 10, 150_000_000_000),
+    "H100": Chip((9, 0), 132, 128, 1.98, 50 << 20, 228 << 10, 85_000_000_000),
+    "A100-80GB": Chip((8, 0), 108, 64, 1.41, 40 << 20, 164 << 10, 85_000_000_000),
+    "A100-40GB": Chip((8, 0), 108, 64, 1.41, 40 << 20, 164 << 10, 42_000_000_000),
+}
+
+
+def elsewhere(name: str) -> Place:
+    """Devices that are not here, by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
+
+    Raises:
+        InputError: no such target, or its compiler is not installed.
+    """
+    wanted, _, topology = name.partition(":")
+    device = find(wanted)
+    if device is None or device.name not in {*TPUS, *GPUS}:
+        raise InputError(f"--target: {name!r}; allowed: {', '.join([*GPUS, *TPUS])}, each with a topology such as :2x2")
+    if topology and not re.fullmatch(r"\d+(x\d+)*", topology):
+        raise InputError(f"--target: {name!r}; a topology is sizes such as 2x4, or the number of GPUs of one host")
+    describe = _tpu if device.name in TPUS else _gpu
+    found = _described(describe, device, topology or None, name)
+    devices = found if topology else found[:1]
+    hardware = at_hand(devices, memory_bytes=int(device.usable_bytes), as_accelerator=True)
+    return Place(replace(hardware, is_here=False), name, device)
+
+
+def _described(
+    describe: Callable[[Device, str | None], Sequence[Any]], device: Device, topology: str | None, name: str
+) -> Sequence[Any]:
+    try:
+        return describe(device, topology)
+    except InputError:
+        raise
+    except Exception as error:  # of either plugin, whatever their types: it refuses the topology, or cannot be loaded
+        raise InputError(f"--target: {name!r}: {one_line(error)}") from error
+
+
+def _tpu(device: Device, topology: str | None) -> Sequence[Any]:
+    """Chips of a TPU slice, by libtpu alone."""
+    if find_spec("libtpu") is None:
+        raise InputError(f"--target: {device.name} needs the TPU compiler: {install('tpu')}")
+    # Without a TPU, libtpu would ask the metadata server of a cloud that is not there, for minutes, and then refuse.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    _without_a_chip()
+    from jax.experimental import topologies
+
+    family, smallest = TPUS[device.name]
+    described = topologies.get_topology_desc(platform="tpu", topology_name=f"{family}:{topology or smallest}")
+    return described.devices
+
+
+def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
+    """GPUs of one host (``4``), or of several (``2x8``: hosts × GPUs), by JAX's CUDA plugin alone."""
+    if not any(find_spec(f"jax_cuda{major}_plugin") for major in (13, 12)):
+        raise InputError(f"--target: {device.name} needs the GPU compiler: {install('cuda')}")
+    # The plugin otherwise compares its libraries with a driver that is not there.
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+    _without_a_chip()
+    from jax._src import xla_bridge
+    from jax.experimental import topologies
+
+    # The first backend registers the plugins, those of other platforms too; without that "cuda" would be unknown.
+    jax.local_devices()
+    hosts, _, each = (topology or "1").rpartition("x")
+    described = topologies.get_topology_desc(
+        platform="cuda", target_config=gpu_config(device), topology=f"1x{hosts or 1}x{each}"
+    )
+    _platforms_without_a_backend(xla_bridge)
+    return described.devices
+
+
+def _without_a_chip() -> None:
+    """Run everything on the CPU and open no chip that is here. In effect before the first backend."""
+    jax.config.update("jax_platforms", "cpu")
+
+
+def _platforms_without_a_backend(xla_bridge: Any) -> None:
+    """Lowering asks which platform ``gpu`` stands for, and JAX looks among the backends that were initialised: none is
+    one of a GPU (jax issues 23971 and 28376)."""
+    canonical = xla_bridge.canonicalize_platform
+    if getattr(canonical, "knows_cuda", False):
+        return
+
+    def canonicalize_platform(platform: str) -> str:
+        return "cuda" if platform in ("gpu", "cuda") else canonical(platform)
+
+    canonicalize_platform.knows_cuda = True  # type: ignore[attr-defined]
+    xla_bridge.canonicalize_platform = canonicalize_platform
+
+
+def gpu_config(device: Device) -> str:
+    """The compiler's description of a GPU (``stream_executor.GpuTargetConfigProto``, as text)."""
+    chip = GPUS[device.name]
+    kind = next(kind for kind in device.kinds if kind.startswith("NVIDIA "))  # JAX's name for what is compiled for
+    major, minor = chip.capability
+    info = {
+        "threads_per_block_limit": 1024,
+        "threads_per_warp": 32,
+        "shared_memory_per_block": 48 << 10,
+        "shared_memory_per_core": chip.shared_bytes,
+        "threads_per_core_limit": 2048,
+        "core_count": chip.multiprocessors,
+        "fpus_per_core": chip.fpus,
+        "block_dim_limit_x": 2**31 - 1,
+        "block_dim_limit_y": 2**16 - 1,
+        "block_dim_limit_z": 2**16 - 1,
+        "memory_bandwidth": int(device.bandwidth),
+        "l2_cache_size": chip.l2_bytes,
+        "clock_rate_ghz": chip.clock_ghz,
+        "device_memory_size": chip.memory_bytes,
+        "shared_memory_per_block_optin": chip.shared_bytes - 1024,
+        "registers_per_core_limit": 65_536,
+        "registers_per_block_limit": 65_536,
+    }
+    fields = " ".join(f"{key}: {value}" for key, value in info.items())
+    return (
+        f"gpu_device_info {{ {fields} cuda_compute_capability {{ major: {major} minor: {minor} }} }} "
+        'platform_name: "CUDA" dnn_version_info { major: 9 minor: 10 } '
+        "runtime_version { major: 12 minor: 9 patch: 0 } "
+        f'device_description_str: "{kind}"'
+    )

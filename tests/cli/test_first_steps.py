@@ -1,0 +1,158 @@
+"""First commands of a person who guesses: each guess works, or its refusal names the word that was meant. Examples of
+every `--help`, which are commands as they can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from checkout import SMOKE, SWEEPS
+from cli_tools import Command
+from report_sweeps import rows as simulated
+
+from dwsweep import fit_table
+from dwsweep.cli.app import app
+from dwsweep.records import fit as fit_record
+
+COMMANDS = typer.main.get_command(app)
+
+
+def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) -> str:
+    """The one line of a refusal."""
+    done = dwsweep(*arguments, cwd=cwd)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1, done
+    return done.stderr.removeprefix("error: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("run smoke --dry-run", "--dry-run: no such option; `dwsweep plan SPEC` shows the runs and trains nothing"),
+        ("plan smok", "SPEC: smok does not exist; did you mean smoke? "),
+        ("plan smoke --set train.learning_rate=1e-3", "unknown key; did you mean `grid.learning_rates`? "),
+        ("plan smoke --set learning_rate=1e-3", "unknown key; did you mean `grid.learning_rates`? "),
+        ("plan smoke --set model.n_layer=2", "unknown key; did you mean `grid.depths`? "),
+        ("plan smoke --set grid.n_layer=2", "unknown key; did you mean `depths`? "),
+        ("plan smoke --set loggers=[wandb]", "unknown key; did you mean `execution.loggers`? "),
+        ("plan smoke --set train.source=stdlib-docs", "unknown key; did you mean `data.source`? "),
+        ("plan smoke --set execution.loggers=wandb", "execution.loggers: 'wandb'; must be a list, such as [wandb]"),
+        ("plan smoke --set grid.learning_rates=1e-3", "grid.learning_rates: 0.001; must be a list, such as [0.001]"),
+        ("guide 1B --mlp swiglu", "--mlp: 'swiglu'; did you mean gated? allowed: plain, gated"),
+        ("guide 1B --at compute", "--at: 'compute'; did you mean flops? allowed: size, flops, time, decode"),
+        ("guide 1B --mlp 7", "--mlp: '7'; allowed: plain, gated"),
+        ("guide 12x768", "'12x768'; is a shape; give --shape 12x768"),
+        ("guide --params 5T", "must be at most 1T non-embedding parameters"),
+        ("guide --hours soon", "'soon'; must be a number"),
+        ("train smoke", "train: no such command; did you mean run? allowed: plan, prepare, run, "),
+        ("statuss runs/smoke", "statuss: no such command; did you mean status? "),
+        ("zzz", "zzz: no such command; allowed: plan, prepare, run, "),
+        ("help zzz", "zzz: no such command; allowed: plan, prepare, run, "),
+        ("design smoke --out d.yaml", "--out: d.yaml; names a YAML file, but no spec is written without --hours"),
+    ],
+)
+def test_a_wrong_word_gets_the_word_that_was_meant(dwsweep: Command, arguments: str, line: str, tmp_path: Path) -> None:
+    assert line in error_of(dwsweep, *shlex.split(arguments), cwd=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_misspelled_file_gets_the_file_beside_it_and_a_far_one_gets_none(dwsweep: Command, tmp_path: Path) -> None:
+    (tmp_path / "my-sweep.yaml").write_text(SMOKE.read_text("utf-8"), "utf-8")
+    for given in ("my-swep.yaml", "my-sweep", "my_sweep.yml"):
+        assert "did you mean my-sweep.yaml? " in error_of(dwsweep, "plan", given, cwd=tmp_path)
+    assert "did you mean" not in error_of(dwsweep, "plan", "quux.yaml", cwd=tmp_path)
+
+
+def test_a_size_stands_without_its_option_and_beside_it(dwsweep: Command) -> None:
+    alone, option = dwsweep("guide", "150M"), dwsweep("guide", "--params", "150M")
+    assert (alone.returncode, alone.stdout) == (0, option.stdout) and "150M non-embedding parameters" in alone.stdout
+    both = dwsweep("guide", "150M", "--params", "1B")
+    assert all(f"{size} non-embedding parameters" in both.stdout for size in ("150M", "1B"))
+
+
+def test_a_shape_is_printed_with_blanks_and_no_private_characters(dwsweep: Command) -> None:
+    done = dwsweep("guide", "1B")
+    assert re.search(r"Build \d+ × \d+ ", done.stdout) and "\\u" not in done.stdout
+    assert not re.search("[\ue000-\uf8ff]", done.stdout)
+
+
+def test_help_is_a_command_too(dwsweep: Command) -> None:
+    assert dwsweep("help").stdout == dwsweep("--help").stdout != ""
+    assert dwsweep("help", "fit").stdout == dwsweep("fit", "--help").stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("24h", 24), ("24", 24), ("90min", 1.5), ("2 days", 48), ("1.5 H", 1.5), ("7200s", 2)]
+)
+def test_hours_may_have_a_unit(dwsweep: Command, text: str, hours: float) -> None:
+    plain = dwsweep("guide", "--hours", str(hours), "--json")
+    assert plain.returncode == 0 and dwsweep("guide", "--hours", text, "--json").stdout == plain.stdout
+
+
+def test_the_spec_of_a_design_is_written_to_the_file_that_out_names(dwsweep: Command, tmp_path: Path) -> None:
+    done = dwsweep("design", "--hours", "1h", "--out", "d.yaml", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == "wrote d.yaml\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["d.yaml"]
+    assert "d.yaml is there already" in error_of(dwsweep, "design", "--hours", "1h", "--out", "d.yaml", cwd=tmp_path)
+
+
+def test_a_table_in_place_of_its_fit_gets_the_fit_beside_it(dwsweep: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n_layer,d_model,val_loss\n2,64,3.1\n4,45,3.0\n", encoding="utf-8")
+    without = "--fit: t.csv; is a table without a fit, run `dwsweep fit t.csv` first"
+    assert error_of(dwsweep, "guide", "1B", "--fit", "t.csv", cwd=tmp_path) == without
+    assert dwsweep("fit", "t.csv", "--draws", "100", cwd=tmp_path).returncode == 0
+    beside = "--fit: t.csv; is a table; give the folder of its fit, t-fit"
+    assert error_of(dwsweep, "guide", "1B", "--fit", "t.csv", cwd=tmp_path) == beside
+    assert dwsweep("guide", "1B", "--fit", "t-fit", cwd=tmp_path).returncode == 0
+
+
+def examples() -> list[str]:
+    """The commands of every `--help`, as they stand there."""
+    texts = [COMMANDS.epilog or "", *(command.epilog or "" for command in COMMANDS.commands.values())]
+    found = []
+    for text in texts:
+        for part in re.sub(r"\([^()]*\)", "", text.partition("\n\n")[0]).split("·"):
+            found += re.findall(r"dwsweep [^>]+", part.partition(", for an editor")[0])
+    return [one.strip(" .") for one in found]
+
+
+def test_every_help_has_examples_that_parse() -> None:
+    named = {shlex.split(one)[1] for one in examples()}
+    assert named == set(COMMANDS.commands)
+    for one in examples():
+        _, name, *arguments = shlex.split(one)
+        COMMANDS.commands[name].make_context(name, arguments)  # raises on an option or a value that is not allowed
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the clone's ``sweeps`` and two sweeps that were fitted."""
+    folder = tmp_path_factory.mktemp("clone")
+    (folder / "sweeps").symlink_to(SWEEPS)
+    result = fit_table(simulated(depths=(1, 2, 4), sizes=5, low=1e4, high=3e5, seeds=2), draws=100)
+    for name in ("smoke", "mini"):
+        fit_record.write(result, folder / "runs" / name / "fit")
+    return folder
+
+
+@pytest.mark.parametrize("example", [one for one in examples() if shlex.split(one)[1] in ("guide", "theory", "design")])
+def test_the_examples_that_need_no_training_run(dwsweep: Command, place: Path, example: str) -> None:
+    done = dwsweep(*shlex.split(example.replace("SPEC", "smoke"))[1:], cwd=place)
+    assert done.returncode == 0, done.stderr
+
+
+def test_example_values_in_the_help_of_options_are_allowed(dwsweep: Command, place: Path) -> None:
+    tried = 0
+    for command, rest in (("guide", []), ("design", ["smoke"])):
+        for param in COMMANDS.commands[command].params:
+            value = re.search(r"such as ([0-9][0-9a-zA-Z.]*)", getattr(param, "help", None) or "")
+            if value is None or not param.opts[0].startswith("--"):
+                continue
+            needed = ["1B"] if param.opts[0] in ("--tokens", "--device") else []
+            alone = rest if param.opts[0] != "--hours" else ["--out", f"{command}.yaml"] if rest else []
+            done = dwsweep(command, *alone, *needed, param.opts[0], value[1].rstrip("."), cwd=place)
+            assert done.returncode == 0, (command, param.opts[0], done.stderr)
+            tried += 1
+    assert tried >= 7
