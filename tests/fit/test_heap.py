@@ -293,7 +293,7 @@ def test_the_next_runs_narrow_the_best_depth_and_each_more_than_the_one_before()
 
 
 def test_a_size_far_outside_a_table_is_refused_a_proposal() -> None:
-    with pytest.raises(InputError, match=r"params: 1e.15; allowed"):
+    with pytest.raises(InputError, match=r"params: 1e\+15; allowed"):
         next_runs(fitted(), 1e15, 4)
 
 
