@@ -12,7 +12,9 @@ as a power of depth; b = 1/3 is a constant ratio of the two) to the logarithm of
 The price of a wrong depth is counted in size: L layers do as well as the best depth at N·exp(−κ·(ln L − y)²), where κ
 is the curvature c of the loss over its slope −dloss/d ln N, both of one source, on each side of y by itself:
 
-    ln κ_s(x) = α + β·x + γ_s + error
+    ln κ_s(x) = α + β·x + γ_s + σ_s·x + v_s(x) + error
+
+σ_s, the recipe's own slope, and v_s, a process as w_s is, keep the trend of one table from being everybody's.
 
 Priors (ASSUMED)
 
@@ -20,6 +22,7 @@ Priors (ASSUMED)
     a_s N(0, τ²)          τ   half-normal, 0.4                   α   N(−1.8, 1)
     r_s N(0, ρ²)          ρ   half-normal, 0.3                   β   N(0.03, 0.05²)
     w_s sd ω              ω   half-normal, 0.15                  γ_s N(0, τ_κ²), τ_κ half-normal, 0.5
+    σ_s N(0, 0.12²)       v_s sd 0.2
 
 Given the bend, b and the standard deviations all is normal. They are summed over a grid, on which each source is a
 3 × 3 matrix of products (``_products``) that is added to those of the others.
@@ -46,6 +49,7 @@ OFFSETS, OWN_SLOPES, LOCALS = (0.08, 0.15, 0.25, 0.4, 0.6), (0.03, 0.12, 0.25, 0
 PRICE_OFFSETS = (0.1, 0.25, 0.4, 0.6)
 LEVEL, SLOPE, TOKENS = (2.8, 0.6), (0.30, 0.12), (0.05, 0.08)  # mean, sd
 PRICE_LEVEL, PRICE_SLOPE = (-1.8, 1.0), (0.03, 0.05)
+PRICE_OWN_SLOPE, PRICE_LOCAL = 0.12, 0.2
 HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
 STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
 NEWTON_STEPS = 6
@@ -124,10 +128,14 @@ class Population(Drawn):
 
     def covariance(self, x: np.ndarray, other: np.ndarray) -> np.ndarray:
         """(D, K, M) of one recipe's departures from the mean, between sizes x (K,) and ``other`` (M,)."""
-        local = np.exp(-np.abs(x[:, None] - other[None]) / LENGTH)
         products = self.curve(x)[:, :, None] * self.curve(other)[:, None, :]
         tau, rho, omega = (sd[:, None, None] ** 2 for sd in (self.offset, self.own_slope, self.local))
-        return tau + rho * products + omega * local
+        return tau + rho * products + omega * _local(x, other)
+
+
+def _local(x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(K, M) correlation of a recipe's process between sizes."""
+    return np.exp(-np.abs(x[:, None] - other[None]) / LENGTH)
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,8 @@ class PricePopulation(Drawn):
         return self.level[:, None] + self.slope[:, None] * np.atleast_1d(x) + 0.0 * np.atleast_1d(t)
 
     def covariance(self, x: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(self.offset[:, None, None] ** 2, (len(self), len(x), len(other)))
+        own = PRICE_OWN_SLOPE**2 * x[:, None] * other[None] + PRICE_LOCAL**2 * _local(x, other)
+        return self.offset[:, None, None] ** 2 + own
 
 
 def curve(x: np.ndarray, slope: np.ndarray, bend: np.ndarray) -> np.ndarray:

@@ -256,8 +256,9 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
         return [(LossSurface(found.surface), given.get("tokens", 6.0e6))]
     rows, where = [], [given["where"]] if "where" in given else []
     for tokens in given.get("tokens", [None]):
-        at = {} if tokens is None else {"at_tokens": tokens}
-        record = fit_transitions(HERE / "sources" / given["table"], where=where, **at)
+        # each count of tokens by itself: what more tokens ask for is the population's to find, over all sources
+        near = [] if tokens is None else [f"tokens > {0.98 * tokens:g} and tokens < {1.02 * tokens:g}"]
+        record = fit_transitions(HERE / "sources" / given["table"], where=[*where, *near])
         assert record.surface is not None
         rows.append((LossSurface(record.surface), tokens))
     return rows
