@@ -112,12 +112,14 @@ def simulated(sources: Sequence[Evidence], bend: float, collections: int = COLLE
 
 
 def _departure(truth: Population, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.multivariate_normal(np.zeros(len(x)), truth.covariance(x, x)[0], method="eigh")
+    return rng.multivariate_normal(np.zeros(len(x)), truth.covariance(x, x)[0], method="eigh", check_valid="ignore")
 
 
 def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Estimates:
     """Estimates of a new recipe with another's sizes, tokens and errors."""
-    errors = rng.multivariate_normal(np.zeros(len(like)), np.array(like.covariance), method="eigh")
+    errors = rng.multivariate_normal(
+        np.zeros(len(like)), np.array(like.covariance), method="eigh", check_valid="ignore"
+    )
     value = truth.mean(like.x, like.t)[0] + _departure(truth, like.x, rng) + errors
     return replace(like, value=tuple(value.tolist()))
 
