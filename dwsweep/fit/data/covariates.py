@@ -270,6 +270,11 @@ class _Search:
             if level != held
         ]
 
+    def _by_depth(self, values: np.ndarray) -> bool:
+        """Whether every depth has one value: depth and the column are one variable."""
+        pairs = set(zip(self.y[self.keep].tolist(), values[self.keep].tolist(), strict=True))
+        return len(pairs) == len(set(self.y[self.keep].tolist()))
+
     def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
         """A number's logarithm; None where it is the same in all rows, blank in most, or follows the shape."""
         values = [number_of(word, row, columns) for row in self.rows]
@@ -286,7 +291,7 @@ class _Search:
         shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
         ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
         own = share_left(ln[self.keep], quadratic(self.x, self.y)[self.keep])
-        if own < LEAST_OWN:
+        if own < LEAST_OWN or (self._by_depth(number) and word not in self.asked.adjust):
             counts = {row.get("heads") for row in self.rows}
             if word not in (HEAD_SIZE, D_FF) or word in self.asked.adjust or (word == HEAD_SIZE and len(counts) > 2):
                 self.follow.append(word)
