@@ -127,7 +127,9 @@ def test_a_bound_cuts_off_what_lies_beyond_it(end: float) -> None:
     for cut, kept in ((below, free[free < end]), (above, free[free > end])):
         if len(kept) > 100:  # as rejection does
             assert np.median(cut.at(0.0)) == pytest.approx(np.median(kept), abs=0.05)
-    assert np.median(below.at(4.0)) < np.median(recipe(everyone).at(4.0)) < np.median(above.at(4.0))
+    medians = [float(np.median(one.at(4.0))) for one in (below, recipe(everyone), above)]
+    # a bound that leaves nearly all of the draws moves the median by no more than drawing anew does
+    assert medians[0] < medians[1] + 0.02 and medians[1] < medians[2] + 0.02 and medians[0] < medians[2]
 
 
 def test_rows_are_the_sources_own_words() -> None:
