@@ -40,6 +40,7 @@ STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which th
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
+ONE_LAYER = 0.1  # ln L, up to which a draw is of one layer
 SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
 SLOPE_STEP = 0.3  # of ln N, to either side, over which a surface's own slope is read
@@ -320,12 +321,13 @@ def own_slope(surface: LossSurface, x: float) -> float:
 
 
 def _sizes(surface: LossSurface) -> list[float]:
-    """ln N of the sizes at which the losses bound the best depth between the depths of the table."""
+    """ln N of the sizes at which the losses bound the best depth between the depths of the table; at one layer, which
+    is the least, there is no lower bound."""
     tail, ends = (1.0 - surface.record.confidence) / 2.0, np.log([surface.shallowest, surface.deepest])
     bounded = []
     for row in surface.record.optima:
         low, high = np.quantile(surface.drawn_depths(row.ln_x), [tail, 1.0 - tail], method="inverted_cdf")
-        if row.depth is not None and ends[0] < low and high < ends[1]:
+        if row.depth is not None and max(ends[0], ONE_LAYER) < low and high < ends[1]:
             bounded.append(row.ln_x)
     return bounded
 
