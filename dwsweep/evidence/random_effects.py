@@ -108,7 +108,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Population(Drawn):
-    """What all recipes share, and by how much they differ: draws of p, b, a, g, τ, ρ and ω."""
+    """Curve that all recipes share, and sds by which they differ: draws of p, b, a, g, τ, ρ and ω."""
 
     bend: np.ndarray
     slope: np.ndarray

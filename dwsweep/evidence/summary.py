@@ -92,7 +92,7 @@ def read(path: Path = SUMMARIES) -> tuple[Evidence, ...]:
 
 @dataclass(frozen=True)
 class Populations:
-    """What all sources together say: of the best depth, of the price of a depth on either side of it, and of the best
+    """Populations over all sources: of the best depth, of the price of a depth on either side of it, and of the best
     depth by one form of the curve alone."""
 
     depth: Population
@@ -118,7 +118,7 @@ def populations(sources: Iterable[Evidence]) -> Populations:
 
 @cache
 def read_populations(path: Path = POPULATIONS) -> Populations:
-    """What all sources of the package say, as it was fitted when their summaries were written."""
+    """Populations over the sources of the package, as they were fitted when the summaries were written."""
     kept = json.loads(path.read_text("utf-8"))
     made: dict[str, Any] = {}
     for one, draws in kept.items():
@@ -266,7 +266,7 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
 
 
 def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: float = 0.0) -> Estimates:
-    """Of rows (sizes and tokens, value, sd): errors of their own, and one of sd ``shared`` that all have."""
+    """Estimates of rows (sizes and tokens, value, sd): an error of each row, and one of sd ``shared`` that all have."""
     if not rows:
         return NOTHING
     n, tokens = (tuple(float(row[name]) for row, _, _ in rows) for name in ("n_params", "tokens_per_param"))
@@ -275,7 +275,7 @@ def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: 
 
 
 def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | None, loss: str) -> Read:
-    """What fitted tables say, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law
+    """Estimates of fitted tables, each at its tokens, or at a ``ratio`` of tokens to parameters; ``loss`` names the law
     whose slope prices a depth, or is ``own``. A curvature needs shapes on both sides of the best depth at its size."""
     found = {}
     for name, sizes in (("depth", _sizes), ("shallow", _both_sided), ("deep", _both_sided)):

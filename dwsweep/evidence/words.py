@@ -37,7 +37,7 @@ def compares_at_scale(source: Evidence) -> bool:
 
 
 def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> Words:
-    """What a source says at a size after so many tokens per parameter."""
+    """A source's best depth at a size, after so many tokens per parameter."""
     own = source.depth
     factor = outside(n_params, min(own.n_params), max(own.n_params))
     if source.kind == "law":  # it has words for every size for which it was published

@@ -394,7 +394,7 @@ def _result(
 
 
 def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
-    """What became of the rows of the table."""
+    """Account of the rows of the table: how many were used, and why others are out."""
     data, trained = asked.data, asked.trained
     others = len(data.rows) - sum(part.n_rows for part in parts)
     tokens = parts[0].tokens
