@@ -366,8 +366,6 @@ def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], sourc
     """given: what the table calls its columns. renamed: what the user named already, and has to name again."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
-    if why := foreign.why_no_loss_column([one for one in (renamed.get("loss"),) if one]):
-        raise InputError(f"{argument('columns', '--column')}: loss={renamed['loss']}; {why}")
     missing = [name for name in REQUIRED if name not in held]
     if missing:
         if why := foreign.why_no_table(given):

@@ -313,7 +313,7 @@ class FitOptions(Record):
     arm: str | None = None  # the column that tells arms apart
     adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual ones
     no_adjust: tuple[str, ...] = ()
-    at: Any = ()  # (column, value) pairs: what the answer is for
+    at: tuple[tuple[str, Any], ...] = ()  # (column, value) pairs: what the answer is for
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""

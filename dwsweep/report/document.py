@@ -24,10 +24,12 @@ from rich.text import Text
 
 from dwsweep.interval import Form, Interval, written
 from dwsweep.terminal import JOINT
+from dwsweep.text import printable
 
 Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
+BLANKS = "\n\t\u00a0"  # that a page keeps; other control characters are spelled out
 INTERVAL = "interval"
 BOUND = re.compile(
     r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
@@ -162,7 +164,8 @@ def markdown(parts: Iterable[Part]) -> str:
             case Heading():
                 out += [f"# {part.text}{part.more}", ""]
             case Lines():
-                out += [f"{'- ' if part.listed else ''}{html.escape(plain(line), quote=False)}" for line in part.lines]
+                texts = [html.escape(printable(plain(line), keep=BLANKS), quote=False) for line in part.lines]
+                out += [f"{'- ' if part.listed else ''}{text}" for text in texts]
                 out += [""]
             case Table():
                 out += [f"{part.title}", ""] if part.title else []
@@ -239,8 +242,8 @@ def on_dark(colour: str) -> str:
 
 
 def escaped(value: object) -> str:
-    """Text as markup, quotes escaped too, so that it may stand in an attribute."""
-    return html.escape(str(value), quote=True)
+    """Text as markup, quotes escaped too, so that it may stand in an attribute; control characters are spelled out."""
+    return html.escape(printable(str(value), keep=BLANKS), quote=True)
 
 
 def _marked(text: str) -> str:

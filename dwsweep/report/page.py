@@ -197,12 +197,12 @@ def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequ
 
 def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
     """Commands that continue from here: unfinished runs, a missing fit, a shape to build, a narrower interval."""
-    there, spec = shlex.quote(str(root)), root / "spec.yaml"
+    there, spec = printable(shlex.quote(str(root))), root / "spec.yaml"
     missing = sum((row.get("status") or "done") not in FINAL for row in every)
     steps = []
     if missing and spec.exists():
         runs = "1 run" if missing == 1 else f"{missing:,} runs"
-        steps.append(f"Finish {runs}: `dwsweep run {shlex.quote(str(spec))} --out {there}`.")
+        steps.append(f"Finish {runs}: `dwsweep run {printable(shlex.quote(str(spec)))} --out {there}`.")
     if fit is None:
         return [*steps, f"Fit the losses: `dwsweep fit {there}`."]
     if not isinstance(fit, FitResult):

@@ -22,7 +22,6 @@ NAMES = [column.name for column in COLUMNS]
         pytest.param(REQUIRED, id="required"),
         pytest.param(losses.SIZES, id="figures"),
         pytest.param(warnings.SHOULD_AGREE, id="confounds"),
-        pytest.param(page.NUMBERS | page.WORDS, id="page's script"),
         pytest.param([name for name, _ in page.RUN_COLUMNS.values()], id="page's table"),
     ],
 )

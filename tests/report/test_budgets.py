@@ -109,7 +109,7 @@ def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytes
     assert "N ∝ C^" in text and "Best size of each depth" in text
     assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
     # without runs the chart stands on the cells: over their size, not over one value
-    assert '"axis_label":"non-embedding parameters' in text
+    assert '"label":"non-embedding parameters' in text
 
 
 def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_seed_gives_its_text(sweep: SweepStore, dwsweep: Command) -> None:
 def test_without_the_extra_one_line_says_what_to_install(sweep: SweepStore, dwsweep: Command) -> None:
     done = dwsweep("eval", sweep.directory, "--tasks", "lambada_openai")
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("not installed: pip install -c constraints.txt '.[eval]'")
+    assert done.stderr.strip().endswith("not installed: in a clone, pip install -c constraints.txt '.[eval]'")
 
 
 def test_tokenizer_files_hold_every_piece_in_its_place() -> None:
@@ -242,7 +242,7 @@ def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(sweep: SweepS
     for one in samples:
         assert one["text"] == sample(found[one["depth"]], "<a>", max_tokens=6, seed=one["seed"])
     shown = page.write(sweep.directory).read_text("utf-8")
-    assert shown.count("<pre>&lt;a&gt;") == 4 and "2 × 16, loss 7.000" in shown
+    assert shown.count("<pre>&lt;a&gt;") == 4 and "2\xa0×\xa016, loss 7.000" in shown
     many = [{**samples[0], "prompt": "", "text": f"<{k}>" + 5000 * "x"} for k in range(100)]
     sweep.samples_path.write_text(json.dumps(many), "utf-8")
     bounded = page.write(sweep.directory).read_text("utf-8")
