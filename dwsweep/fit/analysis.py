@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument, example
+from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.budget_surface import Measured, answered
@@ -24,6 +24,7 @@ from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
+from dwsweep.fit.data.settings import following_depth
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -410,8 +411,19 @@ def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
     shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    notes = (*data.notes, *_unadjusted(parts[0].warnings))
+    notes = (*_followed(asked), *data.notes, *_unadjusted(parts[0].warnings))
     return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], notes)
+
+
+def _followed(asked: Asked) -> Iterator[str]:
+    """A sentence about each setting that nobody knows and that follows depth."""
+    names = [name for name in asked.data.settings if name not in asked.options.adjust]
+    for name, where in following_depth(asked.data.rows, names).items():
+        adjust, drop = either(argument("adjust")), either(argument("drop"))
+        yield (
+            f"{name.upper()} FOLLOWS DEPTH ({where}), and nothing is adjusted for it: this table cannot tell the "
+            f"effect of {name} from that of depth; {adjust} adjusts for {name}, {drop} passes it over"
+        )
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:

@@ -497,3 +497,24 @@ def test_an_account_adds_up(tmp_path: Path) -> None:
         "have activation = relu and not gelu",
     }
     assert everything.read == everything.used + sum(one.rows for one in everything.left_out)
+
+
+def test_an_unknown_setting_that_follows_depth_is_named_before_the_answer():
+    """Nets of up to four layers had one mixer, deeper ones another that is 0.1 nats better."""
+    rows = [
+        {
+            "depth": depth,
+            "width": 8 * round(math.sqrt(size / 12 / depth) / 8),
+            "mixer": "own" if depth > 4 else "usual",
+            "val_loss": 3.0 - 0.05 * math.log(size) + 0.06 * math.log(depth / 6) ** 2 - 0.1 * (depth > 4),
+        }
+        for depth in (2, 4, 8, 16)
+        for size in (1e6, 3e6, 1e7, 3e7)
+    ]
+    notes = dwsweep.fit_table(rows, draws=200).provenance.account.notes
+    assert notes[0].startswith("MIXER FOLLOWS DEPTH (own at L 8, 16; usual at L 2, 4)") or notes[0].startswith(
+        "MIXER FOLLOWS DEPTH (usual at L 2, 4; own at L 8, 16)"
+    )
+    assert not any(
+        "FOLLOWS DEPTH" in one for one in dwsweep.fit_table(rows, draws=200, drop=["mixer"]).provenance.account.notes
+    )

@@ -19,11 +19,13 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
-from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
-from dwsweep.fit.rows import Row, listed_values
+from dwsweep.fit.rows import VALUES_LISTED, Row, listed_values
 from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
@@ -32,6 +34,10 @@ COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
 COUNT_TOLERANCE = 1.02
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates were measured to take, by the way
 MOST_REPEATED = 3  # values of a column that its name calls measured, up to which it was chosen all the same
+SAME_SIZE = 0.22  # of ln N, between two nets that are compared
+MOSTLY = 0.4  # share of such pairs in which a setting differs, from which on it follows depth
+ONE_VALUE = 0.9  # share of shapes that have the commonest value of their depth
+MOST_COMPARED = 2000
 TELLING_DIGITS = 4  # of a loss behind the point, with which two runs do not agree by chance
 OFTEN = 0.5  # share of its rows that a setting's value comes again in
 MEASURED_WORDS = {
@@ -98,6 +104,30 @@ def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
         and plain(name) not in columns.STEPS
         and _is_setting(name, [row.get(name) for row in rows], shapes, seeds)
     )
+
+
+def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]:
+    """Settings with one value at nearly every depth that differ between depths at one size → the depths of each value:
+    the effect of such a setting and that of depth cannot be told apart. Settings that differ within a shape are refused
+    elsewhere."""
+    found_: dict[str, str] = {}
+    for name in names:
+        cells = {(row["depth"], math.log(n_params_of(row)), _hashable(row.get(name))) for row in rows}
+        cells = {cell for cell in cells if cell[2] is not None}
+        if not 2 <= len({value for *_, value in cells}) <= VALUES_LISTED or len(cells) > MOST_COMPARED:
+            continue
+        depths, sizes, values = zip(*sorted(cells, key=str), strict=True)
+        common = {d: Counter(v for own, v in zip(depths, values, strict=True) if own == d) for d in set(depths)}
+        if sum(max(counts.values()) for counts in common.values()) < ONE_VALUE * len(cells):
+            continue  # depths have several values each
+        apart, level = np.subtract.outer(sizes, sizes), np.unique(list(map(str, values)), return_inverse=True)[1]
+        pairs = (np.abs(apart) < SAME_SIZE) & (np.subtract.outer(depths, depths) > 0)
+        if pairs.any() and (level[:, None] != level)[pairs].mean() >= MOSTLY:
+            of = {
+                v: sorted({d for d, own in zip(depths, values, strict=True) if own == v}) for v in dict.fromkeys(values)
+            }
+            found_[name] = "; ".join(f"{v} at L {', '.join(f'{d:g}' for d in own)}" for v, own in of.items())
+    return found_
 
 
 def is_measured(name: str, values: Sequence[Any]) -> bool:
