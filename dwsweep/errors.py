@@ -21,7 +21,7 @@ def argument(name: str, option: str | None = None) -> str:
 
 
 def example(code: str, option: str) -> str:
-    """What to give, inside the line of an ``InputError``: ``code`` to Python, ``option`` on the command line."""
+    """Advice inside the line of an ``InputError``: ``code`` to Python, ``option`` on the command line."""
     return f"\x0e{code}\x1f{option}\x0f"
 
 

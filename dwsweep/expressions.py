@@ -43,7 +43,7 @@ LOGIC = (ast.Compare, ast.BoolOp, ast.List, ast.Tuple, ast.And, ast.Or, ast.Not,
 
 @dataclass(frozen=True)
 class Grammar:
-    """What an expression may hold beside names, numbers and signs.
+    """Parts that an expression may hold beside names, numbers and signs.
 
     operators: of two numbers. functions: by name. logic: comparisons, and, or, not, texts, None and lists.
     """

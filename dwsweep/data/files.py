@@ -285,7 +285,7 @@ class Source(Protocol):
         return ""
 
     def identity(self) -> list[Any]:
-        """What tells two states of the source apart without reading it (JSON-able)."""
+        """Fingerprint of the source's state, found without reading it (JSON-able)."""
 
     @property
     def revision(self) -> str | None:

@@ -305,7 +305,7 @@ def inspect(store: Store) -> Group:
     from rich.text import Text
 
     def shown(text: str) -> Text:
-        """As it is: no markup, and nothing that steers the terminal."""
+        """The text without markup and without anything that steers the terminal."""
         return Text(printable(text, keep="\n\t"))
 
     m = store.manifest
@@ -356,7 +356,7 @@ MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a 
 
 @dataclass
 class _Corpus:
-    """What pass 1 leaves: the spool's frames, and counts."""
+    """Result of pass 1: the spool's frames, and counts."""
 
     frames: list[batches.FramePlace] = field(default_factory=list)
     digests: list[np.ndarray] = field(default_factory=list)

@@ -223,7 +223,7 @@ class Store:
         self._remember(self._fingerprint())
 
     def _fingerprint(self) -> str:
-        """What changes when one of the files does: names, sizes, and times of writing and of any change."""
+        """Fingerprint of the files: names, sizes, and times of writing and of any change."""
         names = ["manifest.json", *(self.manifest.files or self.manifest.data_files), *_files_of_tokenizer(self.path)]
         names = sorted(set(names))
         stats = [(name, paths.check_file(self.path / name)) for name in names]

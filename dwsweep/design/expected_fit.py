@@ -309,7 +309,7 @@ class Design:
 
 @dataclass(frozen=True)
 class ExpectedDepth:
-    """What ``fit`` will say of the best depth at a size.
+    """Best depth at a size as ``fit`` is expected to report it.
 
     ln_depth: its median, ln L. stated: half of the central 68 % of its draws. a, b: sd of the constants of the prior's
     form of the law, None where that has no draws.
@@ -334,7 +334,7 @@ def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
 
 
 def expected_depth(prior: Prior, cells: Planned, target: float) -> ExpectedDepth:
-    """What ``fit`` will say of the best depth at ``target`` (non-embedding parameters)."""
+    """Best depth at ``target`` (non-embedding parameters) as ``fit`` is expected to report it."""
     posterior = expected_posterior(prior, cells)
     low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
     ties = law(posterior, prior.law.form)
