@@ -51,6 +51,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """The workers of a run must collect the same names: packed bytes hold the second at which they were packed."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """The trainer collects garbage after each pack: a quarter of a second to go through all that was imported, a tenth
     of the time of its tests. What stands now stays."""
