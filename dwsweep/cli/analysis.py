@@ -489,14 +489,14 @@ def theory(
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
-    from dwsweep import theory
     from dwsweep.records.record import plain
     from dwsweep.report import theory_report
     from dwsweep.report.figures import laws
+    from dwsweep.theory import head_check, rank_check
 
     with terminal.waiting("measuring ranks"):
-        found = theory.check_ranks()
-    heads = theory.check_heads()
+        found = rank_check.check_ranks()
+    heads = head_check.check_heads()
     rows = plain({"networks": found, "heads": heads})
     terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
     if out is not None:

@@ -11,10 +11,11 @@ from rich.console import Group
 from dwsweep import published_law
 from dwsweep.report.document import MISSING, Lines, Part, Table, render
 from dwsweep.text import format_count
-from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
+from dwsweep.theory import DEPTH_EFFICIENT
 
 if TYPE_CHECKING:
-    from dwsweep.theory import HeadCheck
+    from dwsweep.theory.head_check import HeadCheck
+    from dwsweep.theory.rank_check import RankCheck
 
 
 def render_theory(facts: dict[str, Any]) -> Group:

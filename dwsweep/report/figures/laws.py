@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate, RuleAnswer
     from dwsweep.report.figures.style import Dashes, Floats, Look
-    from dwsweep.theory import RankCheck
+    from dwsweep.theory.rank_check import RankCheck
 
 
 PUBLISHED, AVERAGE = "published", "average"
