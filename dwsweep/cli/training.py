@@ -84,7 +84,7 @@ def prepare(
 
     store = prepare_store(load_spec(spec, set_ or ()).data)
     if inspect:
-        from dwsweep.data.prepare import inspect as inspect_store
+        from dwsweep.data.inspection import inspect as inspect_store
 
         terminal.console().print(inspect_store(store))
     print(store.path)

@@ -19,7 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import Files, Item, Skipped, find_files, text_column
+from dwsweep.data.files import find_files
+from dwsweep.data.records import Files, Item, Skipped
+from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 

@@ -26,23 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import (
-    Files,
-    Item,
-    Skipped,
-    Source,
-    decode,
-    field_of,
-    file_items,
-    find_files,
-    grouped,
-    item_blocks,
-    json_records,
-    open_raw,
-    suffix,
-    text_column,
-)
+from dwsweep.data.files import find_files, open_raw, suffix
 from dwsweep.data.hub import HubRows
+from dwsweep.data.records import Files, Item, Skipped, Source, decode, file_items, grouped, item_blocks
+from dwsweep.data.text_fields import field_of, json_records, text_column
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump, WikiExtractor
 from dwsweep.errors import InputError

@@ -22,18 +22,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dwsweep import paths
-from dwsweep.data.files import (
-    File,
-    Files,
-    Item,
-    Skipped,
-    decode,
-    find_files,
-    is_remote,
-    open_raw,
-    remote_access,
-    text_column,
-)
+from dwsweep.data.files import File, find_files, is_remote, open_raw, remote_access
+from dwsweep.data.records import Files, Item, Skipped, decode
+from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 

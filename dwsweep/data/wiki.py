@@ -18,22 +18,9 @@ from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
-from dwsweep.data.files import (
-    ITEM_BYTES,
-    Block,
-    Files,
-    Item,
-    Skipped,
-    TooLarge,
-    cut,
-    decode,
-    field_of,
-    file_items,
-    find_files,
-    item_blocks,
-    json_records,
-    open_stream,
-)
+from dwsweep.data.files import find_files, open_stream
+from dwsweep.data.records import ITEM_BYTES, Block, Files, Item, Skipped, TooLarge, cut, decode, file_items, item_blocks
+from dwsweep.data.text_fields import field_of, json_records
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)

@@ -5,11 +5,11 @@ A head of size d_p sees n positions X (d × n, of full column rank, d ≥ n). It
 column of (W_k·X)ᵀ·(W_q·X)/√d_p, and P is a positive matrix whose columns sum to one.
 
     d_p ≥ n        every P has a W_k and a W_q that produce it: the logits may be log P itself
-    d_p < n        the logits have rank at most d_p, and a softmax ignores a constant added to a column. A head produces P
-                   if and only if log P less its column means has rank at most d_p.
+    d_p < n        the logits have rank at most d_p, and a softmax ignores a constant added to a column. A head produces
+                   P if and only if log P less its column means has rank at most d_p.
 
-The rank is n − 1 for a random P: heads of size n − 2 or less cannot produce P. (A head of size n − 1 can. The theorem, as
-a secondary source prints it, excludes every head smaller than n.)
+The rank is n − 1 for a random P: heads of size n − 2 or less cannot produce P. (A head of size n − 1 can. The theorem,
+as a secondary source prints it, excludes every head smaller than n.)
 """
 
 from __future__ import annotations
