@@ -16,7 +16,7 @@ from dwsweep.guide import Source, answer
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer, BudgetAnswer
 from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
-from dwsweep.report.document import escaped, html_of
+from dwsweep.report.markup import escaped, html_of
 from dwsweep.text import format_count
 
 LEAST, MOST = 1e3, 1e12  # sizes; guide takes no smaller one of a fit

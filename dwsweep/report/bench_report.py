@@ -9,7 +9,8 @@ from rich.console import Group
 
 from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
-from dwsweep.report.document import MISSING, Line, Lines, Part, Table, render
+from dwsweep.report.console import render
+from dwsweep.report.document import MISSING, Line, Lines, Part, Table
 from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"

@@ -26,9 +26,9 @@ from dwsweep.records.transitions import (
     Transition,
     verdicts,
 )
-from dwsweep.report import document
+from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
-from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, markdown, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.terminal import plain_text
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
@@ -56,7 +56,7 @@ def render(result: Fit) -> Group:
         parts += own
     if result.warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
-    return document.render(parts)
+    return console.render(parts)
 
 
 def account(result: Fit) -> list[str]:
@@ -405,7 +405,7 @@ def write_guideline(result: Fit, folder: Any) -> list[str]:
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")
-    paths.write_atomic(path, document.markdown([title, guideline(result), *listed(_guideline_notes(result))]))
+    paths.write_atomic(path, markdown([title, guideline(result), *listed(_guideline_notes(result))]))
     return [str(path)]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Lines, Table
-from dwsweep.report.document import render as rendered
 from dwsweep.sweep.inventory import LOST, REBUILT, Fault, Inventory
 
 MOST_FAULTS = 3  # that a row names

@@ -10,10 +10,10 @@ import numpy as np
 
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import Cell, DepthCurve
-from dwsweep.report.document import on_dark
 from dwsweep.report.figures import style
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import TrainingCurve
+from dwsweep.report.markup import on_dark
 from dwsweep.report.runs_table import RUN_COLUMNS, number_of
 from dwsweep.text import NATS
 

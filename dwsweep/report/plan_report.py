@@ -13,8 +13,8 @@ from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import to_dict
+from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Heading, Line, Lines, Part, Table
-from dwsweep.report.document import render as rendered
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 
 from dwsweep import published_law
-from dwsweep.report.document import MISSING, Lines, Part, Table, render
+from dwsweep.report.console import render
+from dwsweep.report.document import MISSING, Lines, Part, Table
 from dwsweep.text import format_count
 from dwsweep.theory import DEPTH_EFFICIENT
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dwsweep.spec.reading import arms_of, load_spec, parse_spec
+from dwsweep.spec.arms import arms_of
+from dwsweep.spec.reading import load_spec, parse_spec
 from dwsweep.spec.sections import (
     LENGTHS,
     MAX_STEPS,

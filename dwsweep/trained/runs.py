@@ -19,7 +19,7 @@ from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.records.run import RunConfig, RunResult
 from dwsweep.shapes import Shape
 from dwsweep.spec import DataSpec, ModelSpec, Section, TrainSpec
-from dwsweep.spec.reading import load_yaml_file
+from dwsweep.spec.bounded_yaml import load_yaml_file
 from dwsweep.sweep.directory import SweepStore
 
 Kind = TypeVar("Kind", bound=Section)
