@@ -73,6 +73,9 @@ class Shown(ABC):
         """The text that the command prints, at most 100 columns wide."""
         return plain_text(self._rendered())
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def plot(self, name: str | None = None) -> Figure:
         """The figure of this name as a Matplotlib figure, which a notebook shows; its ``axes`` can be drawn on.
 
@@ -105,6 +108,14 @@ def _png(drawn: Figure) -> bytes:
         return style.render(drawn, "png")
 
 
+def _counted(result: TableResult | _Part[Any] | Guidance, of: str = "") -> str:
+    """One line on a result: its class, its sizes, the rows of each table, the number of warnings."""
+    counts = ", ".join(f"{len(rows)} {name}" for name, rows in result.tables().items())
+    warnings = getattr(result, "warnings", None)
+    warned = "" if warnings is None else f"; {len(warnings)} warning(s)"
+    return f"{type(result).__name__}: {of}{'; ' if of and counts else ''}{counts}{warned}"
+
+
 def _rows(records: Iterable[Any]) -> Rows:
     return [record.to_dict() for record in records]
 
@@ -126,6 +137,11 @@ class TableResult(FitResult, Shown):
         return isinstance(other, FitResult) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return _counted(self, f"{self.provenance.rows_used} runs")
+
+    __str__ = Shown.__str__
 
     def _rendered(self) -> RenderableType:
         return fit_report.render(self)
@@ -177,8 +193,7 @@ class _Part(Shown, Generic[Kind]):
         return {name: plain(getattr(self.record, name)) for name in (*self.content, "warnings", "noise", "provenance")}
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{len(rows)} {name}" for name, rows in self.tables().items())
-        return f"{type(self).__name__}: {self.provenance.rows_used} runs; {counts}; {len(self.warnings)} warning(s)"
+        return _counted(self, f"{self.provenance.rows_used} runs")
 
 
 class TransitionsResult(_Part[FitResult]):
@@ -276,6 +291,11 @@ def _comparison_rows(found: Iterable[Comparison]) -> Rows:
 
 class Guidance(Answer, Shown):
     """What to build; the fields are those of ``dwsweep.guide.answers.Answer``."""
+
+    def __repr__(self) -> str:
+        return _counted(self)
+
+    __str__ = Shown.__str__
 
     def _rendered(self) -> RenderableType:
         return guide_report.render(self)

@@ -155,7 +155,11 @@ def _content(
         Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
         Section("warnings", "Warnings", box("warnings", listed([] if live else _warnings(fit, every, root)))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
-        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if chart else ""),
+        Section(
+            "losses",
+            "Losses, run by run" if every else "Losses, shape by shape",
+            placeholder("losses-chart", WITHOUT_CHART) if chart else "",
+        ),
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
