@@ -1,7 +1,7 @@
 """The posterior of the loss: hyperparameters on importance nodes, draws of equal weight, and their Monte-Carlo error.
 
-For each form of the model (model.py) Newton's method by differences finds the mode of η. Scrambled Sobol points through
-a normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
+For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
+normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
 weight the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
 weighs forms and η alike. Forms that matter get more nodes.
 
@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
 
 SCRAMBLES = 8
@@ -152,10 +153,9 @@ class Sampler:
 
     def _sampled(self, each: int) -> Nodes:
         from scipy.special import gammaincinv, ndtri
-        from scipy.stats.qmc import Sobol
 
         n = len(self.centre)
-        cube = [Sobol(n + 1, seed=np.random.default_rng([self.seed, k])).random(each) for k in range(SCRAMBLES)]
+        cube = [lattice(each, n + 1, np.random.default_rng([self.seed, k])) for k in range(SCRAMBLES)]
         cube = np.clip(np.concatenate(cube), 1e-6, 1.0 - 1e-6)
         # a Student t: the posterior of a scale has a long tail towards zero
         spread = np.sqrt(TAILS / (2.0 * gammaincinv(TAILS / 2.0, cube[:, n])))
