@@ -32,6 +32,7 @@ from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.equal_what import Runs, equal_what
 from dwsweep.fit.lengths import FARTHEST, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
@@ -386,6 +387,9 @@ def _fitted(
         rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
         columns = tuple(one.at_rows(stays) for one in columns)
     record = _record(means, design, posterior, surface, found, options, cells)
+    equal = equal_what(ask.LossSurface(surface), _runs(data, rows, x, y, means, design), options.seed)
+    record = replace(record, equal=equal)
+    record = replace(record, sentences=tuple(sentences(record)))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
@@ -411,6 +415,23 @@ def _fitted(
         notes=(*record.sentences, *data.notes),
     )
     return Heap(table, surface, record)
+
+
+def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
+    """The runs as ``equal_what`` asks for them."""
+    kinds = list(enumerate(means.columns))
+    others = [design.values[k][means.of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
+    k = next((k for k, one in kinds if one.name == TOKENS), None)
+    return Runs(
+        rows=rows,
+        x=x,
+        y=y,
+        others=np.stack(others, axis=1) if others else np.zeros((len(rows), 0)),
+        column="" if k is None else design.names[k],
+        at=0.0 if k is None else means.columns[k].at,
+        spread=1.0 if k is None else design.spread[k],
+        theirs={ours: theirs for theirs, ours in data.theirs.items()},
+    )
 
 
 def too_many_far(far: np.ndarray) -> bool:
@@ -490,7 +511,7 @@ def _record(
         widths = [_width(row) for row in pairs]
         if np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
             inseparable.append(one.name)
-    record = Adjustment(
+    return Adjustment(
         runs=len(means.of),
         columns=columns,
         follow=found.follow,
@@ -502,7 +523,6 @@ def _record(
         **_rates(means, design, posterior, options.confidence),
         along_tokens=_along_tokens(means, design, posterior, options.confidence),
     )
-    return replace(record, sentences=tuple(sentences(record)))
 
 
 def _width(row: Reading) -> float:
@@ -666,6 +686,8 @@ def sentences(record: Adjustment) -> list[str]:
             f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} "
             f"times the one after {format_count(first.tokens)}"
         )
+    if line := _equal_sentence(record):
+        said.append(line)
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
@@ -673,6 +695,21 @@ def sentences(record: Adjustment) -> list[str]:
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def _equal_sentence(record: Adjustment) -> str:
+    """Best depths at the middle size of each kind of equality at equal size."""
+    rows = {
+        name: [row for row in record.equal if row.equal == name] for name in ("N", "N and FLOPs", "N and wall time")
+    }
+    sizes = [{row.n_params for row in of if row.depth is not None} for of in rows.values() if of]
+    shared = sorted(set.intersection(*sizes)) if len(sizes) > 1 else []
+    if not shared:
+        return ""
+    n = shared[len(shared) // 2]
+    found = {name: row for name, of in rows.items() for row in of if row.n_params == n}
+    texts = [f"{Interval.of(row, 'depth').format('.1f')} at equal {name}" for name, row in found.items()]
+    return f"Equal what: at {format_count(n)} the best depth is {listed(texts)}"
 
 
 def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:

@@ -68,6 +68,26 @@ class DepthAfter(Record):
     ratio_high: float | None = None
 
 
+EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time", "FLOPs", "wall time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualWhat(Record):
+    """Best depth where nets are equal in ``equal``: parameters, tokens per parameter, FLOPs or seconds, ``budget`` of
+    it. n_params: of the best net, with an interval where each depth has its best size."""
+
+    equal: Annotated[str, one_of(*EQUAL)]
+    budget: float
+    n_params: float | None
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    tokens: float | None  # of the best net
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    known_from: str = ""  # columns or formulas behind the budget
+
+
 @dataclass(frozen=True, kw_only=True)
 class Adjustment(Record):
     """What the losses of a heap were adjusted for.
@@ -86,6 +106,7 @@ class Adjustment(Record):
     readings: tuple[Reading, ...] = ()
     rates: tuple[BestRate, ...] = ()
     along_tokens: tuple[DepthAfter, ...] = ()  # where runs have several counts
+    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs, time, as far as runs tell
     shared_rate: float | None = None  # the learning rate that costs all depths least
     sentences: tuple[str, ...] = ()  # what is held fixed and what cannot be separated: the first lines
 
