@@ -28,7 +28,7 @@ def n_windows(n_tokens: int, seq_len: int) -> int:
 
 
 def check_enough(n_tokens: int, seq_len: int, batch_size: int) -> int:
-    """The number of windows, or InputError when the stream does not fill one batch."""
+    """Number of windows of the stream; InputError if they do not fill one batch."""
     windows = n_windows(n_tokens, seq_len)
     if windows < batch_size:
         raise InputError(
@@ -61,7 +61,7 @@ def permute(positions: NDArray[np.uint64], epochs: NDArray[np.uint64], seed: int
 
     out = walk(positions, base)
     outside = np.flatnonzero(out >= np.uint64(n))
-    while outside.size:  # the domain is below 2n, so half of what is left comes home each time
+    while outside.size:  # the domain is below 2n, so each pass brings at least half of the rest below n
         out.flat[outside] = walk(out.flat[outside], base.flat[outside])
         outside = outside[out.flat[outside] >= np.uint64(n)]
     return out
@@ -92,7 +92,7 @@ def window_indices(
 
 
 def gather(tokens: np.ndarray | ShardedTokens, indices: np.ndarray, seq_len: int) -> np.ndarray:
-    """The windows themselves: shape ``indices.shape + (seq_len + 1,)``, the tokens' own dtype."""
+    """Token windows at ``indices``: shape ``indices.shape + (seq_len + 1,)``, dtype of the tokens."""
     starts = np.asarray(indices, dtype=np.int64) * seq_len
     if isinstance(tokens, ShardedTokens):
         return tokens.take_windows(starts, seq_len + 1)

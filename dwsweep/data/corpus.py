@@ -39,7 +39,7 @@ def say(progress: bool, text: str) -> None:
         print(f"prepare: {text}", file=sys.stderr, flush=True)
 
 
-MAX_BAD_FRACTION = 0.01  # of the records; beyond it the source is wrong, not a few records
+MAX_BAD_FRACTION = 0.01  # of the records; with more, the source itself is wrong
 
 
 @dataclass
@@ -56,10 +56,10 @@ class _Corpus:
 
 
 def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) -> str:
-    """Makes the store in the empty folder ``partial``, its manifest last; returns a line on what is in it.
+    """Make the store in the empty folder ``partial``, its manifest last; returns a line of its counts.
 
     Raises:
-        InputError: the source is empty, mostly bad, too small to split, or not the text for this vocabulary.
+        InputError: the source is empty, mostly bad, too small to split, or too poor for this vocabulary.
         OSError: the source cannot be read, or the folder cannot be written.
     """
     workers = data.workers or processes.available_cores()
@@ -153,7 +153,7 @@ def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: b
 
 
 def _counts(source: Source, corpus: _Corpus) -> str:
-    """How many documents the source has, how they were told apart, how many are duplicates and how many are kept."""
+    """Line of counts: documents read, the rule that separates them, duplicates dropped, documents kept."""
     found = corpus.n_documents + corpus.n_duplicates
     unit = f" ({source.documents_are})" if source.documents_are else ""
     return (
@@ -163,7 +163,7 @@ def _counts(source: Source, corpus: _Corpus) -> str:
 
 
 def _check(data: DataSpec, corpus: _Corpus) -> None:
-    """InputError where the corpus is empty, mostly bad, or leaves a side of the split empty."""
+    """Raise InputError if the corpus is empty, mostly bad, or leaves a side of the split empty."""
     bad = corpus.skipped.bad.total()
     records = bad + corpus.n_documents + corpus.n_duplicates
     if bad > MAX_BAD_FRACTION * records:
@@ -194,8 +194,8 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
 
 
 def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
-    """The tokenizer's sample: training texts in the order of their salted hash until the wanted bytes are reached,
-    handed out in the order of the corpus."""
+    """Sample for the tokenizer: training texts by rising salted digest up to the wanted bytes, in the order of the
+    corpus."""
     frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
     mark = np.concatenate([f.mark for f in corpus.frames])
     n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])

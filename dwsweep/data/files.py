@@ -28,7 +28,7 @@ MAGIC = {
 
 @dataclass(frozen=True)
 class File:
-    """A file as it was found: what identifies it without reading it."""
+    """Identity of a file that was found: path, size and time, known without reading it."""
 
     path: str
     n_bytes: int
@@ -41,7 +41,7 @@ def is_remote(path: str) -> bool:
 
 @contextmanager
 def remote_access(path: str) -> Iterator[None]:
-    """One clear line for whatever a remote file system raises, its missing package included."""
+    """InputError of one line for every error of a remote file system, a missing package included."""
     try:
         yield
     except InputError:
@@ -63,9 +63,9 @@ def _stat(path: str) -> File:
 
 
 def find_files(kind: str, pattern: str) -> list[File]:
-    """The files of ``pattern``, a file, a folder (all files below it) or a glob (``**`` too), sorted by path.
+    """Files of ``pattern``: a file, all files below a folder, or a glob (also ``**``); sorted by path.
 
-    Hidden files are left out. InputError when there is none.
+    Hidden files are left out. InputError if no file is found.
     """
     if not pattern:
         raise InputError(f"data.source: {kind}:; a path or a glob after the colon")
@@ -114,7 +114,7 @@ def suffix(path: str) -> str:
 
 
 def open_raw(path: str) -> IO[bytes]:
-    """The file's own bytes."""
+    """Binary stream of the raw bytes of a file."""
     if is_remote(path):
         with remote_access(path):
             return paths.as_path(path).open("rb")
@@ -123,7 +123,7 @@ def open_raw(path: str) -> IO[bytes]:
 
 @contextmanager
 def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """(decompressed, raw) of a file, the second for progress; errors of reading either become one clear InputError."""
+    """Decompressed and raw stream of a file; the raw one shows progress. Errors of reading become one InputError."""
     import zstandard
 
     with open_raw(path) as raw:
@@ -172,11 +172,12 @@ def _decompress(raw: IO[bytes], end: str) -> Iterator[IO[bytes]]:
         yield raw
 
 
-_ZSTD_INPUT_BYTES = 4096  # unpacked at a time: at zstd's highest ratio, 128 KiB from 4 bytes, that is 128 MiB
+_ZSTD_INPUT_BYTES = 4096  # unpacked at a time; at zstd's highest ratio, 128 KiB from 4 bytes, they become 128 MiB
 
 
 class _ZstdStream:
-    """Reads zstd frames one after another and, unlike the library's own reader, says when the last one was cut."""
+    """Stream over consecutive zstd frames that, unlike the library's reader, raises EOFError if the last frame is
+    cut."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         import zstandard

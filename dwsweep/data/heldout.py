@@ -12,7 +12,7 @@ from dwsweep.data.token_store import Store
 
 @dataclass(frozen=True)
 class HeldoutSet:
-    """Validation documents cut in windows: the same targets, each counted once, for every shape of a sweep.
+    """Held-out windows: every shape of a sweep sees the same targets, each counted once.
 
     Loss in nats per token is Σ nll / n_tokens; bits per byte is Σ nll / (n_bytes · ln 2). The end token of a document
     is a target (the model must know when to stop) and has no bytes.
@@ -28,7 +28,7 @@ class HeldoutSet:
 
 
 def heldout_set(store: Store, seq_len: int, max_tokens: int | None = None) -> HeldoutSet:
-    """The validation documents of ``store`` in windows of ``seq_len`` targets.
+    """Held-out set of ``store``: the validation documents in windows of ``seq_len`` targets.
 
     Documents come in the order of their hash, so that a prefix is a random sample, each followed by an end token; the
     stream starts with an end token, windows are ``stream[i·T : i·T + T + 1]``, and the last one is padded with end

@@ -19,7 +19,7 @@ _BAR = 40
 
 
 def length_histogram(n_tokens: np.ndarray) -> list[tuple[int, int, int]]:
-    """(from, to, documents) of document lengths in tokens, in powers of two; the empty ends are left out."""
+    """Histogram of document lengths in tokens: rows (from, to, documents) by powers of two, without empty ends."""
     if not len(n_tokens):
         return []
     bins = np.floor(np.log2(np.maximum(n_tokens, 1))).astype(int)
@@ -28,14 +28,14 @@ def length_histogram(n_tokens: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def inspect(store: Store) -> Group:
-    """Counts, skipped records, the lengths of the documents and a decoded sample, to be printed by rich."""
+    """Summary of a store for rich: counts, skipped records, lengths of documents, a decoded sample."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     def shown(text: str) -> Text:
-        """The text without markup and without anything that steers the terminal."""
+        """Text without markup and without characters that steer the terminal."""
         return Text(printable(text, keep="\n\t"))
 
     m = store.manifest

@@ -19,24 +19,24 @@ from dwsweep.data.digests import TRAIN, VALIDATION, digest
 from dwsweep.data.records import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
-FRAME_BYTES = 4 << 20  # of text; a frame is what a process holds at a time
-_LEVEL = 1  # of zstd: about 500 MB/s, a third of the size
+FRAME_BYTES = 4 << 20  # bytes of text in a frame, which a process holds at a time
+_LEVEL = 1  # level of zstd: about 500 MB/s, output a third of the input
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The texts of one item, or a part of them where they are more than FRAME_BYTES."""
+    """Texts of one item, or some of them if they exceed FRAME_BYTES."""
 
     data: bytes  # the texts' UTF-8, joined, zstd
     n_bytes: NDArray[np.uint32]  # (n_documents,)
     n_characters: NDArray[np.uint32]  # (n_documents,)
     digest: NDArray[np.uint64]  # (n_documents,): first 8 bytes of BLAKE2b of each text
-    skipped: Skipped = field(default_factory=Skipped)  # of the whole item, on its last frame, as is:
+    skipped: Skipped = field(default_factory=Skipped)  # of the whole item, on its last frame, like the next field
     source_bytes: int = 0
 
 
 class FramePlace(NamedTuple):
-    """Where pass 2 finds a frame, and what it does with its texts."""
+    """Place of a frame in the spool file, and the mark of each text for pass 2."""
 
     offset: int
     length: int
@@ -46,7 +46,7 @@ class FramePlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoded:
-    """One split's share of a frame."""
+    """Tokens of one frame on one side of the split."""
 
     tokens: bytes  # of the tokenizer's dtype, an end token after each document
     n_tokens: NDArray[np.uint32]  # (n_documents,), without the end token
@@ -58,13 +58,13 @@ _spool: Path
 
 
 def start_reading(source: Source) -> None:
-    """Initialises a worker of pass 1."""
+    """Initialise a worker of pass 1."""
     global _source
     _source = source
 
 
 def read_item(item: Item) -> list[Frame]:
-    """Pass 1. Surrounding white space and NUL characters (the end token of plain bytes) are taken off each text."""
+    """Frames of one item (pass 1), each text without surrounding white space and NUL, the end token of plain bytes."""
     frames: list[Frame] = []
     skipped, texts, characters, waiting = Skipped(), [], [], 0
     for text in _source.documents(item, skipped):
@@ -103,7 +103,7 @@ def _frame(texts: list[bytes], characters: list[int]) -> Frame:
 
 
 def frame_texts(spool: Path, place: FramePlace) -> Iterator[tuple[int, str]]:
-    """(number in the frame, text) of the texts that are not dropped."""
+    """Pairs (number in the frame, text) of the kept texts."""
     import zstandard
 
     with open(spool, "rb") as file:
@@ -117,13 +117,13 @@ def frame_texts(spool: Path, place: FramePlace) -> Iterator[tuple[int, str]]:
 
 
 def start_encoding(spool: Path, tokenizer: Path) -> None:
-    """Initialises a worker of pass 2 with the tokenizer saved in the folder ``tokenizer``."""
+    """Initialise a worker of pass 2 with the tokenizer saved in the folder ``tokenizer``."""
     global _spool, _tokenizer
     _spool, _tokenizer = spool, Tokenizer.load(tokenizer)
 
 
 def encode_frame(place: FramePlace) -> dict[int, Encoded]:
-    """Pass 2: the tokens of a frame by split (TRAIN, VALIDATION), in the order of its texts."""
+    """Tokens of a frame (pass 2) by split (TRAIN, VALIDATION), in the order of its texts."""
     end = np.array([_tokenizer.end_token], _tokenizer.dtype).tobytes()
     tokens: dict[int, list[bytes]] = {TRAIN: [], VALIDATION: []}
     lengths: dict[int, list[int]] = {TRAIN: [], VALIDATION: []}

@@ -36,7 +36,7 @@ _IN_KEY = ("validation_fraction", "text_field", "tokenizer_sample_bytes", "seed"
 
 
 def cache_root(data: DataSpec) -> Path:
-    """``data.cache_dir``, else the user's cache. InputError where it is not a local folder."""
+    """Root of the cache: ``data.cache_dir``, else the user's cache. InputError if it is not a local folder."""
     if data.cache_dir and is_remote(data.cache_dir):
         raise InputError(
             f"data.cache_dir: {data.cache_dir}; must be a local folder: training maps the store into memory"
@@ -45,7 +45,8 @@ def cache_root(data: DataSpec) -> Path:
 
 
 def store_path(data: DataSpec, source: Source) -> Path:
-    """Folder of the store: named after the source, the settings that change it, and the state of the source's files."""
+    """Folder of the store. Its name encodes the source, the settings that change the store, and the state of the
+    files."""
     settings = {
         "format": FORMAT,
         "source": source.identity(),
@@ -59,7 +60,7 @@ def store_path(data: DataSpec, source: Source) -> Path:
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    # the revision is in the identity, so that one found on a branch and the same one given in full are one store
+    # the identity holds the revision, so a branch and the same commit given in full share a store
     slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source.partition("?revision=")[0]).strip("-")
     return (
         cache_root(data) / f"{slug[:12]}-{slug[-28:]}-{key}" if len(slug) > 40 else cache_root(data) / f"{slug}-{key}"
@@ -67,10 +68,10 @@ def store_path(data: DataSpec, source: Source) -> Path:
 
 
 def find(data: DataSpec) -> Store | None:
-    """The finished store of these settings, or None; looks at names, sizes and times only.
+    """Finished store of these settings, or None; compares names, sizes and times only.
 
     Raises:
-        InputError: the cache is not a local folder, or ``data.tokenizer`` is none for these settings.
+        InputError: the cache is not a local folder, or ``data.tokenizer`` does not fit these settings.
     """
     cache_root(data)
     given_files(data)
@@ -84,10 +85,10 @@ def find(data: DataSpec) -> Store | None:
 
 
 def _of_these_settings(store: Store, data: DataSpec) -> Store:
-    """The store, where the settings that it was made by are those that its folder is named after.
+    """Store whose recorded settings match the name of its folder.
 
     Raises:
-        DamagedStore: it was copied from another folder.
+        DamagedStore: the store was copied from another folder.
     """
     made, key = store.manifest, store.path.name.rpartition("-")[2]
     asked = {"vocab_size": data.vocab_size, **{name: getattr(data, name) for name in _IN_KEY}}
@@ -100,10 +101,10 @@ def _of_these_settings(store: Store, data: DataSpec) -> Store:
 
 
 def prepare(data: DataSpec, *, progress: bool = True) -> Store:
-    """The store of these settings, made when it is not there yet or damaged; ``progress``: reported on stderr, with a
-    caution where too little is held out.
+    """Store of these settings, made if it is missing or damaged. ``progress``: report on stderr, with a caution if too
+    few documents are held out.
 
-    InputError, with one clear line, where the source cannot give it or the cache cannot hold it.
+    Raises InputError of one line if the source cannot be read or the cache cannot be written.
     """
     store = _prepared(data, progress)
     if progress and (caution := heldout_caution(store)):
@@ -142,7 +143,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
-    """The store, what is wrong with it, or None where there is none; writes nothing and needs no lock."""
+    """Store at ``path``, its damage, or None if it is missing; writes nothing and needs no lock."""
     if not (path / "manifest.json").exists():
         return None
     try:
@@ -152,20 +153,20 @@ def _look(path: Path, data: DataSpec) -> Store | DamagedStore | None:
 
 
 def _set_aside(path: Path, damage: DamagedStore, progress: bool) -> str | None:
-    """Renames a damaged store, in place of one set aside before; its data hash, where its manifest still says it."""
+    """Rename a damaged store, replacing an earlier one; returns its data hash if its manifest is readable."""
     hashed = (paths.read_json(path / "manifest.json") or {}).get("data_hash")
     say(progress, f"{damage.what}; set aside as {paths.set_aside(path)}, preparing it again")
     return hashed if isinstance(hashed, str) else None
 
 
 def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> Store:
-    """Makes the store beside its place and moves it there."""
+    """Make the store beside its place, then move it there."""
     partial = _beside(path, ".partial")
     paths.remove(partial)
     try:
         partial.mkdir()
         summary = make_store(data, source, partial, progress)
-        paths.remove(path)  # what is left of one without a manifest
+        paths.remove(path)  # remains of a store without a manifest
         partial.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -178,7 +179,7 @@ def _make_whole(data: DataSpec, source: Source, path: Path, progress: bool) -> S
 
 
 def _named(error: OSError, data: DataSpec, path: Path) -> str:
-    """One line for what the system refused: writing the store at ``path``, or reading the source."""
+    """Line for an error of the system while the store at ``path`` was written or the source was read."""
     root, reason = path.parent, error.strerror or str(error)
     place = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -194,10 +195,10 @@ def _named(error: OSError, data: DataSpec, path: Path) -> str:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove what killed processes left of other stores: those whose lock nobody holds."""
+    """Remove unfinished stores whose lock nobody holds: remains of killed processes."""
     for partial in root.glob("*.partial"):
         lock = partial.with_suffix(".lock")
-        with contextlib.suppress(OSError):  # it is not ours to judge
+        with contextlib.suppress(OSError):  # left to its owner
             if lock.exists():
                 with paths.if_free(lock) as free:
                     if free:

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def available_cores() -> int:
-    """Cores that this process may use: its affinity, where the system has one (psutil would ask for the same)."""
+    """Number of cores that this process may use, by its affinity if the system has one."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -34,9 +34,9 @@ def ordered_map(
     initializer: Callable[..., None],
     initargs: tuple[Any, ...],
 ) -> Iterator[Result]:
-    """``function`` of each job, in the jobs' order, with at most 2·workers + 2 jobs in flight.
+    """Results of ``function`` on each job, in the jobs' order, with at most 2·workers + 2 jobs in flight.
 
-    One worker: in this process. The processes are spawned, since the caller may hold threads that a fork would break.
+    A single worker is this process. Other processes are spawned, since a fork would break the caller's threads.
     """
     if workers == 1:
         initializer(*initargs)
@@ -65,8 +65,8 @@ def ordered_map(
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Processes started in here inherit a blocked SIGINT: Ctrl-C is the parent's, even while they import. Here it
-    waits for the end, so that no process is left half started (another thread, such as BLAS has, may receive it)."""
+    """Delay of Ctrl-C while processes start: the children inherit a blocked SIGINT, and the parent receives the signal
+    at the end, so that no process stays half started (a thread of BLAS may receive SIGINT meanwhile)."""
     came: list[int] = []
     main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if main else None
@@ -87,7 +87,7 @@ def _start(initializer: Callable[..., None], initargs: tuple[Any, ...]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when its parent is gone, even by SIGKILL: it would wait for work for ever."""
+    """End this worker when its parent has died, even by SIGKILL; otherwise the worker would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -18,15 +18,15 @@ from dwsweep.data.files import File, open_stream
 from dwsweep.text import printable
 
 ITEM_BYTES = 1 << 20
-MAX_DOCUMENT_BYTES = 64 << 20  # of a document, and of the record it comes in; a larger one is skipped and counted
-SMALL_BYTES = 8 << 20  # up to this size a corpus is read and encoded in one process, sooner than workers start
-WHOLE_FILE_BYTES = 8 << 20  # files up to this size are read by the workers, larger ones streamed by the parent
-WORKER_BLOCK_BYTES = 16 << 20  # what a worker reads of a file at a time: all of it, unless it is compressed
+MAX_DOCUMENT_BYTES = 64 << 20  # of a document or its record; a larger one is skipped and counted
+SMALL_BYTES = 8 << 20  # up to this size one process reads and encodes a corpus, sooner than workers start
+WHOLE_FILE_BYTES = 8 << 20  # workers read files up to this size; the parent streams larger ones
+WORKER_BLOCK_BYTES = 16 << 20  # read by a worker at a time: a whole file, unless it is compressed
 _MAX_PLACE = 300  # characters of a place in a message
 
 
 class Item(NamedTuple):
-    """A piece of work for ``documents``; ``n_bytes`` of the source's ``total_bytes`` are then read."""
+    """Piece of work for ``documents``, which reads ``n_bytes`` of the source's ``total_bytes``."""
 
     payload: Any
     n_bytes: int
@@ -34,14 +34,14 @@ class Item(NamedTuple):
 
 @dataclass
 class Skipped:
-    """Records that did not become documents: left out by design, or bad."""
+    """Counts of records that did not become documents: left out by design, or bad."""
 
     left_out: Counter[str] = field(default_factory=Counter)  # redirects, empty articles …
     bad: Counter[str] = field(default_factory=Counter)  # invalid UTF-8, no text field …
     first_bad: str | None = None  # where, for the message
 
     def add_bad(self, reason: str, where: str) -> None:
-        """Count a bad record; ``where`` may quote the source, so it is made printable and short."""
+        """Count a bad record. ``where`` may quote the source and is made printable and short."""
         self.bad[reason] += 1
         if self.first_bad is None:
             where = printable(where)
@@ -51,7 +51,7 @@ class Skipped:
         self.add_bad(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB", where)
 
     def __str__(self) -> str:
-        """The bad records: counts by reason, and where the first one is."""
+        """Bad records as text: counts by reason, and the place of the first one."""
         return f"{counted(self.bad)}; first: {self.first_bad}"
 
     def add(self, other: Skipped) -> None:
@@ -61,29 +61,29 @@ class Skipped:
 
 
 def counted(counts: Counter[str]) -> str:
-    """``2 × redirects, 1 × empty documents``"""
+    """Text of counts: ``2 × redirects, 1 × empty documents``."""
     return ", ".join(f"{n:,} × {reason}" for reason, n in counts.items())
 
 
 class Source(Protocol):
-    """Where documents come from. Instances are picklable."""
+    """Source of documents. Instances are picklable."""
 
     @property
     def total_bytes(self) -> int:
-        """Size of what ``items`` reads, for progress."""
+        """Bytes that ``items`` reads, for progress."""
 
     @property
     def parallel(self) -> bool:
-        """Whether there is enough to do that starting worker processes pays."""
+        """True if the source is large enough for worker processes to pay."""
 
     @property
     def n_documents(self) -> int | None:
-        """Number of documents where that is known without reading; bad ones and duplicates are among them."""
+        """Number of documents, bad ones and duplicates included, if known without reading; else None."""
         return None
 
     @property
     def documents_are(self) -> str:
-        """How the source is cut into documents, where that is a choice; empty where the source itself has documents."""
+        """Rule by which a source is cut into documents; empty if the source itself has documents."""
         return ""
 
     def identity(self) -> list[Any]:
@@ -91,19 +91,19 @@ class Source(Protocol):
 
     @property
     def revision(self) -> str | None:
-        """The commit of the text where it has one."""
+        """Commit of the text, or None."""
         return None
 
     def items(self) -> Iterator[Item]:
-        """Work in a fixed order; InputError on files that cannot be read to their end."""
+        """Items of work in a fixed order; InputError on files that cannot be read to their end."""
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        """The texts of one item; what is left out is counted in ``skipped``."""
+        """Texts of one item; ``skipped`` counts the records left out."""
 
 
 @dataclass(frozen=True)
 class Files(Source):
-    """A source made of files: the parts that its kinds share."""
+    """Source made of files: the parts that all its kinds share."""
 
     files: tuple[File, ...]
 
@@ -113,7 +113,7 @@ class Files(Source):
 
     @property
     def large(self) -> list[File]:
-        """The files that one item does not hold."""
+        """Files too large for one item."""
         return [f for f in self.files if f.n_bytes > WHOLE_FILE_BYTES]
 
     @property
@@ -126,14 +126,14 @@ class Files(Source):
 
 @dataclass(frozen=True)
 class Whole:
-    """Payload: small files, read where they are parsed."""
+    """Payload of small files, which the parsing worker reads."""
 
     paths: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Payload: whole records out of a file."""
+    """Payload of whole records of a file."""
 
     path: str
     offset: int  # of the decompressed file
@@ -142,7 +142,7 @@ class Block:
 
 @dataclass(frozen=True)
 class TooLarge:
-    """Payload: the place of a record of more than MAX_DOCUMENT_BYTES; its bytes are not kept."""
+    """Payload of a record larger than MAX_DOCUMENT_BYTES: its place, without its bytes."""
 
     path: str
     offset: int  # of the decompressed file
@@ -152,7 +152,7 @@ class TooLarge:
 
 
 def grouped(files: Iterable[tuple[str, int]]) -> Iterator[Item]:
-    """Whole files, of which path and size are given, in groups of about ITEM_BYTES."""
+    """Items of whole files, given by path and size, in groups of about ITEM_BYTES."""
     group: list[str] = []
     n_bytes = 0
     for path, size in files:
@@ -166,7 +166,7 @@ def grouped(files: Iterable[tuple[str, int]]) -> Iterator[Item]:
 
 
 def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
-    """Small files in groups, large ones in blocks that end with one of ``borders``, in the order of the files.
+    """Items of files in their order: small files in groups, large files in blocks that end with one of ``borders``.
 
     Without borders a file is one record, and is never cut, however long it is.
     """
@@ -186,12 +186,12 @@ def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
 def cut(
     path: str, stream: IO[bytes], borders: tuple[bytes, ...], block_bytes: int, head: bytes = b""
 ) -> Iterator[Block | TooLarge]:
-    """The stream in blocks that end with one of ``borders`` (the last one where the stream does), read ``block_bytes``
-    at a time; a record that outgrows MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
+    """Blocks of a stream that end with one of ``borders`` (the last one with the stream), read ``block_bytes`` at a
+    time. A record larger than MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
 
     Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
     """
-    data, offset = bytearray(), 0  # what is not handed out yet, and where it begins
+    data, offset = bytearray(), 0  # bytes not handed out yet, and their offset
     too_large: TooLarge | None = None  # the record that is being passed over
     overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
     while block := head or stream.read(block_bytes):
@@ -222,7 +222,7 @@ def cut(
 
 
 def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block]:
-    """The bytes of an item, file by file, large ones in blocks that end with one of ``borders``."""
+    """Blocks of an item, file by file; a large file in blocks that end with one of ``borders``."""
     if isinstance(item.payload, Whole):
         for path in item.payload.paths:
             with open_stream(path) as (stream, _):
@@ -240,7 +240,7 @@ def _small_enough(pieces: Iterator[Block | TooLarge], skipped: Skipped) -> Itera
 
 
 def decode(data: bytes, where: str, skipped: Skipped) -> str | None:
-    """UTF-8 text without a byte order mark, or None, counted, where it is not UTF-8."""
+    """UTF-8 text without a byte order mark; None, counted as bad, if the bytes are not UTF-8."""
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:

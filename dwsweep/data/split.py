@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
 
 
-FEWEST_HELDOUT = 30  # documents: with fewer, the spread between them, and so the loss's standard error, is a guess
+FEWEST_HELDOUT = 30  # documents; fewer give no reliable standard error of a loss
 
 
 def heldout_caution(store: Store) -> str | None:
-    """Say what is wrong with a store that holds out too few documents, and which fraction is enough; else None."""
+    """Caution for a store that holds out too few documents, with a sufficient fraction; None if it holds out enough."""
     held_out = store.manifest.splits["validation"].n_documents
     if held_out >= FEWEST_HELDOUT:
         return None
@@ -37,10 +37,10 @@ def heldout_caution(store: Store) -> str | None:
 
 
 def expected_heldout_caution(data: DataSpec) -> str | None:
-    """Say the same before the text is read, where the source knows its number of documents; else None."""
+    """Caution before the text is read, if the source knows its number of documents; else None."""
     try:
         n = open_source(data.source, data.text_field).n_documents
-    except InputError:  # whoever reads the text says it
+    except InputError:  # the reader of the text reports the error
         return None
     if n is None or n * data.validation_fraction >= FEWEST_HELDOUT:
         return None
@@ -60,24 +60,24 @@ def _too_few(fraction: object, held_out: str, one: bool, remedy: str) -> str:
 
 
 def _fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
-    """The least fraction of two digits that holds out ``wanted`` of these documents, and how many it holds out."""
-    drawn = np.sort(digests.mix64(digest).astype(np.float64)) / 2.0**64  # what is drawn below a fraction is held out
+    """Least two-digit fraction that holds out ``wanted`` of these documents, and the number that it holds out."""
+    drawn = np.sort(digests.mix64(digest).astype(np.float64)) / 2.0**64  # draws below a fraction are held out
     fraction = _rounded_up(float(drawn[wanted - 1]))
     return fraction, int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
 
 
 def _rounded_up(fraction: float) -> float:
-    """The next number of two digits above a fraction."""
+    """Next two-digit number above a fraction."""
     step = 10.0 ** (math.floor(math.log10(fraction)) - 1)
     return float(f"{(math.floor(fraction / step) + 1) * step:.2g}")
 
 
 def fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
-    """A round fraction, from 1 % up if one is, that leaves documents on both sides, and how many it holds out."""
-    low = float(digests.mix64(digest).min()) / 2.0**64  # what is drawn below a fraction is held out
+    """Round fraction that leaves documents on both sides, from 1 % up if possible, and the number that it holds out."""
+    low = float(digests.mix64(digest).min()) / 2.0**64  # draws below a fraction are held out
     coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
-    # one document says little about a loss
+    # one document is a poor estimate of a loss
     for least in (max(1, min(5, len(digest) // 4)), 1):
         for fraction in (*coarse, *fine):
             held_out = int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())

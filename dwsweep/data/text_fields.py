@@ -11,12 +11,12 @@ from dwsweep.data.records import Block, Skipped, decode
 from dwsweep.errors import InputError
 
 TEXT_FIELDS = ("text", "content", "article", "body", "document", "maintext")
-"""Looked for in this order when ``data.text_field`` is not given."""
-MAX_NESTING = 100  # of a JSON record
+"""Names of text fields, tried in this order if ``data.text_field`` is not given."""
+MAX_NESTING = 100  # levels of a JSON record
 
 
 def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any], str]]:
-    """The JSON objects of a block, one per line, and where each is; what is none is counted."""
+    """JSON objects of a block, one per line, with their places; other lines are counted as bad."""
     at = block.offset
     for line in block.data.split(b"\n"):
         where, at = f"{block.path}, byte {at}", at + len(line) + 1
@@ -38,13 +38,13 @@ def json_records(block: Block, skipped: Skipped) -> Iterator[tuple[dict[str, Any
             skipped.add_bad("not a JSON object", where)
 
 
-# strings are passed over whole; possessive, so that no line takes more than one pass
+# skips whole strings; possessive, so that a line takes one pass
 _JSON_MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]}]', re.DOTALL)
 
 
 def _nesting_exceeds(line: bytes, limit: int) -> bool:
-    """Whether arrays and objects of a JSON line are nested deeper: the parser itself would stop at a depth that depends
-    on the Python version and on who called it."""
+    """Test that a JSON line nests arrays and objects deeper than ``limit``: the parser's own limit depends on the
+    Python version and on the caller's stack."""
     if line.count(b"[") + line.count(b"{") <= limit:
         return False
     depth = 0
@@ -59,7 +59,7 @@ def _nesting_exceeds(line: bytes, limit: int) -> bool:
 
 
 def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped: Skipped) -> str | None:
-    """The record's text, or None, counted, where the field is missing or not a string."""
+    """Text of a record; None, counted as bad, if the field is missing or not a string."""
     names = (text_field,) if text_field else TEXT_FIELDS
     for name in names:
         if isinstance(record.get(name), str):
@@ -70,12 +70,12 @@ def field_of(record: dict[str, Any], text_field: str | None, where: str, skipped
 
 
 def text_column(kinds: Mapping[str, str], texts: Container[str], wanted: str | None, what: str) -> str:
-    """The column that holds the text: ``wanted``, else the first of TEXT_FIELDS, if it is one of ``texts``.
+    """Name of the text column: ``wanted``, else the first of TEXT_FIELDS, if it is one of ``texts``.
 
-    ``kinds``: of all columns by name, and ``what`` such a column is and where, for the message.
+    ``kinds``: kind of every column by name. ``what``: kind and place of a text column, for the message.
 
     Raises:
-        InputError: there is none; names the columns.
+        InputError: no column holds text; the message names the columns.
     """
     names = (wanted,) if wanted else TEXT_FIELDS
     for name in names:

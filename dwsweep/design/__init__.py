@@ -1,4 +1,4 @@
-"""Before the compute is spent: the errors a planned sweep would leave, and what changes would buy."""
+"""Design of a sweep before compute is spent: the errors that a plan would leave, and the alternatives."""
 
 from dwsweep.design.filling import fill
 from dwsweep.design.judge import Judge

@@ -22,7 +22,7 @@ from dwsweep.text import format_count
 
 @dataclass(frozen=True)
 class Alternative:
-    """A change to the sweep, with what it costs and leaves."""
+    """Alternative to a sweep: a change, its cost and the errors that it leaves."""
 
     name: str
     runs: int
@@ -33,8 +33,8 @@ class Alternative:
 def alternatives(
     spec: Spec, judge: Judge, planned: Planned, shapes: list[Shape], costs: Callable[[Shape], int]
 ) -> list[Alternative]:
-    """More seeds, more widths, wider ranges, more depths; FLOPs of what each adds to the plan. costs: FLOPs of a shape,
-    all learning rates together."""
+    """Alternatives: more seeds, more widths, wider ranges, more depths, each with the FLOPs that it adds. costs: FLOPs
+    of a shape, all learning rates together."""
     block, multiple = spec.block(), spec.grid.width_multiple
     seeds = len(spec.grid.seed_values())
     by_key = {(shape.depth, shape.width): shape for shape in shapes}
@@ -90,7 +90,8 @@ def alternatives(
 
 
 def _between(depths: list[int], planned: Planned, block: Block, multiple: int) -> dict[tuple[int, int], frozenset[int]]:
-    """A new width between every two neighbours of a depth, with the seeds of the wider one."""
+    """Planned shapes with a new width between every two neighbours of a depth, which takes the seeds of the wider
+    one."""
     cells = dict(planned)
     step = block.width_step(multiple)
     for depth in depths:

@@ -27,17 +27,17 @@ from dwsweep.fit.model import Cells, declared
 from dwsweep.fit.posterior import Posterior, weigh
 
 Planned = Mapping[tuple[int, int], frozenset[int]]
-"""(depth, width) → the seeds that are run."""
+"""Seeds to run by shape (depth, width)."""
 SUP_T = 2.9  # typical critical value of the sup-t band at 95 %
-ENOUGH = 150.0  # effective nodes: of an expectation
+ENOUGH = 150.0  # effective nodes of an expectation
 
 
 def covariance(cells: Planned, noise: float, seed_sd: float) -> np.ndarray:
-    """(K, K) of the cell means, in the order of ``cells``, nats²: loss = cell + seed + noise.
+    """Covariance (K, K) of the cell means, in the order of ``cells``, nats²: loss = cell + seed + noise.
 
     With n_i runs of cell i, and z_s the cells that seed s covers (m_s of them), the information is
-    C⁻¹ = diag(n_i)/σ² − Σ_s τ²/(σ²(σ² + m_s τ²))·z_s z_sᵀ, τ the sd of what a seed shares. What all seeds of a shape
-    share comes on top.
+    C⁻¹ = diag(n_i)/σ² − Σ_s τ²/(σ²(σ² + m_s τ²))·z_s z_sᵀ, τ the sd of a seed's effect on all shapes. The scatter of
+    shapes is added elsewhere.
     """
     counts = np.array([len(seeds) for seeds in cells.values()], dtype=float)
     information = np.diag(counts / noise**2)
@@ -54,11 +54,11 @@ class PairError:
 
     shallow: int
     deep: int
-    n_params: float  # of the expected crossing
-    width: float  # of the shallower net there
-    inside: bool  # whether both depths have sizes on both sides of it
+    n_params: float  # ln N of the expected crossing
+    width: float  # width of the shallower net at the crossing
+    inside: bool  # True if both depths have sizes on both sides of the crossing
     se_ln_n: float | None
-    bias_ln_n: float | None  # of interpolating between these sizes
+    bias_ln_n: float | None  # error of interpolation between these sizes
     power: float | None  # probability that `fit` will say `crossed`
 
 
@@ -72,14 +72,14 @@ class Design:
 
     @cached_property
     def nodes(self) -> Mapping[int, np.ndarray]:
-        """ln N of every depth's shapes, rising."""
+        """Sizes of every depth's shapes as ln N, rising."""
         return {
             depth: np.array([math.log(12 * d * w**2) for d, w in self.shapes if d == depth])
             for depth in self.curves.depths
         }
 
     def pairs(self) -> tuple[PairError, ...]:
-        """One row per pair of neighbouring depths."""
+        """Expected errors, one row per pair of neighbouring depths."""
         return tuple(
             self._pair(shallow, deep, x)
             for (shallow, deep), x in zip(pairwise(self.curves.depths), self.curves.crossings, strict=True)
@@ -93,11 +93,11 @@ class Design:
         weights, bias = self.difference(shallow, deep, x)
         slope = self.curves.slope(shallow, deep)
         error = math.sqrt(float(weights @ self.C @ weights)) / slope
-        # the crossing found is where the interpolated difference vanishes
+        # the interpolated difference vanishes at the found crossing
         return PairError(shallow, deep, n, width, True, error, -bias / slope, self._power(shallow, deep, x))
 
     def difference(self, shallow: int, deep: int, x: float) -> tuple[np.ndarray, float]:
-        """(weights (K,) of all cells in the interpolated difference at ``x``, its interpolation error in nats)."""
+        """Weights (K,) of all cells in the interpolated difference at ``x``, and the interpolation error in nats."""
         weights, bias = np.zeros(len(self.shapes)), 0.0
         for depth, sign in ((shallow, 1.0), (deep, -1.0)):
             own, error = self._interpolation(depth, x)
@@ -106,7 +106,8 @@ class Design:
         return weights, bias
 
     def _interpolation(self, depth: int, x: float) -> tuple[np.ndarray, float]:
-        """Derivative of the interpolated loss of ``depth`` at ``x`` to each of its cells, and its error there."""
+        """Derivative of the interpolated loss of ``depth`` at ``x`` by each of its cells, and the interpolation
+        error."""
         from scipy.interpolate import PchipInterpolator
 
         nodes = self.nodes[depth]
@@ -117,7 +118,8 @@ class Design:
         return (at[1 : K + 1] - at[K + 1 :]) / (2 * step), float(at[0] - self.curves.loss(depth, x))
 
     def _power(self, shallow: int, deep: int, crossing: float) -> float:
-        """Chance that the difference is significant on both sides: at the farthest sizes shared, and half-way there."""
+        """Probability that the difference is significant on both sides: at the farthest shared sizes, and half-way to
+        them."""
         from scipy.special import ndtr  # norm.cdf without the import of scipy.stats
 
         a, b = self.nodes[shallow], self.nodes[deep]
@@ -135,8 +137,8 @@ class Design:
 class ExpectedDepth:
     """Best depth at a size as ``fit`` is expected to report it.
 
-    ln_depth: its median, ln L. stated: half of the central 68 % of its draws. a, b: sd of the constants of the prior's
-    form of the law, None where that has no draws.
+    ln_depth: median of ln L. stated: half of the central 68 % of the draws. a, b: sd of the constants of the prior's
+    form of the law; None without draws of that form.
     """
 
     ln_depth: float
@@ -146,7 +148,7 @@ class ExpectedDepth:
 
 
 def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
-    """The posterior of the planned runs, whose losses are the prior's without noise."""
+    """Posterior of the planned runs, with the prior's losses, free of noise, as data."""
     depth = np.array([depth for depth, _ in cells], dtype=float)
     x = np.log(12.0 * depth * np.array([width for _, width in cells], dtype=float) ** 2)
     own = prior.noise**2 / np.array([len(seeds) for seeds in cells.values()], dtype=float)

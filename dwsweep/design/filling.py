@@ -18,22 +18,22 @@ from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
 from dwsweep.spec import Spec, parse_spec, yaml_numbers
 
-TOKENS_PER_PARAM = 20  # what Hoffmann et al. 2022 found best for compute; a default, not a law
+TOKENS_PER_PARAM = 20  # compute-optimal by Hoffmann et al. 2022; a default, not a law
 SIZES, SEEDS = 7, 3
-BELOW = 3.0  # times below the first transition the sizes begin
+BELOW = 3.0  # factor by which the smallest size lies below the first transition
 FEWEST_DECADES = 1.0
-LIKELY = 0.8  # probability from which on a transition counts as one that will be found
+LIKELY = 0.8  # probability from which on a transition counts as likely
 CANDIDATES: tuple[tuple[int, ...], ...] = (
     *((2, 4, 6, 9), (3, 6, 9, 12), (4, 8, 12, 16), (6, 9, 12, 18), (6, 12, 18, 24), (6, 12, 18, 24, 30)),
     *((6, 12, 18, 24, 30, 36), (6, 12, 18, 24, 30, 36, 48)),
 )
-SMALLEST, LARGEST = 1e5, 1e11  # sizes that are looked at
-SHARE = 0.9  # of the time that is planned: compiling and evaluating come on top
+SMALLEST, LARGEST = 1e5, 1e11  # range of sizes that are searched
+SHARE = 0.9  # of the time is planned; compiling and evaluating take the rest
 
 
 @dataclass(frozen=True)
 class Filled:
-    """spec: the sweep. text: its YAML with a heading. seconds: of its training on the device."""
+    """Sweep that fills a time. spec: the sweep. text: its YAML with a heading. seconds: of training on the device."""
 
     spec: Spec
     text: str
@@ -49,15 +49,15 @@ CHOSEN = {
     "train.flops": _EQUAL_COST,
     "train.seconds": _EQUAL_COST,
 }
-"""Keys that no override of a filled sweep may set, and why."""
+"""Keys that no override of a filled sweep may set, with the reason."""
 
 
 def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), overrides: Sequence[str] = ()) -> Filled:
-    """The sweep of most use in ``hours`` on one ``device``; ``depths`` fixes its depths, ``overrides`` other keys.
+    """Most useful sweep for ``hours`` on one ``device``. ``depths`` fixes its depths, ``overrides`` other keys.
 
     Raises:
-        InputError: an unknown device, depths that are none, overrides that are wrong or set what is chosen here, or a
-            time in which nothing could be found.
+        InputError: the device is unknown, a depth or an override is invalid, an override sets a chosen key, or the time
+        is too short to find a transition.
     """
     found = find(device)
     if found is None:
@@ -72,7 +72,7 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), ov
         if key in CHOSEN:
             raise InputError(f"--set: {override[:80]!r}; {CHOSEN[key]}")
     candidates = [tuple(sorted(set(depths)))] if depths else CANDIDATES
-    # what is wrong with the overrides themselves is wrong at any size
+    # an invalid override is invalid at any size
     _seconds(_spec(found.name, hours, candidates[0], SMALLEST, 10 * SMALLEST, overrides))
     tried = [_largest(found.name, hours, each, prior, overrides) for each in candidates]
     known = [candidate for candidate in tried if candidate is not None]
@@ -88,15 +88,15 @@ def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), ov
 def _largest(
     device: str, hours: float, depths: tuple[int, ...], prior: Prior, overrides: Sequence[str]
 ) -> tuple[Filled, tuple[int, float]] | None:
-    """The sweep of these depths with the largest sizes that the time allows, and how good it is; None where those do
-    not span a decade."""
+    """Sweep of these depths with the largest sizes that the time allows, and its rank; None if the sizes span less than
+    a decade."""
     low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
     first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
     budget = SHARE * 3600 * hours
     try:
         if _seconds(_spec(device, hours, depths, low, math.exp(first), overrides)) > budget:
             return None
-    except InputError:  # longer than any run may be
+    except InputError:  # longer than the longest run
         return None
     for _ in range(18):
         middle = (first + last) / 2
@@ -154,7 +154,7 @@ def _seconds(spec: Spec) -> float:
 
 
 def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
-    """YAML of what differs from the defaults, with what it is for."""
+    """YAML of the keys that differ from the defaults, with a heading."""
     content = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return (
         f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"

@@ -19,16 +19,17 @@ from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.text import format_count
 
-NO_DEPTH = 10.0  # stands for the error of a best depth that there is not
+NO_DEPTH = 10.0  # error assigned to a best depth that a design does not give
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Expected errors of everything that a design estimates.
+    """Expected errors of all quantities that a design estimates.
 
     depth: L*(target) by the prior. se_depth, stated: half of the central 68 % that `fit` will state, layers.
-    bias_depth: what `fit` will say less the truth, layers. rms: of ln L*(target), both together. se_a, se_b: of the
-    prior's form. reason: why `fit` will give no best depth at the target, or no law.
+    bias_depth: expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and bias together.
+    se_a, se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at the target, or
+    no law.
     """
 
     pairs: tuple[PairError, ...]
@@ -56,7 +57,7 @@ class Errors:
 
 
 class Judge:
-    """Judges designs against one prior and one target; keeps what does not depend on the design."""
+    """Judge of designs for one prior and one target; caches quantities that do not depend on the design."""
 
     def __init__(self, prior: Prior, depths: Iterable[int], target: float) -> None:
         self.prior, self.target = prior, target
@@ -66,7 +67,7 @@ class Judge:
 
     @property
     def crossings(self) -> list[float]:
-        """ln N at which neighbouring depths cross."""
+        """Crossings of neighbouring depths, ln N."""
         return self.curves.crossings
 
     def covariance(self, cells: Planned) -> np.ndarray:
@@ -75,7 +76,7 @@ class Judge:
         return shared + self.prior.shape_sd**2 * np.eye(len(cells))
 
     def judge(self, cells: Planned) -> Errors:
-        """All errors of a design."""
+        """Errors of a design."""
         ordered = _ordered(cells)
         C = self.covariance(ordered) if ordered else np.zeros((0, 0))
         pairs = Design(self.curves, list(ordered), C).pairs()

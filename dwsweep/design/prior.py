@@ -19,9 +19,10 @@ from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
-NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss without what its seed shares with other shapes
-SHAPE_RATIO = 0.5  # ASSUMPTION: sd of what all seeds of a shape share off the curve (tuning), in units of the noise
-SEED_RATIO = 1.5  # ASSUMPTION: sd of what a seed shares over all shapes, in units of the noise
+NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss, without the part that its seed shares with other shapes
+# ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
+SHAPE_RATIO = 0.5
+SEED_RATIO = 1.5  # ASSUMPTION: sd of a seed's effect on all shapes, in units of the noise
 QUADRATURE = 40  # points of the integral over the layers
 
 
@@ -30,7 +31,7 @@ class Gain:
     """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
     S(u) = u + skew·u²/√(u² + turn²), turn that of ``fit``'s model.
 
-    The assumed numbers are slopes in ln N where two depths cross, which is what a design has to resolve. ``guide``
+    The assumed numbers are slopes in ln N where two depths cross, the quantity that a design must resolve. ``guide``
     prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
     these slopes make that factor 0.125 at 6 layers, 0.060 at 24 and 0.048 at 48. A cost must not be read off
     them.
@@ -40,8 +41,8 @@ class Gain:
     # 0.106, 0.030 and 0.016 nats per unit of ln N
     at_six: float = 0.025
     power: float = 2.1
-    # ASSUMPTION; three public tables say 0.02 to 0.07, each ± 0.2. Without any, a fifth of the law's errors is left
-    # out, since what a fit must find of the skew is then of second order
+    # ASSUMPTION; three public tables give 0.02 to 0.07, each ± 0.2. A zero skew leaves out a fifth of the law's errors,
+    # since the error of the skew then enters in second order
     skew: float = 0.0
     fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
     size: float = 0.0  # ln N
@@ -49,10 +50,10 @@ class Gain:
 
 @dataclass(frozen=True)
 class Prior:
-    """A truth to plan against.
+    """Assumed truth of a sweep.
 
-    law: x_T(L) = ln 12L + 2·ln d(L) is the ln N at which depth L is the best one. noise, seed_sd: nats. shape_sd: nats,
-    what all seeds of a shape share in addition to the curve. basis: where each comes from.
+    law: x_T(L) = ln 12L + 2·ln d(L) is the ln N at which depth L is best. noise, seed_sd: nats. shape_sd: nats, sd of a
+    shape's deviation from the curve, shared by its seeds. basis: origin of each number.
     """
 
     law: Law
@@ -63,12 +64,12 @@ class Prior:
     gain: Gain = Gain()
 
     def transition(self, depth: np.ndarray | float) -> np.ndarray:
-        """x_T: ln N at which ``depth`` is the best one."""
+        """Transition x_T: ln N at which ``depth`` is best."""
         theta = np.asarray(self.law.theta)
         return np.log(12.0 * np.asarray(depth)) + 2.0 * self.law.equation.ln_width(theta, np.asarray(depth))
 
     def losses(self, depth: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """(K,) losses without noise at depth (K,) and x = ln N (K,), by Gauss–Legendre quadrature over the layers."""
+        """Losses (K,) without noise at depth (K,) and x = ln N (K,), by Gauss–Legendre quadrature over the layers."""
         gain = self.gain
         at, weight = np.polynomial.legendre.leggauss(QUADRATURE)
         half = (np.asarray(depth, dtype=float) - 6.0)[:, None] / 2.0
@@ -81,23 +82,23 @@ class Prior:
 
 @dataclass(frozen=True)
 class Curves:
-    """The prior's loss curves of some depths, and where neighbours cross."""
+    """Loss curves of the prior at some depths, and the crossings of neighbours."""
 
     prior: Prior
     depths: tuple[int, ...]
 
     def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
-        """Nats per token of ``depth`` at x = ln N (any shape)."""
+        """Loss of ``depth`` at x = ln N (any shape), nats per token."""
         at = np.asarray(x, dtype=float)
         flat = at.ravel()
         return self.prior.losses(np.full(len(flat), float(depth)), flat).reshape(at.shape)
 
     def lead(self, shallow: int, deep: int, x: float) -> float:
-        """Loss of the shallower depth above that of the deeper one, nats."""
+        """Lead of the deeper depth: loss of the shallower minus loss of the deeper, nats."""
         return float(self.loss(shallow, x) - self.loss(deep, x))
 
     def crossing(self, shallow: int, deep: int) -> float:
-        """ln N at which two depths lose the same."""
+        """Crossing of two depths: ln N of equal losses."""
         from scipy.optimize import brentq
 
         x_t = self.prior.transition(np.array([shallow, deep], dtype=float))
@@ -109,21 +110,21 @@ class Curves:
         return [self.crossing(a, b) for a, b in pairwise(self.depths)]
 
     def slope(self, shallow: int, deep: int) -> float:
-        """Slope of the difference at the crossing, nats per unit of ln N."""
+        """Slope of the loss difference at the crossing, nats per unit of ln N."""
         x, step = self.crossing(shallow, deep), 1e-3
         return (self.lead(shallow, deep, x + step) - self.lead(shallow, deep, x - step)) / (2 * step)
 
 
 def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict[tuple[int, int], int]]:
-    """The prior, and the finished runs by shape (depth, width) → how many.
+    """Prior, and numbers of finished runs by shape (depth, width).
 
     Args:
-        fit: a fit's directory or fit.json: its most probable form (or the published law for want of an own), its
-            gains, its noise, and its finished runs. None: the published law, assumed gains, nothing finished.
+        fit: directory of a fit, or fit.json: gives the most probable form (else the published law), gains, noise, and
+        finished runs. None: the published law, assumed gains, no finished runs.
         noise: sd of one run in nats; None: measured in the fit, else assumed.
 
     Raises:
-        InputError: a noise that is not positive, or no fit at ``fit``.
+        InputError: the noise is not positive, or ``fit`` holds no fit.
     """
     if noise is not None and not 1e-9 <= noise < 10:
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
@@ -161,7 +162,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 
 
 def _gain(surface: Surface, form: str) -> Gain:
-    """Means of the draws of one form."""
+    """Gain of a layer: means of the draws of one form."""
     (draws,) = read(surface, only=form).forms
     speed, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
     power, fall = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
@@ -181,6 +182,6 @@ def _power_law(gain: Gain) -> str:
 
 
 def _measured_noise(fit: FitResult | None) -> float | None:
-    """Root mean square over depths of the fit's noise of one run."""
+    """Noise of one run in the fit: root mean square over depths, nats."""
     values = [sigma for sigma in (fit.noise.sigma or {}).values() if sigma] if fit else []
     return float(np.sqrt(np.mean(np.square(values)))) if values else None

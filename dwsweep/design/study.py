@@ -24,24 +24,24 @@ LARGEST_TARGET = 1e15  # parameters: beyond any net
 
 @dataclass(frozen=True)
 class Study:
-    """Result of ``dwsweep design``. FLOPs are of the runs that are planned and not finished."""
+    """Result of ``dwsweep design``. FLOPs count planned, unfinished runs."""
 
     spec: Spec
     prior: Prior
-    errors: Errors  # of the sweep as planned, with what is finished
-    now: Errors | None  # of what is finished alone
+    errors: Errors  # errors of the planned sweep, finished runs included
+    now: Errors | None  # errors of the finished runs alone
     runs: int
     flops: int
     alternatives: tuple[Alternative, ...]
 
     @property
     def halving(self) -> Alternative | None:
-        """The cheapest alternative that halves the target's error."""
+        """Cheapest alternative that halves the target's error."""
         good = [a for a in self.alternatives if a.errors.known and a.errors.rms <= self.errors.rms / 2]
         return min(good, key=lambda a: a.flops, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The study as plain values, for ``--json``."""
+        """Study as plain values, for ``--json``."""
         halving = self.halving
         return {
             "name": self.spec.name,
@@ -68,16 +68,16 @@ def study(
     calibrations: Sequence[Calibration] = (),
     rates: Sequence[FixedRate] = (),
 ) -> Study:
-    """Judge a planned sweep and look for better ones.
+    """Judge a planned sweep and search for better ones.
 
     Args:
         spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
         target: size at which the best depth is wanted; None: the largest of the sweep.
-        calibrations, rates: as ``plan.build`` takes them, for ``train.seconds``.
+        calibrations, rates: arguments of ``plan.build``, for ``train.seconds``.
 
     Raises:
-        InputError: wrong numbers, an unreadable fit, a sweep without a pair of depths, or one without a rate that
-            needs one.
+        InputError: a number is out of range, the fit is unreadable, the sweep has no pair of depths, or a needed rate
+        is missing.
     """
     if spec.grid.arms is not None:
         raise InputError("grid.arms: one recipe is judged; allowed: --set grid.arms=null, for the grid that all share")

@@ -18,11 +18,11 @@ from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Line, Lines
 from dwsweep.terminal import JOINT
 
 TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
-WORDS = 20  # where words may wrap, a column is not made narrower than this for the sake of its neighbours
+WORDS = 20  # least width of a column of wrapped words
 
 
 class Paragraph:
-    """A text in which no shape (``44 × 2432``) breaks over a line."""
+    """Paragraph in which no shape (``44 × 2432``) breaks over a line."""
 
     def __init__(self, line: Line, style: str = "") -> None:
         self.text = Text(style=style)
@@ -35,7 +35,7 @@ class Paragraph:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in self.text.__rich_console__(
             console, options
-        ):  # past the console, which would spell the joint out
+        ):  # bypasses the console, which would print the joint
             yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -47,7 +47,7 @@ def _tied(text: str) -> str:
 
 
 def render(parts: Iterable[Part]) -> Group:
-    """The parts for a terminal: tables fold, figures are left out, and a blank line stands where a part is apart."""
+    """Parts laid out for a terminal: folded tables, no figures, a blank line before each part marked ``apart``."""
     out: list[RenderableType] = []
     for part in parts:
         made: Sequence[RenderableType] = ()
@@ -72,12 +72,11 @@ def render(parts: Iterable[Part]) -> Group:
 
 
 class Folded:
-    """A table whose columns are laid out in as many blocks as the terminal needs; no number is cut.
+    """Folded table: columns in as many blocks as the terminal needs; no number is cut.
 
-    Every column keeps its full width, but words may wrap down to ``WORDS`` characters. Where there is no room for all,
-    columns that say the same in every row are said once, in a line. Then optional columns are left to the file that
-    has them too, the first of them first, where all others then stand in one block. Then columns go below, beside the
-    keys again.
+    Every column keeps its full width, but words may wrap down to ``WORDS`` characters. If the columns do not fit,
+    columns with one value in all rows become a line. Next, optional columns are left to the file, in their order, if
+    the others then fit in one block. Finally, further blocks repeat the keys beside the remaining columns.
     """
 
     def __init__(self, table: Table) -> None:
@@ -111,7 +110,7 @@ class Folded:
             shown = remaining
         else:
             left_out = []
-        if self.table.title:  # by itself: rich would wrap it to the width of the table
+        if self.table.title:  # printed separately, since rich would wrap it to the table's width
             yield Text(self.table.title, style="italic")
         for number, block in enumerate(self._blocks(shown, fits)):
             if number:
@@ -124,8 +123,7 @@ class Folded:
             yield Text(f"In {self.table.file}: {', '.join(names)}")
 
     def _constant(self) -> dict[int, str]:
-        """The columns that say the same in every row, and what. A value with its interval is none, nor is a row of
-        blanks one."""
+        """Constant columns with their value. A value with an interval is not constant; blank rows are ignored."""
         found = {}
         for index in range(self.table.keys, len(self.heads)):
             cells = {text for row in self.table.rows if (text := plain(row[index])).strip()}
@@ -134,7 +132,7 @@ class Folded:
         return found
 
     def _blocks(self, shown: list[int], fits: Callable[[list[int]], bool]) -> list[list[int]]:
-        """The columns ``shown`` in blocks that fit, each led by the keys."""
+        """Blocks of the columns ``shown`` that fit, each beginning with the keys."""
         keys = list(range(self.table.keys))
         units: list[list[int]] = []
         for index in shown[self.table.keys :]:
@@ -151,8 +149,7 @@ class Folded:
         return blocks
 
     def _part(self, indices: list[int]) -> rich_table.Table:
-        """The columns ``indices`` alone. A later block whose cells are all empty in a row keeps that row: blocks are
-        read side by side."""
+        """Rich table of the columns ``indices``. A block keeps rows of empty cells, so that blocks align."""
         table = self.table
         made = rich_table.Table(
             box=box.SIMPLE_HEAD if table.ruled else None,

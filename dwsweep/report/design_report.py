@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def render_design(study: Study) -> Group:
-    """Tables and sentences of :func:`dwsweep.design.study`."""
+    """Report of :func:`dwsweep.design.study`: tables and sentences."""
     errors = study.errors
     head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
     parts: list[Part] = [Heading(study.spec.name, head), _soft(*study.prior.basis)]
@@ -32,7 +32,7 @@ def render_design(study: Study) -> Group:
 
 
 def depth_text(errors: Errors) -> str:
-    """One sentence or two on L*(target)."""
+    """Sentences on the best depth at the target."""
     at = f"at {format_count(errors.target)} parameters"
     if errors.depth is None or errors.se_depth is None or errors.stated is None or errors.bias_depth is None:
         return f"none {at}: {errors.reason}"
@@ -96,7 +96,8 @@ LEGEND = (
 
 
 def draw(study: Study, path: Any) -> Any:
-    """The error at the target as planned and after each change, with the FLOPs it adds. PNG or SVG by suffix."""
+    """Figure of the error at the target, as planned and after each change, with the FLOPs added. PNG or SVG by
+    suffix."""
     from dwsweep.report.figures import style
 
     rows = [("as planned", study.errors.rms)]

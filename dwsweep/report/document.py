@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from dwsweep.interval import Form, Interval, written
 from dwsweep.text import printable
 
-Said = str | tuple[str, str]  # a text, or a text and its style: bold, dim or a colour
+Said = str | tuple[str, str]  # a text, or a text with its style: bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
-BLANKS = "\n\t\u00a0"  # that a page keeps; other control characters are spelled out
+BLANKS = "\n\t\u00a0"  # kept on a page; other control characters are spelled out
 INTERVAL = "interval"
 SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A title of what follows; ``more`` stands behind it in ordinary type."""
+    """Heading; ``more`` follows it in ordinary type."""
 
     text: str
     more: str = ""
@@ -34,10 +34,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Lines:
-    """Paragraphs, each a text or a list of ``Said``.
+    """Lines: paragraphs, each a text or a list of ``Said``.
 
-    listed: with a dot before each. soft: of less weight. verbatim: line breaks and blanks stay. indent: columns of a
-    terminal. apart: after a blank line.
+    listed: a dot precedes each. soft: lighter type. verbatim: line breaks and blanks stay. indent: columns of a
+    terminal. apart: a blank line precedes.
     """
 
     lines: Sequence[Line]
@@ -93,7 +93,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing, as SVG; ``title`` stands in its place for who cannot see it."""
+    """Figure as SVG; ``title`` replaces the drawing for readers who cannot see it."""
 
     svg: bytes
     title: str
@@ -102,7 +102,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Fold:
-    """Details that a page shows when they are asked for; a terminal shows them at once."""
+    """Fold: details that a page shows on demand and a terminal at once."""
 
     title: str
     parts: Sequence[Part]
@@ -113,33 +113,33 @@ Part = Heading | Lines | Table | Figure | Fold
 
 
 def spans(line: Line) -> list[tuple[str, str]]:
-    """The texts of a paragraph, each with its style or with a blank."""
+    """Spans of a paragraph: texts with their styles, or with a blank."""
     return [(one, "") if isinstance(one, str) else one for one in ([line] if isinstance(line, str) else line)]
 
 
 def plain(line: Line) -> str:
-    """The text of a paragraph without its styles."""
+    """Plain text of a paragraph, without styles."""
     return line if isinstance(line, str) else "".join(text for text, _ in spans(line))
 
 
 def shown(value: float | None, text: Form, missing: str = MISSING) -> str:
-    """The cell of a value, or ``missing``."""
+    """Cell of a value, or ``missing``."""
     return missing if value is None else written(value, text)
 
 
 def estimate(found: Interval, text: Form, missing: str = MISSING) -> list[str]:
-    """The cells of a value and of its interval; ``missing`` and a blank without a value."""
+    """Cells of a value and its interval; ``missing`` and a blank without a value."""
     return [missing, ""] if found.value is None else [written(found.value, text), found.ends(text)]
 
 
 def listed(lines: Iterable[str]) -> list[Part]:
-    """A list, or nothing where there is no line: a report has no empty section."""
+    """Bulleted list of the lines that are not empty; no part if none remains."""
     kept = [line for line in lines if line]
     return [Lines(kept, listed=True)] if kept else []
 
 
 def markdown(parts: Iterable[Part]) -> str:
-    """The parts as Markdown; figures are left out."""
+    """Markdown of the parts, without figures."""
     out: list[str] = []
     for part in parts:
         match part:

@@ -32,17 +32,17 @@ from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said,
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
-FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
+FAR_FROM_BENCH = 2.0  # factor in depth or width to the nearest benchmarked shape
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
 def render(answer: Answer) -> Group:
-    """What ``dwsweep guide`` prints."""
+    """Output of ``dwsweep guide`` for a terminal."""
     return rendered(document(answer))
 
 
 def document(answer: Answer) -> list[Part]:
-    """Tables and sentences of :func:`dwsweep.guide.answer`."""
+    """Document of :func:`dwsweep.guide.answer`: tables and sentences."""
     several = len(answer.sources) > 1
     parts: list[Part] = [Lines([[(f"{answer.instead}.", "bold")]])] if answer.instead else []
     parts += [Lines([f"{answer.afforded}."])] if answer.afforded else []
@@ -65,7 +65,7 @@ def document(answer: Answer) -> list[Part]:
 
 
 def _soft(*lines: str, apart: bool = False) -> Lines:
-    """Explanations, set in by two."""
+    """Explanations, indented by two columns."""
     return Lines(lines, soft=True, indent=2, apart=apart)
 
 
@@ -74,7 +74,7 @@ def _said(*parts: Said) -> Lines:
 
 
 def _estimate(found: Interval, digits: int = 1) -> str:
-    """``48.5 (47.4 … 49.6)``."""
+    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``."""
     return found.format(lambda value: f"{value:,.{digits if value < 99.95 else 0}f}", MISSING)
 
 
@@ -94,7 +94,7 @@ def _nats(cost: Cost | None) -> str:
 
 
 def _name(name: str, best: BestDepth, several: bool) -> str:
-    """The name of a row, with the source that it is by where there are several."""
+    """Name of a row, with its source if there are several."""
     by = "published" if best.source.startswith(published_law.SHORT) else "own"
     return f"{name} ({by})" if several else name
 
@@ -104,7 +104,7 @@ def _outside(factor: float) -> str:
 
 
 def _trust(trust: Trust) -> Lines:
-    """Level, from regret and distance, and its reasons."""
+    """Line on trust: level, from regret and distance, and reasons."""
     reasons = "; ".join(trust.reasons)
     return _said((f"Trust: {trust.level}. ", "bold"), f"{reasons[:1].upper()}{reasons[1:]}.")
 
@@ -147,7 +147,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
 
 
 def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
-    """First line: what to build, and what to build under the other constraints."""
+    """First line: the shape to build, and the shapes under the other constraints."""
     shape = row.recommended
     if shape is None:
         why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
@@ -176,7 +176,7 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
 
 
 def _no_best(row: BudgetAnswer) -> Lines:
-    """What is known where no shapes were compared: the law, built models, recipes extrapolated, and the range."""
+    """Lines for a size without compared shapes: the law, built models, extrapolated recipes, and the range."""
     known, size = row.no_best, format_count(row.optimum.n_params)
     assert known is not None
     law = f"The law says {known.law:.0f}, " if known.law is not None else ""
@@ -198,12 +198,12 @@ def _span(low: float, high: float) -> str:
 
 
 def _allowed(row: BudgetAnswer) -> float:
-    """% of compute that the named range of depths may waste."""
+    """Percent of compute that the named range of depths may waste."""
     return row.near_best[1].less_compute
 
 
 def _little(row: BudgetAnswer) -> tuple[int, int | None]:
-    """Whole numbers of layers that waste little, ends inside; without those whose own row of the table says more."""
+    """Range of whole numbers of layers that waste little, narrowed to depths whose own table row agrees."""
     near = row.near_best[1]
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
@@ -216,7 +216,7 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
 
 
 def _meant(row: BudgetAnswer) -> list[Part]:
-    """How to ask for a count of all parameters, where the budget is a usual one."""
+    """Hint to ``--total`` if the budget is a usual count of all parameters."""
     if row.blocks_if_total is None:
         return []
     size, left = format_count(row.budget), format_count(row.blocks_if_total)
@@ -226,12 +226,12 @@ def _meant(row: BudgetAnswer) -> list[Part]:
 
 
 def _off(shape: Candidate) -> str:
-    """How far from the budget a shape is, where the widths leave none that is near it."""
+    """Distance of a shape from the budget, if no width comes near it."""
     return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
 
 
 def _by_limits(row: BudgetAnswer) -> str:
-    """The options that leave no shape, and the widths that they leave; empty where none was given."""
+    """Options that leave no shape, and the widths that they allow; empty without such options."""
     if not row.limits or row.widths is None:
         return ""
     given = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in row.limits.items())
@@ -277,7 +277,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
 
 
 def forest(row: BudgetAnswer) -> Figure:
-    """What each public source says of a budget, drawn for a page; ``row`` of an answer ``by_source``."""
+    """Forest plot of a budget's answer by each public source, for a page; ``row`` comes from an answer
+    ``by_source``."""
     from dwsweep.report.figures import laws, style
 
     size = format_count(row.optimum.n_params)
@@ -290,8 +291,8 @@ def forest(row: BudgetAnswer) -> Figure:
 
 
 def _apart(row: BudgetAnswer, shape: Candidate) -> str:
-    """Why the shape to build is deeper or shallower than the best depth, where it is: what is uncertain, or the
-    widths."""
+    """Reason why the shape to build is deeper or shallower than the best depth: uncertainty, or the steps of widths;
+    empty if equal."""
     likeliest, depth = row.optimum.depth, shape.depth
     if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.5:
         return ""
@@ -306,7 +307,7 @@ def _apart(row: BudgetAnswer, shape: Candidate) -> str:
 
 
 def _free(row: BudgetAnswer) -> list[Part]:
-    """The depths that waste little, and what the usual shape wastes."""
+    """Lines on the depths that waste little, and on the waste of the usual shape."""
     low, high = _little(row)
     parts: list[Said] = []
     if row.no_best is None:
@@ -323,7 +324,7 @@ def _free(row: BudgetAnswer) -> list[Part]:
 
 
 def _built(row: BudgetAnswer) -> list[Part]:
-    """What others build at about this size, and what their depths cost."""
+    """Line on built models of about this size, with the cost of their depths."""
     rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost is not None]
     if not rows:
         return []
@@ -487,7 +488,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
 
 
 def _named(best: BestDepth) -> str:
-    """The best depth with its interval; the interval alone where no best can be named."""
+    """Best depth with its interval; only the interval without a known best depth."""
     if best.refused:
         return "refused"
     found = Interval.of(best, "depth")

@@ -19,13 +19,13 @@ SCRIPTS = (
     *("numbers.js", "dom.js", "plots.js"),
     *("answers_box.js", "losses_chart.js", "runs_filter.js", "runs_table.js", "page.js"),
 )
-# the browser itself is told that the page may load nothing: its own style sheet, script and images are in it
+# forbids the browser to load anything: style sheet, script and images are inside the page
 POLICY = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {}; base-uri 'none'"
 
 
 @dataclass(frozen=True)
 class Section:
-    """One titled part of the page; ``body`` is markup."""
+    """Section of a page: a title and its markup."""
 
     anchor: str
     title: str
@@ -33,12 +33,12 @@ class Section:
 
 
 def box(kind: str, parts: Sequence[Part]) -> str:
-    """The parts in a frame; nothing where there are none."""
+    """Frame around parts; empty without parts."""
     return f'<div class="{kind}">{html_of(parts)}</div>' if parts else ""
 
 
 def placeholder(anchor: str, without: str) -> str:
-    """Place that the script fills; ``without``: what a reader without scripts sees there."""
+    """Placeholder that the script fills; ``without``: text for a reader without scripts."""
     return f'<div id="{escaped(anchor)}"></div><noscript><p class="soft">{escaped(without)}</p></noscript>'
 
 
@@ -50,12 +50,12 @@ def asset(name: str) -> str:
 
 @cache
 def script() -> str:
-    """All of the script, in a scope of its own."""
+    """Whole script of the page, in a scope of its own."""
     return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def data_block(data: Mapping[str, Any]) -> str:
-    """JSON in which no text can end the element or start another."""
+    """Data element: JSON in which no text can end the element or start another."""
     content = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and the like are escaped
     for sign in "<>&":
         content = content.replace(sign, f"\\u{ord(sign):04x}")
@@ -69,9 +69,9 @@ def page(
     data: Mapping[str, Any] | None = None,
     reload: float | None = None,
 ) -> str:
-    """The whole document, without its empty sections; with ``data`` for its script.
+    """Whole document, without empty sections, with ``data`` for its script.
 
-    reload: seconds after which a browser reads the page anew.
+    reload: seconds after which a browser loads the page again.
     """
     sections = [section for section in sections if section.body]
     added, allowed = "", "'none'"

@@ -15,8 +15,8 @@ from dwsweep.report.runs_table import Row
 
 
 def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:
-    """The training curves of those of the runs ``shown`` that are ``drawn``, and the conditioning that any run of
-    ``every`` logged. No other log is read."""
+    """Training curves of the ``drawn`` runs among ``shown``, and the conditioning logged by any run of ``every``. No
+    other log is read."""
     curves, conditions = [], []
     chosen = runs_table.drawn(shown)
     for row in every:
@@ -39,7 +39,7 @@ def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[
 
 
 def _logs_conditioning(path: Any) -> bool:
-    """Whether a log may hold conditioning, which its first row does then; a log in a bucket is to be read whole."""
+    """Test that a log may hold conditioning, by its first row; a log in a bucket is always read whole."""
     if paths.is_remote(path):
         return True
     try:
@@ -51,7 +51,7 @@ def _logs_conditioning(path: Any) -> bool:
 
 
 def conditioning(logged: Sequence[Conditions]) -> list[Part]:
-    """The figure of a sweep whose runs logged it, all arms together."""
+    """Figure of the conditioning of attention, all arms together; empty if no run logged it."""
     if not logged:
         return []
     drawn = style.svg(lambda: run_figures.over_training(logged))
@@ -64,7 +64,7 @@ def conditioning(logged: Sequence[Conditions]) -> list[Part]:
 
 
 def training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
-    """The training curves; ``runs``: that the page is of."""
+    """Figure of training curves; ``runs``: number of runs on the page."""
     if not curves:
         return []
     drawn = style.svg(lambda: run_figures.training_curves(curves))

@@ -26,14 +26,15 @@ from dwsweep.text import printable
 
 BOUND = re.compile(
     r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
-)  # stays on one line of a page
-CODE = re.compile(r"`([^`]+)`")  # words to type; a page sets them in another type, a terminal shows the marks
-COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # as Matplotlib writes it into a style
-DARK_FROM, DARK_SPAN, DARK_MOST = 0.92, 0.825, 0.75  # lightness on the dark ground; at most, of what is no grey
+)  # kept on one line of a page
+CODE = re.compile(r"`([^`]+)`")  # words to type: code on a page, backticks on a terminal
+COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # form of a colour in Matplotlib's styles
+# lightness on the dark ground; DARK_MOST bounds all colours but greys
+DARK_FROM, DARK_SPAN, DARK_MOST = 0.92, 0.825, 0.75
 
 
 def html_of(parts: Iterable[Part]) -> str:
-    """The parts as markup; all text is escaped."""
+    """HTML of the parts; all text is escaped."""
     out = []
     for part in parts:
         match part:
@@ -67,13 +68,13 @@ def html_of(parts: Iterable[Part]) -> str:
 
 
 def _rounded(svg: bytes) -> bytes:
-    """The drawing with the coordinates of its lines in hundredths of a point: a fifth of its bytes is beyond them."""
+    """Drawing with line coordinates rounded to hundredths of a point, which saves a fifth of its bytes."""
     return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
 
 
 def _in_both_themes(svg: bytes) -> bytes:
-    """The drawing with a style sheet that gives each of its colours the one ``on_dark`` where the reader's theme is
-    dark; on paper it stays as it was drawn."""
+    """Drawing with a style sheet that replaces each colour by ``on_dark`` if the reader's theme is dark; paper keeps
+    the colours."""
     rules = {
         f'[style*="{kind}: {colour}"]{{{kind}:{on_dark(colour)}!important}}'
         for kind, colour in ((one.decode() for one in found) for found in COLOUR.findall(svg))
@@ -85,8 +86,8 @@ def _in_both_themes(svg: bytes) -> bytes:
 
 
 def on_dark(colour: str) -> str:
-    """A colour for a dark ground: its lightness turned over, its hue and saturation kept, so that the order of light
-    and dark is that of the white ground reversed. What is no grey is never so light that it loses its hue."""
+    """Colour for a dark ground: lightness reversed, hue and saturation kept, so that light and dark exchange their
+    order. Only greys become so light that they lose their hue."""
     hue, light, saturation = colorsys.rgb_to_hls(*(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)))
     light = DARK_FROM - DARK_SPAN * light
     red_green_blue = colorsys.hls_to_rgb(hue, min(light, DARK_MOST) if saturation > 0.2 else light, saturation)
@@ -94,12 +95,12 @@ def on_dark(colour: str) -> str:
 
 
 def escaped(value: object) -> str:
-    """Text as markup, quotes escaped too, so that it may stand in an attribute; control characters are spelled out."""
+    """Escaped text, quotes included, for elements and attributes; control characters are spelled out."""
     return html.escape(printable(str(value), keep=BLANKS), quote=True)
 
 
 def _marked(text: str) -> str:
-    """Text as markup, with `words to type` in their own type; no shape, bound or percentage breaks over a line."""
+    """Text as markup: `words to type` as code; no shape, bound or percentage breaks over a line."""
     tied = BOUND.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
     return CODE.sub(r"<code>\1</code>", escaped(tied))
 
@@ -110,8 +111,8 @@ def _html_line(line: Line) -> str:
 
 
 def _html_table(made: Table) -> str:
-    """A table in a box that scrolls; unless it is ``whole``, without the columns in which no row says anything. An
-    interval whose value is left out takes the name of that value."""
+    """Table in a scrolling box, without empty columns unless it is ``whole``. An interval whose value is left out takes
+    the heading of that value."""
     rows = [[plain(cell).strip() for cell in row] for row in made.rows]
     heads = [name.strip() for name in made.heads]
     kept = [k for k in range(len(heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]

@@ -1,4 +1,4 @@
-"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from."""
+"""Page of a sweep, ``dwsweep report DIR``: the answer, figures, tables and their provenance in one file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
 from dwsweep.text import format_count, printable
 
-RELOAD_SECONDS = 10.0  # of a page that follows a sweep
+RELOAD_SECONDS = 10.0  # between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",
@@ -52,8 +52,8 @@ WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the fig
 
 
 def follow(directory: str | PathLike[str], out: Any = None, seconds: float = RELOAD_SECONDS) -> Any:
-    """Write the page of a sweep again every ``seconds`` while it trains, and once more when nobody works on it; returns
-    its path. The page reloads itself meanwhile.
+    """Write the page of a sweep every ``seconds`` while it trains, and once more at the end; returns its path. The page
+    reloads itself meanwhile.
 
     Raises:
         InputError: not a sweep directory, or ``write`` refuses it.
@@ -68,21 +68,22 @@ def follow(directory: str | PathLike[str], out: Any = None, seconds: float = REL
 def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None = None) -> Any:
     """Write the page of a sweep directory, or of the folder that ``dwsweep fit`` wrote for a table; returns its path.
 
-    A table has no runs to show, only cells; a sweep that is not fitted has runs and no answer.
+    The page of a table has cells instead of runs; the page of a sweep without a fit has no answer.
 
     Args:
         out: the file; ``report.html`` in the directory by default.
-        live: the sweep while it trains: its progress comes first, an earlier fit is left out, and the page reloads
-            itself.
+        live: snapshot of a training sweep: its progress comes first, an earlier fit is left out, and the page reloads
+        itself.
 
     Raises:
-        InputError: there is no such directory, or neither a fit nor results in it, or they cannot be read.
+        InputError: the directory is missing, holds neither a fit nor results, or its files cannot be read.
     """
     root = paths.as_path(directory)
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
-    if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
+    # the folder of a sweep's fit: the page shows the sweep
+    if folder == root and (root.parent / "results.csv").exists():
         root = root.parent
     if live is not None:
         folder = None
@@ -109,7 +110,7 @@ BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params
 
 
 def so_far(every: Sequence[dict[str, str]], live: Snapshot) -> list[dict[str, str]]:
-    """The rows of results.csv, and one without a loss for each other run that has begun."""
+    """Rows of results.csv, and a row without a loss for every other run that has begun."""
     there = {row.get("run_id") for row in every}
     begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
     plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
@@ -133,15 +134,15 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
 def _content(
     fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any, live: Snapshot | None = None
 ) -> tuple[list[Section], dict[str, Any] | None]:
-    """The sections of a page, of which those without content are left out, and the data of its script.
+    """Sections of a page, and the data of its script.
 
-    fit: None for a sweep without one. A fit along a column has no sizes that ``guide`` could answer.
+    fit: None for a sweep without a fit. A fit along a column has no sizes for ``guide`` to answer.
     """
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions = logged(every, shown, root)
     kept = ""
-    with contextlib.suppress(InputError):  # a page needs no plan.csv
+    with contextlib.suppress(InputError):  # a page works without plan.csv
         kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     budget = None
@@ -178,13 +179,13 @@ def _content(
 
 
 def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequence[Part]) -> str:
-    """The answer, the next steps and one figure, side by side where there is room."""
+    """First screen: the answer, the next steps and one figure, side by side if they fit."""
     if fit is None:
         said: list[Line] = [f"{len(every):,} runs have a loss; they are not fitted yet."]
         read: list[str] = []
     else:
         read, said = fit_report.account(fit), list(fit_report.answer(fit))
-        if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table comes before its answer
+        if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
     steps = next_steps(fit, every, root)
     words = box("answer", [Lines(said)]) + html_of([Heading("What to do next"), *listed(steps), Lines(read, soft=True)])
@@ -192,7 +193,7 @@ def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequ
 
 
 def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Commands that continue from here: unfinished runs, a missing fit, a shape to build, a narrower interval."""
+    """Next steps as commands: finish runs, fit, choose a shape, narrow the interval."""
     there, spec = printable(shlex.quote(str(root))), root / "spec.yaml"
     missing = sum((row.get("status") or "done") not in FINAL for row in every)
     steps = []
@@ -221,12 +222,12 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
 
 
 def _budgets(fit: FitResult) -> EqualBudgets | None:
-    """The budgets of a fit at equal compute alone, where a shape is a cell at each budget that it was trained at."""
+    """Budgets of a fit that compares at equal compute only, where a shape has a cell per budget."""
     return None if fit.curves.depths else fit.equal_budgets
 
 
 def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """The tables of runs and of cells; without runs the cells stand open."""
+    """Tables of runs and of cells; without runs the cells are unfolded."""
     if fit is None:
         return runs_table.runs(every)
     if isinstance(fit, AlongFit):
@@ -238,7 +239,7 @@ def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list
 
 
 def _chart(fit: Fit | None, shown: Sequence[Row]) -> dict[str, Any] | None:
-    """The chart of losses against size; at equal compute losses are drawn against size."""
+    """Data of the chart of losses; a fit at equal compute uses size as its axis."""
     if fit is None:
         return losses_chart(shown)
     if isinstance(fit, AlongFit):
@@ -248,7 +249,7 @@ def _chart(fit: Fit | None, shown: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def _public(fit: FitResult) -> list[Part]:
-    """What each public source says at the largest size of a fit, folded; nothing where none speaks of it."""
+    """Answers of the public sources at the largest size of a fit, folded; empty if none has an answer."""
     sizes = [cell.n_params for cell in fit.cells if not cell.excluded]
     if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
         return []
@@ -258,7 +259,7 @@ def _public(fit: FitResult) -> list[Part]:
 
 
 def _name(root: Any) -> str:
-    """The sweep's name, from its spec; the directory's where there is none."""
+    """Name of a sweep, from its spec, else from its directory."""
     from dwsweep.spec.bounded_yaml import load_yaml_file
 
     try:
@@ -268,7 +269,7 @@ def _name(root: Any) -> str:
 
 
 def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Warn of runs without a result, of a table of results that differs from the fitted one, and as the fit does."""
+    """Warnings: runs without a result, a table that differs from the fitted one, and the fit's own warnings."""
     states = Counter(row.get("status") or "unknown" for row in every)
     missing = sum(number for state, number in states.items() if state not in FINAL)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -282,7 +283,7 @@ def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
 
 
 def _figures(fit: Fit, folder: Any) -> list[Part]:
-    """Collect the figures, drawing them again where fit.json is newer."""
+    """Figures of a fit, drawn again if fit.json is newer."""
     drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
@@ -292,7 +293,7 @@ def _figures(fit: Fit, folder: Any) -> list[Part]:
 
 
 def _newer(path: Any, than: Any) -> bool:
-    """Compare times of change; False also where the file system has none."""
+    """Test that a file is at least as new as another; False if the file system has no times."""
     try:
         return bool(path.stat().st_mtime >= than.stat().st_mtime)
     except (OSError, AttributeError):

@@ -15,30 +15,30 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from dwsweep.records.pack import Pack, PackProgress
 from dwsweep.text import format_clock
 
-LINE_SECONDS = 10.0  # between two plain lines of a pack
-NO_TASK = TaskID(-1)  # where there are no bars
+LINE_SECONDS = 10.0  # seconds between two plain lines of a pack
+NO_TASK = TaskID(-1)  # stands for a bar if there are no bars
 
 
 @dataclass
 class _Work:
-    weight: float  # what all its steps cost, in any unit that is the same for all packs
+    weight: float  # cost of all its steps, in a unit common to all packs
     done: float = 0.0  # fraction of the steps
-    since: float | None = None  # when it was started; None: it waits, or is over
-    first: float | None = None  # when this attempt was first heard to have made steps, at ``first_done``
+    since: float | None = None  # start time; None if it waits or has ended
+    first: float | None = None  # time of the first reported step of this attempt, at ``first_done``
     first_done: float = 0.0
-    last: float = 0.0  # its latest progress
-    start_seconds: float | None = None  # as measured: from its start to its first progress
-    end_seconds: float | None = None  # from its last progress to its end
+    last: float = 0.0  # time of its latest progress
+    start_seconds: float | None = None  # measured seconds from the start to the first progress
+    end_seconds: float | None = None  # measured seconds from the last progress to the end
     rate: float | None = None  # seconds per weight
 
 
 class Pace:
-    """Remaining seconds of a queue of packs that are worked at side by side; ``clock`` gives seconds."""
+    """Pace of a queue of packs that train side by side, and their remaining seconds; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._works: dict[str, _Work] = {}  # in the order of the queue
-        self._slots = 1  # packs at work side by side, as seen so far
+        self._slots = 1  # largest number of packs seen side by side
 
     def expect(self, name: str, weight: float) -> None:
         self._works.setdefault(name, _Work(max(weight, 1e-9)))
@@ -77,7 +77,7 @@ class Pace:
         return sum(work.weight * min(1.0, work.done) for work in self._works.values()) / max(total, 1e-9)
 
     def left(self) -> float | None:
-        """Seconds until the last pack ends, each waiting one begun where a place is free; None: no rate is known."""
+        """Seconds until the last pack ends, if waiting packs start as places become free; None if no rate is known."""
         works = list(self._works.values())
         rates = sorted((work.weight, work.rate) for work in works if work.rate is not None)
         if not rates:
@@ -103,7 +103,7 @@ class Pace:
         return max(places)
 
     def steps_left(self, name: str) -> float | None:
-        """Seconds that the steps of a pack still take at its own rate; None: it is not known."""
+        """Seconds for the remaining steps of a pack at its own rate; None if unknown."""
         work = self._works[name]
         return None if work.rate is None else work.weight * (1.0 - work.done) * work.rate
 
@@ -112,7 +112,7 @@ class Pace:
 
 
 def _nearest(rates: list[tuple[float, float]], weight: float) -> float:
-    """The rate of the measured pack that is nearest in weight, by ratio; ``rates`` are (weight, rate), sorted."""
+    """Rate of the measured pack nearest in weight, by ratio; ``rates`` are sorted pairs (weight, rate)."""
     at = bisect.bisect(rates, (weight, 0.0))
     return min(rates[max(0, at - 1) : at + 1], key=lambda known: max(known[0], weight) / min(known[0], weight))[1]
 
@@ -126,16 +126,16 @@ def _mean(seconds: list[float | None]) -> float:
 class _Active:
     pack: Pack
     since: float
-    shown: float  # when a line of it was last printed
+    shown: float  # time of its last printed line
     task: TaskID = NO_TASK
     last: PackProgress | None = None
 
 
 class ProgressView:
-    """The overall bar and a line for each active pack.
+    """Progress view: the overall bar and a line for each active pack.
 
-    ``packs`` are those to be trained; the work of a pack counts by ``pack_weight``. Time left is that of ``Pace``.
-    ``clock`` gives seconds.
+    ``packs``: packs to train; the work of a pack counts by ``pack_weight``. ``Pace`` gives the time left. ``clock``
+    gives seconds.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class ProgressView:
             self._show(active, self._facts(pack_id, progress), fraction)
 
     def _show(self, active: _Active, facts: str, completed: float | None = None) -> None:
-        """Show facts of a pack on its bar, or from time to time in a line."""
+        """Show facts of a pack on its bar, or at intervals in a line."""
         if self._bars:
             self._bars.update(active.task, facts=facts, completed=completed)
             self._show_all()
@@ -220,7 +220,7 @@ class ProgressView:
             self.say(f"{self._label(active.pack)}: {facts}{self._all_facts(', ')}")
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        """Close a pack's bar and print how it ended."""
+        """Close a pack's bar and print its outcome."""
         active = self._active.pop(pack_id, None)
         self._pace.ended(pack_id, finished)
         if finished:
@@ -236,13 +236,13 @@ class ProgressView:
         self.say(f"{label}: {text}{took}{self._all_facts(' · ')}")
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
-        """Expect other packs in place of one whose work is lost."""
+        """Replace a pack whose work is lost by other packs."""
         self.n_packs += len(packs) - 1
         self._pace.forget(pack_id)
         self._weigh(packs)
 
     def _weigh(self, packs: Sequence[Pack]) -> None:
-        from dwsweep.sweep.work_queue import pack_weight  # `status` needs none of what makes a plan
+        from dwsweep.sweep.work_queue import pack_weight  # `status` loads without the modules of a plan
 
         for pack in packs:
             self._pace.expect(pack.pack_id, pack_weight(pack))
@@ -252,7 +252,7 @@ class ProgressView:
         return self._pace.left()
 
     def fraction(self) -> float:
-        """Share of the work that is done."""
+        """Fraction of the work that is done."""
         return self._pace.fraction()
 
     def _facts(self, pack_id: str, progress: PackProgress) -> str:

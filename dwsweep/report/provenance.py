@@ -15,7 +15,7 @@ from dwsweep.sweep.directory import SweepStore
 
 
 def provenance_parts(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
-    """The provenance of the numbers, folded: runs, sweep, last call, fit, spec."""
+    """Provenance of the numbers, folded: runs, sweep, last call, fit, spec."""
     manifest = to_dict(SweepStore(root).manifest)
 
     def distinct(name: str) -> str:
@@ -40,7 +40,7 @@ def provenance_parts(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Pa
 
 
 def _facts(title: str, facts: Mapping[str, Any]) -> list[Part]:
-    """A list of facts under its title; nothing without a fact."""
+    """Titled list of facts; empty without facts."""
     table = Table("", "fact< value~", headed=False)
     for key, value in flat(facts).items():
         table.add(key, value)
@@ -48,7 +48,7 @@ def _facts(title: str, facts: Mapping[str, Any]) -> list[Part]:
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested mappings as dotted keys; what is empty is left out."""
+    """Flat mapping with dotted keys, without empty values."""
     out: dict[str, str] = {}
     for key, item in value.items():
         if isinstance(item, Mapping):

@@ -11,11 +11,11 @@ from dwsweep.records.run import Sample
 from dwsweep.report.document import Heading, Lines, Part
 from dwsweep.sweep.directory import SweepStore
 
-MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # of samples.json, and of each of its texts
+MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # bounds of texts in samples.json, and of characters in each
 
 
 def sample_parts(root: Any) -> list[Part]:
-    """Texts that `dwsweep sample DIR` drew, by depth; nothing where there are none."""
+    """Texts that `dwsweep sample DIR` drew, by depth; empty without texts."""
     store = SweepStore(root)
     try:
         samples = reader.read(store.samples_path, list[Sample], "samples.json") or []
@@ -32,7 +32,7 @@ def sample_parts(root: Any) -> list[Part]:
 
 
 def _beginning(sample: Sample) -> str:
-    """Prompt and text, as far as a page shows them."""
+    """Beginning of prompt and text, up to MOST_CHARACTERS."""
     whole = sample.prompt + sample.text
     if len(whole) <= MOST_CHARACTERS:
         return whole

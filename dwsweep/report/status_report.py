@@ -21,7 +21,7 @@ from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, ti
 from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
-MAX_ROWS = 30  # of the table of shapes; beyond it depths are folded
+MAX_ROWS = 30  # rows of the table of shapes; a longer table has a row per depth
 MAX_REASONS = 12
 FOLLOW_SECONDS = 2.0
 SHOWN_STATES = (DONE, RUNNING, COMPILING, STARTING, *RUN_STATES[2:])
@@ -38,7 +38,7 @@ _STYLES = {
 
 
 def render(directory: str | os.PathLike[str]) -> Group:
-    """Show counts, a table, what is running, why runs failed; fits a terminal with hundreds of runs.
+    """Status of a sweep for a terminal: counts, a table, running packs, reasons of failure; fits hundreds of runs.
 
     Raises:
         InputError: not a sweep directory.
@@ -47,7 +47,7 @@ def render(directory: str | os.PathLike[str]) -> Group:
 
 
 def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
-    """Collect for ``--json`` the runs with plan and state, the running packs, and damaged files.
+    """Status as plain values for ``--json``: runs with plan and state, running packs, damaged files.
 
     Raises:
         InputError: not a sweep directory.
@@ -70,9 +70,9 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
-    """Show the status anew every two seconds until nobody works on the sweep; Ctrl-C ends it.
+    """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it.
 
-    Between two packs no rate is known: the time that was left counts down.
+    Between two packs no rate is known, so the last estimate of the time left counts down.
     """
     from rich.live import Live
 
@@ -89,12 +89,12 @@ def follow(directory: str | os.PathLike[str], console: Console | None = None) ->
 
 
 def show(now: Snapshot, ends: float | None = None) -> Group:
-    """Show a snapshot. ends: the time by which the sweep was expected to end when a rate was last known."""
+    """Report of a snapshot. ends: expected end of the sweep when a rate was last known."""
     return rendered(parts_of(now, ends))
 
 
 def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
-    """Counts, the table of shapes, running packs and reasons of failure, for a terminal or a page."""
+    """Parts of a status: counts, the table of shapes, running packs and reasons of failure."""
     parts: list[Part] = [_headline(now, ends), _table(now)]
     if now.progress:
         parts.append(_running(now))
@@ -111,7 +111,7 @@ def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
 
 
 def _shown_state(run: RunView, now: Snapshot) -> str:
-    """The state of a run, or the stage of its pack before its first step."""
+    """State of a run, or the stage of its pack before the first step."""
     stage = now.stages.get(run.pack_id)
     return stage.name if stage is not None and run.state.state in (PENDING, INTERRUPTED) else run.state.state
 
@@ -146,7 +146,7 @@ def _headline(now: Snapshot, ends: float | None) -> Lines:
 
 
 def _table(now: Snapshot) -> Table:
-    """One row per shape, or per depth where there are many; states are a column each then, narrower than words."""
+    """Table with a row per shape, or per depth if shapes are many; each state then has a narrow column."""
     arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
     by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
     several = len(arms) > 1
@@ -203,7 +203,7 @@ def _running(now: Snapshot) -> Table:
 
 
 def _starting(now: Snapshot) -> Lines:
-    """What each pack does before its first step, for how long, and how long compiling takes here."""
+    """Lines on packs before their first step: stage, elapsed time, and the usual compile time on this host."""
     usual = compile_seconds(now)
     lines = []
     for pack_id, stage in sorted(now.stages.items()):
@@ -218,7 +218,7 @@ def _starting(now: Snapshot) -> Lines:
 
 
 def _mfu(facts: StartFacts, flops_per_second: float) -> str:
-    """Model FLOPs utilisation, relative to the devices' dense bf16 peak; a dash where that is not known."""
+    """Model FLOPs utilisation, relative to the devices' dense bf16 peak; a dash if the peak is unknown."""
     device = find(facts.device_kind)
     if device is None or not flops_per_second:
         return MISSING
@@ -226,7 +226,7 @@ def _mfu(facts: StartFacts, flops_per_second: float) -> str:
 
 
 def _reasons(now: Snapshot) -> list[Lines]:
-    """Failures by cause, each with the end of a log; interruptions and divergences by cause."""
+    """Lines on failures by cause, each with the end of a log, and on interruptions and divergences."""
     found: dict[tuple[str, str], list[RunView]] = {}
     for run in now.runs:
         if run.state.cause and run.state.state in (FAILED, OOM, DIVERGED, INTERRUPTED):

@@ -20,15 +20,15 @@ from dwsweep.spec.validation import validated
 
 NAME, HEADS, PRESET, TOKENIZER = "name", "grid.heads", "model.preset", "data.tokenizer"
 ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
-# what arms share, so that the runs of one shape and seed see the same batches and the same held-out text
+# keys that all arms share, so that runs of one shape and seed see the same batches and held-out text
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
-MOST_ARMS = 100  # each is a plan of its own, and held against all others
+MOST_ARMS = 100  # each arm is a plan, compared with all others
 
 
 def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
-    """(name, spec) of every arm of a sweep, in their order; the spec alone, without a name, where it has none."""
+    """Name and spec of every arm of a sweep, in their order; one unnamed spec if the sweep has no arms."""
     if spec.grid.arms is None:
         return [("", spec)]
     content = with_arms_written_out(spec.model_dump(mode="json", by_alias=True))
@@ -37,10 +37,10 @@ def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
 
 
 def with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a spec with its arms named, and every key in them that differs from the spec.
+    """Content of a spec with its arms named and expanded: each arm lists every key that differs from the spec.
 
     Raises:
-        InputError: an arm is no mapping, sets a key that it may not, or makes a spec that is wrong; two arms are one.
+        InputError: an arm is no mapping, sets a forbidden key, or gives an invalid spec; or two arms are equal.
     """
     grid = content.get("grid")
     arms = grid.get("arms") if isinstance(grid, dict) else None
@@ -81,7 +81,7 @@ def _without_arms(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Dotted keys, all of them allowed. Sections may be nested; ``grid.heads`` is one value, a rule replaced whole."""
+    """Dotted keys of an arm, checked. Sections may be nested; ``grid.heads`` is one value, replaced whole."""
     found: dict[str, Any] = {}
 
     def add(prefix: str, values: Mapping[Any, Any]) -> None:
@@ -108,7 +108,7 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     changed = copy.deepcopy(content)
-    if PRESET in values:  # of a base that spells its block out, what the preset says wins
+    if PRESET in values:  # the preset wins over a base that lists the keys of its block
         model = changed.get("model")
         changed["model"] = {k: v for k, v in model.items() if k not in PRESET_KEYS} if isinstance(model, dict) else {}
     for key, value in values.items():
@@ -123,15 +123,15 @@ def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(spec: Spec) -> dict[str, Any]:
-    """Keys in which arms may differ, dotted."""
+    """Values of the dotted keys in which arms may differ."""
     dumped = spec.model_dump(mode="json")
     facts = {f"{name}.{key}": value for name in ("model", "train") for key, value in dumped[name].items()}
     return {**facts, HEADS: dumped["grid"]["heads"], "grid.learning_rates": dumped["grid"]["learning_rates"]}
 
 
 def _name(arm: Mapping[Any, Any], given: Mapping[str, Any], where: str) -> str:
-    """Name of an arm as given, or made of the keys that were given: ``model.mlp=gated,model.positions=rotary``;
-    ``base`` for none."""
+    """Name of an arm: as given, or composed of its keys: ``model.mlp=gated,model.positions=rotary``; ``base`` for
+    none."""
     name = arm.get(NAME)
     if name is None:
         name = ",".join(f"{key}={_setting(value)}" for key, value in given.items()) or "base"

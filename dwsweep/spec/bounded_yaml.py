@@ -15,16 +15,16 @@ from dwsweep.spec import yaml_numbers
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
-MAX_VALUES = 100_000  # with every alias counted as often as it is used
-MAX_DIGITS = 1000  # of an integer; Python refuses to print those of more than 4,300
+MAX_VALUES = 100_000  # every use of an alias counted
+MAX_DIGITS = 1000  # digits of an integer; Python refuses to print more than 4,300
 
 
 def load_yaml_file(path: Any) -> Any:
-    """The value that a small YAML file of a sweep holds.
+    """Value of a small YAML file of a sweep.
 
     Raises:
-        InputError: it is no YAML, or larger or deeper than a spec may be.
-        OSError: it is not there, or is no file.
+        InputError: the file is no YAML, or larger or deeper than a spec may be.
+        OSError: the file is missing, or no file.
     """
     try:
         text = paths.read_text(path, MAX_BYTES)
@@ -34,10 +34,10 @@ def load_yaml_file(path: Any) -> Any:
 
 
 def load_yaml(text: str, what: str) -> Any:
-    """The value that ``text`` stands for; ``what`` begins the error's line, such as ``SPEC: sweep.yaml``.
+    """Value of a YAML text. ``what`` begins the line of an error, such as ``SPEC: sweep.yaml``.
 
     Raises:
-        InputError: it is not YAML, a key is given twice, or it is nested or unfolds beyond the bounds above.
+        InputError: the text is no YAML, a key is given twice, or nesting or unfolding exceeds the bounds above.
     """
     try:
         return yaml.load(text, _Loader)
@@ -45,12 +45,12 @@ def load_yaml(text: str, what: str) -> Any:
         raise InputError(*(f"{what}: {line}" for line in error.lines)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: a date with a 13th month
         raise InputError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from None
-    except (KeyError, IndexError, AttributeError, TypeError):  # what PyYAML raises for !!bool maybe, !!int ''
+    except (KeyError, IndexError, AttributeError, TypeError):  # PyYAML's errors for !!bool maybe, !!int ''
         raise InputError(f"{what} is not valid YAML: a value does not fit its tag (!!…)") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML within the bounds, where a key given twice is an error and the last one does not win in silence."""
+    """YAML loader within the bounds, for which a key given twice is an error."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -102,7 +102,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
 def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """(values, levels) that ``node`` unfolds to; an alias is its anchor's node again, and comes after it."""
+    """Values and levels that ``node`` unfolds to. An alias is the node of its anchor, which comes first."""
     line = node.start_mark.line + 1
     if id(node) in known:
         found = known[id(node)]

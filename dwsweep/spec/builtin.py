@@ -9,7 +9,7 @@ FOLDER = "sweeps"
 
 
 def find(name: str) -> Path | None:
-    """The file of a built-in spec; None where no spec has that name."""
+    """File of a built-in spec; None if no spec has that name."""
     return _files().get(name)
 
 

@@ -16,8 +16,8 @@ from dwsweep.spec.builtin import find, names
 from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 from dwsweep.spec.validation import _known_keys, validated, value_text
 
-SPEC_FILE = "spec.yaml"  # of a sweep directory
-NEAR = 0.7  # likeness of two names of files, from which on one is suggested
+SPEC_FILE = "spec.yaml"  # file of a sweep directory
+NEAR = 0.7  # similarity of two file names from which on one is suggested
 
 
 def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
@@ -50,16 +50,16 @@ def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
 
 
 def _read(path: str | PathLike[str]) -> bytes:
-    """The start of a file, of the ``spec.yaml`` in a folder, or of the built-in spec of that name where neither is.
+    """First bytes of a file, of the ``spec.yaml`` in a folder, or else of the built-in spec of that name.
 
     Raises:
-        OSError: none of them is there, or it cannot be read.
+        OSError: none of them exists, or the file cannot be read.
     """
     file = paths.as_path(path)
     if is_folder := file.is_dir():
         file = file / SPEC_FILE
     if file.name == SPEC_FILE and not paths.is_remote(file) and file.exists():
-        paths.check_file(file)  # of a sweep; another name may be a pipe of the shell's
+        paths.check_file(file)  # a sweep's file; another name may be a pipe of the shell
     known = find(str(path))
     try:
         stream = file.open("rb")
@@ -74,7 +74,8 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 
 def _file_meant(path: str | PathLike[str]) -> str:
-    """The spec nearest to a ``path`` that does not exist: a file of its folder, else a built-in one; empty if none."""
+    """Suggestion for a ``path`` that does not exist: the most similar file of its folder, else built-in spec; empty if
+    none."""
     given = paths.as_path(path)
     beside = []
     with contextlib.suppress(OSError):
@@ -91,7 +92,7 @@ def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
     Raises:
         InputError: one line for each wrong key or value.
     """
-    # those that replace other keys first, so that another key of the command line wins over them wherever it stands
+    # overrides that replace other keys come first, so that any other override wins over them
     for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
         _apply(content, override)
     return validated(with_arms_written_out(content))
@@ -109,7 +110,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
         if not isinstance(child, dict):
             raise InputError(f"--set {key}: {part!r} holds {value_text(child) or 'a value'}, not a section")
         node = child
-    # the length of a run is given in one way: an override of one replaces the others
+    # a run has one length: an override of one key replaces the others
     if path == ["train"] and last in LENGTHS:
         for other in LENGTHS:
             node.pop(other, None)

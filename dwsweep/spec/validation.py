@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from dwsweep.errors import InputError
 from dwsweep.spec.sections import Spec, section_in
 
-# keys by the names that other tools give them
+# keys by their names in other tools
 OTHER_NAMES = {
     **dict.fromkeys(("lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "lrs"), "grid.learning_rates"),
     **dict.fromkeys(("layers", "n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"), "grid.depths"),
@@ -41,7 +41,7 @@ def validated(content: dict[str, Any]) -> Spec:
 
 
 def _describe(item: Any) -> str:
-    """One line for one pydantic error: dotted key, value, what it must be."""
+    """Line of one pydantic error: dotted key, value, allowed values."""
     location = [part for part in item["loc"] if not _is_branch(part)]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
     key = key if len(key) <= 120 else f"{key[:117]}…"
@@ -73,9 +73,9 @@ def _describe(item: Any) -> str:
 
 
 def _key_meant(name: str, known: Sequence[str]) -> str:
-    """The key nearest to an unknown ``name``: dotted, of another section that has that name or by another tool's name,
-    else one of the ``known`` keys of its own section, else a dotted one; empty where none is near."""
-    elsewhere: dict[str, str] = {}  # the first section that has a key of this name
+    """Known key nearest to an unknown ``name``: a dotted key of another section with that name or another tool's name,
+    else one of the ``known`` keys of its own section, else any dotted key; empty if none is near."""
+    elsewhere: dict[str, str] = {}  # first section with a key of this name
     for dotted in _dotted_keys(Spec):
         elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
     lower = name.lower().replace("-", "_")
@@ -88,7 +88,7 @@ def _key_meant(name: str, known: Sequence[str]) -> str:
 
 
 def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All keys, those of a section before those of the sections in it."""
+    """Dotted keys of a section, its own before the keys of its subsections."""
     inner = []
     for name, field in section.model_fields.items():
         dotted = f"{prefix}{field.alias or name}"
@@ -100,7 +100,7 @@ def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def value_text(value: Any) -> str:
-    """The value as it was given; empty where that would fill the line."""
+    """Text of a value as given; empty if it would fill the line."""
     try:
         shown = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -109,14 +109,14 @@ def value_text(value: Any) -> str:
 
 
 def _is_branch(part: Any) -> bool:
-    """True if pydantic put the name of a union's branch, or of a mapping's key, into the location."""
+    """Test that a part of a location is pydantic's name of a union's branch or of a mapping's key."""
     return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
 
 
 def _section_at(location: Sequence[Any]) -> type[BaseModel] | None:
     model: type[BaseModel] = Spec
     for part in location:
-        if isinstance(part, int):  # an item of a list, of the section that the list is of
+        if isinstance(part, int):  # an item of a list of sections
             continue
         if not isinstance(part, str):
             return None
