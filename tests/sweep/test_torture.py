@@ -28,11 +28,14 @@ from checkout import TOOLS, environment
 from cli_tools import begun
 from sweep_tools import write_texts
 
+from dwsweep.sweep import inventory
+
 PHASES = ("import", "compile", "step", "checkpoint", "evaluation", "result", "results.csv", "exit")
 ACTIONS = ("KILL", "TERM", "STOP+KILL", "full disk", "fsync")
 VICTIMS = ("worker", "parent", "both")
 LONGEST = {"checkpoint": 0.05, "result": 0.005, "results.csv": 0.005, "exit": 0.02}  # seconds until it strikes, at most
 CLOCKS = {"wall_seconds", "tokens_per_second", "device_seconds", "compile_seconds", "seconds", "updated"}
+OF_CLOCKS = {"content_sha256", "check"}  # hashes of rows that hold clocks
 PATIENCE = 900.0  # seconds for one moment, on a busy machine
 ROOM = "200m"
 
@@ -131,7 +134,7 @@ def contract(directory: Path) -> dict[str, Any]:
         name = str(path.relative_to(directory))
         if path.is_dir() or path.parent.name == "locks" or path.name in ("manifest.json", "log.txt", "worker.lock"):
             continue
-        if path.name in ("state.json", "progress.json"):  # of the execution: attempts and what became of them
+        if path.name in ("state.json", "progress.json", "derived.json"):  # attempts, hashes of tables with clocks
             found[name] = None
         elif path.suffix == ".csv":
             with path.open(newline="") as file:
@@ -146,7 +149,7 @@ def contract(directory: Path) -> dict[str, Any]:
 
 
 def without_clocks(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in CLOCKS}
+    return {name: value for name, value in row.items() if name not in CLOCKS | OF_CLOCKS}
 
 
 def table(hits: list[dict[str, Any]]) -> str:
@@ -220,6 +223,7 @@ def under_fire(tmp_path: Path, disk: Path | None, workers: int, optimizer: str, 
 def compared(sweep: Sweep, expected: dict[str, Any]) -> int:
     """Hold a finished sweep against the undisturbed one, and remove it."""
     sweep.finish()
+    assert inventory.verify(sweep.directory).is_whole
     found = contract(sweep.directory)
     assert set(found) == set(expected), sorted(set(found) ^ set(expected))
     for name, content in expected.items():
