@@ -171,6 +171,24 @@ def test_a_worker_that_ran_out_of_memory_trains_no_other_pack(tmp_path: Path) ->
     assert [store.pack_state(name).events for name in workers] == [(), (), ()]
 
 
+def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    said = []
+    for orders in ({"stop_at": 7}, {"stop_at": 9}, {"stop_at": 11, "cores": 1}, {"cores": 1}):
+        order(tmp_path, **orders)
+        said.append(run(plan, tmp_path / "sweep")[1])
+    assert ["another footing" in text for text in said] == [False, False, True, False]
+    assert "resumes at step 9 on another footing (cores 2 → 1): its last bits may differ" in said[2]
+    started = SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).started
+    assert [(facts.step, facts.footing.cores) for facts in started if facts.footing] == [
+        (0, 2),
+        (7, 2),
+        (9, 1),
+        (11, 1),
+    ]
+
+
 def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path) -> None:
     order(tmp_path, largest_microbatch=4, terminate_at=7, once=True)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])

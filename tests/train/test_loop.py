@@ -72,7 +72,9 @@ def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: W
         assert result.steps == 12 and result.tokens == 12 * 4 * 16 and result.pack_size == 2
         assert result.device_seconds == pytest.approx(result.wall_seconds / 2)
         assert 0 < result.loss_stderr < 1 and result.bits_per_byte > 0
-        assert set(result.versions) == {"python", "jax", "flax", "optax", "orbax"}
+        assert set(result.versions) == {"python", "jax", "jaxlib", "flax", "optax", "orbax", "numpy"}
+    footing = kept.facts[0]["footing"]
+    assert footing["cores"] and footing["versions"] == kept.results["s0-lr0.01-12"].versions and footing["backend"]
     assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
     again = Kept()
     assert train_pack(make_pack(store), store, folder, again).finished == ()
