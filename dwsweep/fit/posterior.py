@@ -33,8 +33,10 @@ DIGITS = 6  # of a node, as files keep it
 WIDER = 1.15  # the normal of the first nodes over that at the mode
 MARGIN = 1.0  # of the later ones over the spread that these find
 TAILS = 8.0  # degrees of freedom of the nodes' t
-LEAST_ESS = 3.0  # effective nodes per hyperparameter, below which weights are tempered
-LEAST_POWER = 0.1  # of tempered weights
+LEAST_ESS, LEAST_POWER = (
+    3.0,
+    0.1,
+)  # effective nodes per hyperparameter, below which weights are tempered, down to a power
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
 BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
