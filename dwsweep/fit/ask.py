@@ -397,9 +397,15 @@ def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.nd
 def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface | None:
     """The posterior of a table's cell means; None with fewer than nine shapes, three depths or three sizes. The shapes
     may lie anywhere."""
-    if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
+    if not enough(curves):
         return None
     return surface_of(Cells.of(curves), curves.depth, curves.width, confidence, seed)
+
+
+def enough(curves: Curves) -> bool:
+    """Whether a table has shapes, sizes and depths enough for a posterior over sizes."""
+    few = len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS
+    return not few
 
 
 def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:

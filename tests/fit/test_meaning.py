@@ -78,7 +78,6 @@ def test_a_clean_grid_is_all_used_and_gives_the_truth() -> None:
     holds(clean())
 
 
-
 def test_lines_of_comments_among_the_rows_are_counted(tmp_path: Path) -> None:
     lines = ["n_layer,d_model,val_loss", *(",".join(map(str, row.values())) for row in drawn())]
     lines[4:4] = ["# resumed on another node"]
