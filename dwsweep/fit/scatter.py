@@ -57,7 +57,7 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
     columns = [(budget_column if k else curved)(str(k), place == k) for k in range(len(labels))]
     cells = Cells(
         x=x[pick],
-        y=np.linspace(0.0, 1.0, len(pick)),  # of no effect
+        y=np.zeros(len(pick)),  # of one depth: what depths share is in the columns
         mean=mean[pick],
         variance=own.diagonal,
         factors=own.factors,
