@@ -32,8 +32,8 @@ from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.shape import BLOCK, n_params_of
-from dwsweep.fit.equal_what import Runs, equal_what
-from dwsweep.fit.lengths import FARTHEST, token_groups
+from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
+from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import Row, no_loss, why_no_loss
@@ -69,10 +69,10 @@ class Heap:
     record: Adjustment
 
 
-def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | None:
+def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
     """The heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
 
-    shorter: tokens follow from a budget of compute, and are no setting.
+    trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
 
     Raises:
         InputError: an option names a column that is no setting, or a value that the table does not have.
@@ -86,24 +86,27 @@ def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | N
         if explicit and options.axis != "n_params":
             raise InputError(f"{argument('adjust', '--adjust')}: {options.adjust[0]!r}; allowed with axis n_params")
         return None
-    if shorter and TOKENS in asked.adjust:
+    budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
+    if budget and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would take away a part of what depth does"
         )
-    rows, out = _usable(data.rows)
+    rows, out = _usable(trained.rows[trained.main] if budget and trained else data.rows)
     if len(rows) < ask.FEWEST_CELLS:
         return None
+    if others := len(data.rows) - len(rows) - sum(out.values()):
+        out[f"were trained to other values of {trained.axis if trained else 'time'}"] = others
     x, y = _places(rows)
     swept = found_in.swept_rates(rows)
     curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
 
     def usual(name: str) -> bool:
         if name == TOKENS:
-            return not shorter and not curved
+            return not budget and not curved
         return not (name == found_in.LEARNING_RATE and swept)
 
-    found = found_in.find(rows, x, y, asked, usual)
+    found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
     if not found.columns:
         return None
     x, y = _places(found.rows)
@@ -112,7 +115,7 @@ def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | N
     if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
         return None
     _refuse_unknown(data, found)
-    return _fitted(data, options, found, x, y, out)
+    return _fitted(data, options, found, x, y, out, budget)
 
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
@@ -368,7 +371,13 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
 
 
 def _fitted(
-    data: Table, options: FitOptions, found: Covariates, x: np.ndarray, y: np.ndarray, out: Mapping[str, int]
+    data: Table,
+    options: FitOptions,
+    found: Covariates,
+    x: np.ndarray,
+    y: np.ndarray,
+    out: Mapping[str, int],
+    budget: Budget | None,
 ) -> Heap:
     rows, columns, impossible = list(found.rows), found.columns, list[Row]()
     for round_ in range(ROUNDS):
@@ -387,9 +396,9 @@ def _fitted(
         rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
         columns = tuple(one.at_rows(stays) for one in columns)
     record = _record(means, design, posterior, surface, found, options, cells)
-    equal = equal_what(ask.LossSurface(surface), _runs(data, rows, x, y, means, design), options.seed)
-    record = replace(record, equal=equal)
-    record = replace(record, sentences=tuple(sentences(record)))
+    runs = _runs(data, rows, x, y, means, design)
+    record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
+    record = replace(record, sentences=tuple(sentences(record, budget)))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
@@ -660,10 +669,15 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
     return tuple(rows)
 
 
-def sentences(record: Adjustment) -> list[str]:
+def sentences(record: Adjustment, budget: Budget | None = None) -> list[str]:
     """What is held fixed, and what cannot be told from depth."""
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {listed(held, 12)}"]
+    if budget:
+        said.append(
+            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at that, where larger and "
+            "dearer nets saw fewer tokens, and not at equal tokens"
+        )
     if record.follow:
         said.append(f"{listed(record.follow)} follow{'s' if len(record.follow) == 1 else ''} the shape here")
     for name in dict.fromkeys(row.column for row in record.readings):
@@ -700,14 +714,15 @@ def sentences(record: Adjustment) -> list[str]:
 def _equal_sentence(record: Adjustment) -> str:
     """Best depths at the middle size of each kind of equality at equal size."""
     rows = {
-        name: [row for row in record.equal if row.equal == name] for name in ("N", "N and FLOPs", "N and wall time")
+        name: {row.n_params: row for row in record.equal if row.equal == name and row.n_params and row.depth}
+        for name in ("N", "N and FLOPs", "N and wall time")
     }
-    sizes = [{row.n_params for row in of if row.depth is not None} for of in rows.values() if of]
-    shared = sorted(set.intersection(*sizes)) if len(sizes) > 1 else []
+    told = [set(of) for of in rows.values() if of]
+    shared = sorted(set.intersection(*told)) if len(told) > 1 else []
     if not shared:
         return ""
     n = shared[len(shared) // 2]
-    found = {name: row for name, of in rows.items() for row in of if row.n_params == n}
+    found = {name: of[n] for name, of in rows.items() if n in of}
     texts = [f"{Interval.of(row, 'depth').format('.1f')} at equal {name}" for name, row in found.items()]
     return f"Equal what: at {format_count(n)} the best depth is {listed(texts)}"
 

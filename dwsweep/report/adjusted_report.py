@@ -60,7 +60,8 @@ def equal_parts(record: Adjustment) -> list[Part]:
         table.add(row.equal, budget(row), *_best(Interval.of(row, "depth")), n, tokens)
     known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
-    if any(row.equal.startswith("N and ") for row in record.equal):
+    equal = {row.equal for row in record.equal}
+    if "N" in equal and any(name.startswith("N and ") for name in equal):
         lines.append("N and FLOPs, N and wall time: the budget is that of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
 
