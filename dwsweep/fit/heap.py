@@ -53,6 +53,7 @@ LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
+LEAST_SHARED = 2.0  # last over first count of tokens that values of a text share, to be compared there
 LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
@@ -530,7 +531,7 @@ def _record(
         inseparable=tuple(inseparable),
         readings=tuple(readings),
         **_rates(means, design, posterior, options.confidence),
-        along_tokens=_along_tokens(means, design, posterior, options.confidence),
+        **_along_tokens(means, design, posterior, options.confidence),
     )
 
 
@@ -641,32 +642,59 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
 
 
-def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> tuple[DepthAfter, ...]:
-    """Best depth at the middle size after a few counts of tokens inside those of the runs."""
+def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
+    """Best depth at the middle size after a few counts of tokens that the runs have: for the held value of a text and
+    for each other that has several counts, at the same counts where these overlap."""
     place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
     if place is None:
-        return ()
+        return {}
     value, one, x = design.values[place], means.columns[place], posterior.frame.x0
-    counts = np.unique(value.round(9))
-    if len(counts) > len(TOKEN_SHARES):
-        counts = np.quantile(value, TOKEN_SHARES)
-    drawn = [ask.best_depths(posterior, x, {design.names[place]: float(v)}) for v in counts]
-    rows = []
-    for v, found in zip(counts, drawn, strict=True):
-        depth = ask.best_depth(posterior, x, confidence, {design.names[place]: float(v)}).interval.map(math.exp)
-        with np.errstate(invalid="ignore"):
-            ratio = found - drawn[0]
-        known = ratio[np.isfinite(ratio)]
-        change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
-        rows.append(
-            DepthAfter(
-                tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
-                n_params=float(math.exp(x)),
-                **depth.columns("depth"),
-                **change.columns("ratio"),
+    name = design.names[place]
+    texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
+    held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
+    has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
+    groups = {"": held, **has} if np.ptp(value[held]) > 0.0 else {"": np.ones(len(value), dtype=bool)}
+    low, high = (f([g(value[of]) for of in groups.values()]) for f, g in ((max, np.min), (min, np.max)))
+    shared = math.exp((high - low) * design.spread[place]) >= LEAST_SHARED
+    if len(groups) == 1 or not shared:
+        groups = {"": groups[""]}
+    of_held = next((row.held for row in means.columns if row.kind == TEXT), "")
+    text = next((row.name for row in means.columns if row.kind == TEXT), "")
+    rows, grown = [], {}
+    for label, member in groups.items():
+        counts = np.unique(value[member].round(9))
+        if len(groups) > 1:
+            counts = np.array([low, (low + high) / 2.0, high])
+        elif len(counts) > len(TOKEN_SHARES):
+            counts = np.quantile(value[member], TOKEN_SHARES)
+        settings = [{name: float(v)} for v in counts]
+        if label:
+            settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
+        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        for v, found, own in zip(counts, drawn, settings, strict=True):
+            depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
+            with np.errstate(invalid="ignore"):
+                ratio = found - drawn[0]
+            known = ratio[np.isfinite(ratio)]
+            change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+            rows.append(
+                DepthAfter(
+                    tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
+                    n_params=float(math.exp(x)),
+                    **depth.columns("depth"),
+                    **change.columns("ratio"),
+                    of=label or (f"{text} {of_held}" if len(groups) > 1 else ""),
+                )
             )
-        )
-    return tuple(rows)
+        grown[label] = ratio
+    apart = []
+    for label, ratio in grown.items():
+        with np.errstate(invalid="ignore"):
+            away = ratio - grown[""]
+        known = away[np.isfinite(away)]
+        if label and len(known) > 0.9 * len(away) and ask.effect(known, confidence).sign:
+            apart.append(label)
+    return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
 
 
 def sentences(record: Adjustment, budget: Budget | None = None) -> list[str]:
@@ -693,13 +721,7 @@ def sentences(record: Adjustment, budget: Budget | None = None) -> list[str]:
         if name in record.inseparable:
             line += f": this table cannot tell depth from {name} (r = {column.r:.2f})".replace("-0", "−0")
         said.append(line)
-    if len(record.along_tokens) > 1 and (last := record.along_tokens[-1]).ratio is not None:
-        first = record.along_tokens[0]
-        ratio = Interval.of(last, "ratio").format(".2f")
-        said.append(
-            f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} "
-            f"times the one after {format_count(first.tokens)}"
-        )
+    said += _tokens_said(record)
     if line := _equal_sentence(record):
         said.append(line)
     if record.rates and record.shared_rate is not None:
@@ -707,6 +729,29 @@ def sentences(record: Adjustment, budget: Budget | None = None) -> list[str]:
         said.append(
             f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
+        )
+    return said
+
+
+def _tokens_said(record: Adjustment) -> list[str]:
+    """How the best depth moves with tokens, and where recipes disagree on that."""
+    ends: dict[str, list[DepthAfter]] = {}
+    for row in record.along_tokens:
+        ends.setdefault(row.of, []).append(row)
+    said: list[str] = []
+    for of, rows in ends.items():
+        first, last = rows[0], rows[-1]
+        if len(rows) > 1 and last.ratio is not None and (not said or of in record.tokens_disagree):
+            ratio = Interval.of(last, "ratio").format(".2f")
+            said.append(
+                f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
+                f"after {format_count(last.tokens)} tokens is {ratio} times the one after {format_count(first.tokens)}"
+            )
+    said = [line[0].upper() + line[1:] for line in said]
+    if record.tokens_disagree:
+        both = " and ".join(ends)
+        said.append(
+            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither is the trend of the other"
         )
     return said
 
