@@ -14,24 +14,29 @@ table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdh
 known), which is assumed and said. Where all runs have one count of tokens, the loss moves with ln tokens by the slope
 of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
 
+Where every run had one budget of time or FLOPs its tokens follow from its shape: the losses as they are answer at that
+budget, and nothing answers at equal tokens.
+
 A best depth or size at an edge of the nets and tokens tried is a bound and no answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data.covariates import positive
-from dwsweep.fit.lengths import FARTHEST, LENGTH_SLOPE, LENGTH_SLOPE_SD
+from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.lengths import FARTHEST, LENGTH_SLOPE, LENGTH_SLOPE_SD, TrainedBudgets
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import Row
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import EqualWhat
+from dwsweep.text import format_count, format_duration
 
 SHARES = (0.25, 0.5, 0.75)  # of ln N and of the runs' costs, at which best depths are told
 ACROSS, UP = 41, 61  # points in ln N and ln L
@@ -40,7 +45,8 @@ FAR = 4.0  # robust standard deviations, beyond which a run's time is that of an
 SAME = 1.02  # largest over smallest count of tokens that is one count
 EXACT = 1e-3  # scatter of ln cost that comes from rounding
 MOST_EMBEDDING_SCATTER = 0.15  # of ln of the embeddings per width, beyond which they do not follow the width
-TIMES = ("device_seconds", "wall_seconds")
+TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
+SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # times of all runs that are one budget: sizes, share, factor
 LEAST_POINTS = 3  # of a curve that has a lowest point inside
 SAME_COST = 0.01  # of ln cost, within which all depths of a size cost the same
 SAME_TOKENS = 0.1  # of ln tokens about a curve in ln N, within which they follow the size
@@ -83,11 +89,51 @@ class Cost:
     spent: np.ndarray
 
 
-def equal_what(surface: ask.LossSurface, runs: Runs, seed: int) -> tuple[EqualWhat, ...]:
-    """Best depths at each kind of equality that the runs can answer; nothing where that is equal size alone."""
+@dataclass(frozen=True)
+class Budget:
+    """What every run spent. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: how it is known."""
+
+    unit: str
+    value: float
+    said: str
+
+    @property
+    def shown(self) -> str:
+        return format_duration(self.value) if self.unit == TIME else format_count(self.value)
+
+
+def spent_by_all(
+    rows: Sequence[Row], theirs: Mapping[str, str], trained: TrainedBudgets | None = None
+) -> Budget | None:
+    """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
+    do; None where they had none."""
+    if trained is not None:
+        unit = TIME if trained.axis in TIMES else "FLOPs"
+        return Budget(unit, trained.main, trained.known_from)
+    usable = [row for row in rows if positive(row.get("loss"))]
+    tokens = [float(row["tokens"]) for row in usable if positive(row.get("tokens"))]
+    sizes = [n_params_of(row) for row in usable]
+    if not usable or max(sizes) < SIZES_OF_BUDGET * min(sizes) or (tokens and max(tokens) < SAME * min(tokens)):
+        return None
+    for name in TIMES:
+        known = [float(row[name]) for row in usable if positive(row.get(name))]
+        if len(known) > MOSTLY * len(usable):
+            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
+            if high <= AS_LONG * low:
+                return Budget(TIME, float(middle), f"{theirs.get(name, name)} of {len(known)} runs")
+    return None
+
+
+def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
+    """Best depths at each kind of equality that the runs can answer; nothing where that is equal size alone.
+
+    budget: of every run, so that the losses are those at that budget.
+    """
     if surface.record.flat:
         return ()
     asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
+    if budget is not None:
+        return tuple(asked.as_trained(budget))
     found = [*asked.sizes(), *asked.totals(), *asked.ratios()]
     for cost in asked.costs():
         found += [*asked.at_size(cost), *asked.at_cost(cost)]
@@ -145,9 +191,28 @@ class _Question:
         for x in self.x:
             t = x + math.log(ratio)
             if self.low <= t <= self.high:
-                setting = {self.runs.column: self._standard(t)}
+                setting = {self.runs.column: float(self._standard(t))}
                 depth = ask.best_depth(self.posterior, x, self.surface.record.confidence, setting).interval
                 yield self._row("tokens per parameter", ratio, "", x, depth.map(math.exp), t)
+
+    def as_trained(self, budget: Budget) -> Iterator[EqualWhat]:
+        """At the budget of every run: at equal size too, and each depth at its best size."""
+        for size in self.x:
+            depth = self.surface.at(math.exp(size))
+            yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
+        x, y, inside = self._net_grid()
+        rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
+        rows[:, inside] = self.posterior.losses(x[inside], y[inside])
+        yield self._of_nets(budget.unit, budget.value, budget.said, x, y, rows)[0]
+
+    def _of_nets(
+        self, equal: str, spent: float, said: str, x: np.ndarray, y: np.ndarray, rows: np.ndarray
+    ) -> tuple[EqualWhat, float | None]:
+        """(the line of the best net, its ln N) of losses ``rows`` (D, UP·ACROSS)."""
+        found = least_of_nets(x.reshape(UP, ACROSS)[0], y.reshape(UP, ACROSS)[:, 0], rows.reshape(-1, UP, ACROSS))
+        size, depth = (self._interval(value, found.edge) for value in (found.x, found.y))
+        at = math.log(size.value) if size.value else None
+        return replace(self._row(equal, spent, said, at, depth, None), **size.columns("n_params")), at
 
     # Lines of a cost
 
@@ -155,11 +220,11 @@ class _Question:
         flops = self._fitted("FLOPs", self.runs.numbers("flops") / np.exp(self.tokens), "flops")
         yield flops or self._formula()
         for name in TIMES:
-            if found := self._fitted("wall time", self.runs.numbers(name) / np.exp(self.tokens), name):
+            if found := self._fitted(TIME, self.runs.numbers(name) / np.exp(self.tokens), name):
                 yield found
                 return
         speed = self.runs.numbers("tokens_per_second")
-        if found := self._fitted("wall time", 1.0 / speed, "tokens_per_second"):
+        if found := self._fitted(TIME, 1.0 / speed, "tokens_per_second"):
             yield found
 
     def at_size(self, cost: Cost) -> Iterator[EqualWhat]:
@@ -202,15 +267,11 @@ class _Question:
             rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
             rows[:, inside] = losses + self._moved(x[inside], y[inside], losses, t, self.runs.at)
             rows[:, ~allowed] = math.inf
-            found = least_of_nets(x.reshape(UP, ACROSS)[0], y.reshape(UP, ACROSS)[:, 0], rows.reshape(-1, UP, ACROSS))
-            size, depth = (self._interval(one) for one in found)
-            at = math.log(size.value) if size.value else None
-            tokens = None
-            if at is not None and depth.value:
-                here = cost.ln(np.array([at]), np.array([math.log(depth.value)]))
-                tokens = spent - float(np.median(here))
-            row = self._row(cost.unit, math.exp(spent), self._said(cost), at, depth, tokens)
-            yield EqualWhat(**{**vars(row), **size.columns("n_params")})
+            row, at = self._of_nets(cost.unit, math.exp(spent), self._said(cost), x, y, rows)
+            if at is not None and row.depth:
+                tokens = spent - float(np.median(cost.ln(np.array([at]), np.log([row.depth]))))
+                row = replace(row, tokens=math.exp(tokens))
+            yield row
 
     # Costs
 
@@ -260,7 +321,7 @@ class _Question:
             size, depth = np.exp(x), np.exp(y)
             return np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio))[None]
 
-        said = f"FLOPs = (6·N + 12·L·d·{n:.0f})·tokens assumed" if n else "FLOPs = 6·N·tokens assumed"
+        said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
         return Cost("FLOPs", said, at, at(self.runs.x, self.runs.y)[0] + self.tokens)
 
     def _said(self, cost: Cost) -> str:
@@ -338,13 +399,22 @@ class _Question:
 
     # Answers
 
-    def _interval(self, drawn: np.ndarray) -> Interval:
-        """The interval of draws of a logarithm, of which some may be infinite: no value where more than half are."""
+    def _interval(self, drawn: np.ndarray, edge: np.ndarray | float = 0.0) -> Interval:
+        """The interval of draws of a logarithm, of which some may be infinite: no value where more than half are.
+
+        edge: (D,) ±inf where a draw is only a bound, since its best size lies beyond those tried.
+        """
         side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
         drawn = np.where(self.posterior.without_effect, side, drawn)
-        low, middle, high = ask.quantiles(drawn, self.surface.record.confidence)
-        ends = (value if math.isfinite(value) else None for value in (middle, low, high))
-        return Interval(*ends).map(math.exp)
+        below, above = np.where(edge == -np.inf, -np.inf, drawn), np.where(edge == np.inf, np.inf, drawn)
+        middle = np.where(edge == 0.0, drawn, edge)
+        confidence = self.surface.record.confidence
+        found = (
+            ask.quantiles(middle, confidence)[1],
+            ask.quantiles(below, confidence)[0],
+            ask.quantiles(above, confidence)[2],
+        )
+        return Interval(*(value if math.isfinite(value) else None for value in found)).map(math.exp)
 
     def _row(
         self, equal: str, budget: float, said: str, x: float | None, depth: Interval, tokens: float | None
@@ -372,12 +442,18 @@ def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.where(k == 0, -np.inf, np.where(k == len(y) - 1, np.inf, found))
 
 
-def least_of_nets(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((D,) x, (D,) y) where ``rows`` (D, n_y, n_x) are least; inf beyond the nets tried.
+@dataclass(frozen=True)
+class Nets:
+    """Best nets of D draws. x, y: (D,) ln N, ln L. edge: (D,) ±inf where the best size lies beyond those tried, else
+    0."""
 
-    Each depth stands at its best size. A draw whose best size is the least or the largest that was tried has its best
-    depth beyond as well, since that grows with the size.
-    """
+    x: np.ndarray
+    y: np.ndarray
+    edge: np.ndarray
+
+
+def least_of_nets(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> Nets:
+    """Where ``rows`` (D, n_y, n_x) are least, each depth at its best size; inf where a net is not allowed."""
     usable = np.isfinite(rows[0])
     deep = np.flatnonzero(usable.any(axis=1))
     first, last = usable.argmax(axis=1)[deep], (usable.shape[1] - 1 - usable[:, ::-1].argmax(axis=1))[deep]
@@ -393,5 +469,5 @@ def least_of_nets(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> tuple[np.nd
         best = own.min(axis=2) - np.where(turns, 0.5 * bend * shift**2, 0.0)
     depth = least(y[deep], best) if len(deep) >= LEAST_POINTS else np.full(len(rows), np.inf)
     each, k = np.arange(len(rows)), best.argmin(axis=1)
-    size = x[inner[each, k]] + shift[each, k] * (x[1] - x[0]) + edge[each, k]
-    return size, np.where(np.isinf(size), size, depth)
+    size = np.clip(x[inner[each, k]] + shift[each, k] * (x[1] - x[0]), x[first[k]], x[last[k]])
+    return Nets(size, depth, edge[each, k])

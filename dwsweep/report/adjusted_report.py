@@ -31,10 +31,14 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         parts.append(readings)
     if len(record.along_tokens) > 1:
         title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
-        after = Table(title, "tokens> depth> interval< ratio> interval<")
+        several = any(later.of for later in record.along_tokens)
+        after = Table(
+            title, ("of< " if several else "") + "tokens> depth> interval< ratio> interval<", keys=1 + several
+        )
         for later in record.along_tokens:
             ratio = estimate(Interval.of(later, "ratio"), ".2f")
-            after.add(format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
+            of = [later.of] if several else []
+            after.add(*of, format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
         parts.append(after)
     if record.equal:
         parts += equal_parts(record)
@@ -60,7 +64,8 @@ def equal_parts(record: Adjustment) -> list[Part]:
         table.add(row.equal, budget(row), *_best(Interval.of(row, "depth")), n, tokens)
     known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
-    if any(row.equal.startswith("N and ") for row in record.equal):
+    equal = {row.equal for row in record.equal}
+    if "N" in equal and any(name.startswith("N and ") for name in equal):
         lines.append("N and FLOPs, N and wall time: the budget is that of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
 
