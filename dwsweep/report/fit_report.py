@@ -101,6 +101,8 @@ def _at_one_size(found: AtOneSize) -> str:
     size = f"N = {format_count(found.n_params)}"
     if not found.known:
         return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
+    if found.flat:
+        return f"At {size} no effect of depth is shown (p = {found.effect_p:.2g})."
     ends = Interval.of(found, "depth")
     best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
     if not ends.value and not ends.unbounded:
@@ -198,7 +200,7 @@ def _noise_line(result: Fit) -> str:
         shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     if noise.source == "none":
-        return "noise: not known"
+        return "noise: not known" + (f"; scatter about the surface τ {noise.tau:.2g} {nats}" if noise.tau else "")
     sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
     parts = [f"noise from {noise.source}"]
     if sigmas:
@@ -206,7 +208,7 @@ def _noise_line(result: Fit) -> str:
         spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
         parts.append(f"σ of one run {spread} {nats}" + ("" if noise.pooled else " (differs by depth)"))
     if noise.tau is not None:
-        parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} {nats}")
+        parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
     if noise.shape_sd and noise.shape_source == "default":
         parts.append(f"scatter between shapes {noise.shape_sd:.2g} {nats} by default (fewer than six sizes per depth)")
     if noise.documents:

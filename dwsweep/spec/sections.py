@@ -5,12 +5,27 @@ Unknown keys are errors. Attribute docstrings are the reference of the keys.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dwsweep import numerals
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
@@ -68,8 +83,39 @@ SOURCE_FORMS = (
 )
 
 
+@cache
+def _docstrings_of_fields() -> dict[str, dict[str, str]]:
+    """By class and field of this file, the text that stands below the field."""
+    found: dict[str, dict[str, str]] = {}
+    for part in ast.parse(Path(__file__).read_text("utf-8")).body:
+        if not isinstance(part, ast.ClassDef):
+            continue
+        for field, below in pairwise(part.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+                text = below.value.value if isinstance(below.value, ast.Constant) else None
+                if isinstance(text, str):
+                    found.setdefault(part.name, {})[field.target.id] = inspect.cleandoc(text)
+    return found
+
+
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+    """Part of a spec. The docstring below a field says what it means: see ``meanings``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """Meaning of each field. The file is parsed when they are asked for: as pydantic would on every import, it took
+        40 ms of each command that reads a spec."""
+        return _docstrings_of_fields().get(cls.__name__, {})
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, meaning in cls.meanings().items():
+            properties[cls.model_fields[name].alias or name]["description"] = meaning
+        return schema
 
     @field_validator("*", mode="before")
     @classmethod

@@ -38,6 +38,7 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
 from dwsweep.plan.schedule import multipliers
+from dwsweep.records import footing
 from dwsweep.records.pack import StartFacts
 from dwsweep.train.choices import (
     Choices,
@@ -237,6 +238,10 @@ class Program:
             pack_size=len(self.blueprint.pack.replicas),
             compile_seconds=compile_seconds,
             step=step,
+            footing=footing.here(
+                self.blueprint.pack.execution.workers,
+                choices.hardware.device.client.platform_version.splitlines()[0],
+            ),
         )
 
     @property

@@ -21,6 +21,7 @@ from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import own_guide
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.plan import build
 from dwsweep.spec import Spec, load_spec
@@ -378,7 +379,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
     crossed = np.zeros(len(roots))
     for index in range(SIMULATIONS):
         rows = draw(truth, np.random.default_rng(index), budgets=BUDGETS, luck=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD)
-        curves = build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0))
+        curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
         guide = own_guide(fit_loss_model(curves, 0.95))
         assert guide is not None
         for target in predicted:
