@@ -28,7 +28,20 @@ from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART
 from dwsweep.interval import Interval
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate, shown
+from dwsweep.report.document import (
+    MISSING,
+    Column,
+    Figure,
+    Heading,
+    Lines,
+    Part,
+    Said,
+    Table,
+    estimate,
+    label,
+    number,
+    shown,
+)
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
@@ -81,7 +94,7 @@ def _estimate(found: Interval, digits: int = 1) -> str:
 WASTED = "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
 
 
-def _table(columns: str, title: str = "") -> Table:
+def _table(columns: Sequence[Column], title: str = "") -> Table:
     return Table(title, columns, ruled=False)
 
 
@@ -256,7 +269,17 @@ def _risk(row: BudgetAnswer) -> list[Part]:
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
-    table = _table("source< best_depth> 95_%< words< outside> kind< sure<")
+    table = _table(
+        [
+            label("source"),
+            number("best depth"),
+            label("95 %"),
+            label("words"),
+            number("outside"),
+            label("kind"),
+            label("sure"),
+        ]
+    )
     for one in row.by_source:
         depth = estimate(Interval.of(one, "depth"), ".1f")
         table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
@@ -337,8 +360,8 @@ def _built(row: BudgetAnswer) -> list[Part]:
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    hours = "hours>" if assumptions.tokens else ""
-    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}", WASTED)
+    numbers = ("size", "FLOPs", "time", "latency", "+nats", "heads", "N", "N total", "off", "decode")
+    table = _table([label("  L × d_x"), *map(number, (*numbers, *(["hours"] if assumptions.tokens else [])))], WASTED)
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
@@ -441,7 +464,13 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
-    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>", WASTED)
+    table = _table(
+        [
+            label("L × d_x"),
+            *map(number, ("N", "verdict", "size", "FLOPs", "time", "latency", "+nats", "best depth", "trust")),
+        ],
+        WASTED,
+    )
     for row in rows:
         best = row.optimum
         table.add(
@@ -457,7 +486,7 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
 
 
 def _rule(rule: RuleAnswer) -> list[Part]:
-    table = _table("__N< L_×_d_x> size> time> loss> best_depth> trust>")
+    table = _table([label("  N"), *map(number, ("L × d_x", "size", "time", "loss", "best depth", "trust"))])
     for row in rule.rows:
         known = row.depth is not None and row.width is not None
         table.add(
@@ -497,7 +526,7 @@ def _named(best: BestDepth) -> str:
 
 def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
-    table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
+    table = _table([label("size"), *map(number, ("N", "trained", "best L", "best d_x", "forms", "outside", "trust"))])
     for row in rows:
         forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         table.add(

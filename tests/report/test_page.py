@@ -35,7 +35,7 @@ from dwsweep.records.transitions import Transition
 from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, losses_chart, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Table
+from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -136,7 +136,7 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
     assert "b" not in {tag for tag, _ in page.tags}
-    hostile = Table("", "<i>>")
+    hostile = Table("", [number("<i>")])
     hostile.add('"><script>')
     assert not re.search("<i>|<script>", html_of([hostile]))
     assert "<script>" not in html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
@@ -523,7 +523,7 @@ def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Pa
 
 
 def test_an_interval_without_its_value_takes_the_name_of_the_value() -> None:
-    table = Table("", "pair> N> interval< width> interval<")
+    table = Table("", [number("pair"), number("N"), INTERVAL, number("width"), INTERVAL])
     table.add("2→6", "–", "> 96K", "–", "> 60")
     assert re.findall("<th[^>]*>([^<]*)</th>", html_of([table])) == ["pair", "N", "width"]
     table.add("1→2", "50K", "40K … 60K", "–", "")
@@ -531,7 +531,7 @@ def test_an_interval_without_its_value_takes_the_name_of_the_value() -> None:
 
 
 def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
-    table = Table("as `dwsweep guide <N>` says", "a<")
+    table = Table("as `dwsweep guide <N>` says", [label("a")])
     table.add("`x`")
     made = html_of([Heading("`a`"), Lines(["b `c`"]), Fold("`d`", []), Figure(b"<svg></svg>", "e", "`f`"), table])
     assert re.findall("<code>(.*?)</code>", made) == ["a", "c", "d", "f", "dwsweep guide &lt;N&gt;", "x"]
