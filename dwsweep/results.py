@@ -108,7 +108,7 @@ def _png(drawn: Figure) -> bytes:
         return style.render(drawn, "png")
 
 
-def _counted(result: TableResult | _Part[Any] | Guidance, of: str = "") -> str:
+def _counted(result: _Part[Any] | Guidance, of: str = "") -> str:
     """One line on a result: its class, its sizes, the rows of each table, the number of warnings."""
     counts = ", ".join(f"{len(rows)} {name}" for name, rows in result.tables().items())
     warnings = getattr(result, "warnings", None)
@@ -137,9 +137,6 @@ class TableResult(FitResult, Shown):
         return isinstance(other, FitResult) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return _counted(self, f"{self.provenance.rows_used} runs")
 
     __str__ = Shown.__str__
 

@@ -24,6 +24,7 @@ from claims import (
     in_cells,
     in_html,
     in_panels,
+    in_repr,
     in_sentence,
     in_strip,
     in_ties,
@@ -163,6 +164,7 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     agree(expected, in_sentence(text), "the answer")
     agree(expected, in_sentence(notebook), "the notebook")
     agree(expected, in_sentence(str(result)), "print")
+    agree(expected, in_repr(repr(result)), "repr")
     agree(expected, in_ties(result.warnings), "the warning of ties", every=False)
     tied = {pair for pair, row in rows_of(result).items() if row["tie_low"]}
     assert set(in_ties(result.warnings)) == tied

@@ -100,6 +100,13 @@ def in_sentence(text: str) -> dict[Pair, Claim]:
     return found
 
 
+def in_repr(text: str) -> dict[Pair, Claim]:
+    found = {}
+    for a, b, size, status in re.findall(rf"(\d+) → (\d+) (?:at ([^,;]+)|({STATUS}))", text):
+        found[int(a), int(b)] = Claim("crossed", size) if size else Claim(status, "")
+    return found
+
+
 def in_ties(warnings: Iterable[str]) -> dict[Pair, Claim]:
     """Pairs that a warning calls tied beyond their bound."""
     (line,) = [line for line in warnings if line.startswith("ties: ")] or [""]
