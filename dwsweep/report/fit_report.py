@@ -145,7 +145,9 @@ def _beyond(result: FitResult) -> str:
     known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
         return (
-            "" if result.guideline_law else "Beyond their sizes these losses say nothing: the guideline is not theirs."
+            ""
+            if result.guideline_law
+            else "These losses give no answer beyond their sizes; the guideline does not rest on them."
         )
     row = known[-1]
     far, depth = row.extrapolation_factor, Interval.of(row, "depth")

@@ -165,7 +165,7 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
     if shape is None:
         why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
         if any(candidate.within_budget for candidate in row.candidates):
-            why = "what the shapes of about the budget cost is beyond what the source can speak of."
+            why = "the source gives no prices for shapes of about this budget."
         return _said(("Nothing is recommended: ", "bold"), why)
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
@@ -334,7 +334,7 @@ def _free(row: BudgetAnswer) -> list[Part]:
     low, high = _little(row)
     parts: list[Said] = []
     if row.no_best is None:
-        depths = f"Depths {low} to {'all that can be spoken of' if high is None else high} waste"
+        depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
         parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
     usual = row.usual
@@ -407,7 +407,7 @@ def _tolerated(row: BudgetAnswer) -> str:
             "beyond the data" if end is None else _estimate(Interval(end, *inside))
             for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
         ]
-        depths = "all that the data speak of" if near.depth_low is near.depth_high is None else " to ".join(ends)
+        depths = "all depths of the data" if near.depth_low is near.depth_high is None else " to ".join(ends)
         parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} nats): {depths}")
     return f"Depths that waste {'; '.join(parts)}."
 
@@ -443,7 +443,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
         if cost is None:
-            lines.append(_said(f"At {SPOKEN[constraint]}: not known, beyond what the source can speak of."))
+            lines.append(_said(f"At {SPOKEN[constraint]}: not known, outside the depths of the source."))
             continue
         interval = Interval.of(cost, "nats")
         text = f" ({cost.nats:.4f} nats" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
@@ -544,7 +544,7 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
 
 OVERVIEW_LEGEND = (
     "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
-    "told apart and are more than a tenth apart. outside: of the sizes at which shapes were compared, by this factor; "
-    "beyond 10 times no best depth can be named, and `--params N` says a range. `--params N` gives shapes to build, "
+    "told apart and are more than a tenth apart. outside: factor by which N lies outside the compared sizes; "
+    "beyond 10 times no best depth can be named, and `--params N` gives a range. `--params N` gives shapes to build, "
     "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
 )

@@ -110,7 +110,7 @@ def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Gro
     words = (
         "Every rank lies between the bounds, is the same for every balanced partition, and grows with depth and width."
         if not wrong
-        else f"{wrong} of {len(checks)} networks are NOT as the theorems say."
+        else f"{wrong} of {len(checks)} networks are NOT as the theorems state."
     )
     return render([table, Lines([words], apart=True), *_heads(heads)])
 

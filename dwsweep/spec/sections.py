@@ -85,7 +85,7 @@ SOURCE_FORMS = (
 
 @cache
 def _docstrings_of_fields() -> dict[str, dict[str, str]]:
-    """By class and field of this file, the text that stands below the field."""
+    """Docstrings of the fields of this file, by class and field."""
     found: dict[str, dict[str, str]] = {}
     for part in ast.parse(Path(__file__).read_text("utf-8")).body:
         if not isinstance(part, ast.ClassDef):
@@ -99,7 +99,7 @@ def _docstrings_of_fields() -> dict[str, dict[str, str]]:
 
 
 class Section(BaseModel):
-    """Part of a spec. The docstring below a field says what it means: see ``meanings``."""
+    """Part of a spec. The docstring below a field is its meaning: see ``meanings``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

@@ -501,7 +501,7 @@ def test_wrong_arguments_all_at_once(arguments: tuple, lines: list[str]) -> None
         ({"params": [1e9], "hours": 3.0}, "--hours: 3; stands in place of --params; allowed: one of them"),
         (
             {"options": Options(heads=12, at="time")},
-            "--heads, --at: would change nothing, since no size is asked for; allowed with one of --params, --flops, "
+            "--heads, --at: has no effect without a size; allowed with one of --params, --flops, "
             "--hours, --shape, --rule",
         ),
     ],
