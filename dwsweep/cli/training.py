@@ -86,7 +86,7 @@ def prepare(
 
     store = prepare_store(load_spec(spec, set_ or ()).data)
     if inspect:
-        from dwsweep.data.prepare import inspect as inspect_store
+        from dwsweep.data.inspection import inspect as inspect_store
 
         terminal.console().print(inspect_store(store))
     print(store.path)
@@ -142,14 +142,14 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Show the runs of a sweep: state, step, loss, tokens/s, reason of failure."""
-    from dwsweep.report import progress
+    from dwsweep.report import status_report
 
     if follow and json:
         raise InputError("--json: prints one moment, --follow all of them; allowed: one of them")
     if follow:
-        progress.follow(directory, terminal.console())
+        status_report.follow(directory, terminal.console())
     else:
-        terminal.show(lambda: progress.render(directory), lambda: progress.to_json(directory), json)
+        terminal.show(lambda: status_report.render(directory), lambda: status_report.to_json(directory), json)
 
 
 @_command(epilog="Example: dwsweep verify runs/smoke")

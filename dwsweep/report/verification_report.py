@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dwsweep.records.verification import Check, ShapeRate, Verification
+from dwsweep.report.console import render as rendered
 from dwsweep.report.document import MISSING, Line, Lines, Table
-from dwsweep.report.document import render as rendered
 
 _MARKS = {True: "ok", False: "FAILED", None: "not judged"}
 

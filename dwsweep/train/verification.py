@@ -35,7 +35,8 @@ from dwsweep.model.attention import causal_attention
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack, Replica
-from dwsweep.records.run import MetricsRow, RunResult, versions
+from dwsweep.records.footing import versions
+from dwsweep.records.run import MetricsRow, RunResult
 from dwsweep.records.verification import Check, Curve, ShapeRate, Verification
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.text import one_line
