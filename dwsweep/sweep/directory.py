@@ -15,7 +15,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dwsweep import paths
 from dwsweep.paths import exclusive
@@ -56,6 +57,25 @@ _FILES: dict[type, tuple[str, str]] = {
 """Folder and name of the file of each record."""
 
 
+KEPT_RECORDS = 1 << 15
+"""Records that a process keeps of the files it has read: the parent of a sweep reads each some four times a call."""
+SETTLED_SECONDS = 0.1
+"""Age from which on a file that changes once more surely gets another time of change: kernels count ticks of 1 to 10
+milliseconds, and a younger file is read again."""
+_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # by kind and path: version of the file, record
+
+
+def _version_of(path: str) -> tuple[int, int, int] | None:
+    """Inode, size and time of change of a file, by which its content is known again; None where there is no regular
+    file, or one so young that the next might have the same."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    age = time.time() - found.st_mtime
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) and age > SETTLED_SECONDS else None
+
+
 class SweepStore:
     """Reads and writes one sweep directory. Holds no state: several processes may each have one.
 
@@ -67,6 +87,7 @@ class SweepStore:
         self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
     ) -> None:
         self.directory = paths.as_path(directory)
+        self._root = os.fspath(self.directory)
         self._damage = damage
 
     def path_of(self, kind: type, owner: str = "") -> Any:
@@ -80,6 +101,10 @@ class SweepStore:
         Raises:
             Damaged: it cannot be what it is meant to be.
         """
+        key = kind, self._text_of(kind, owner)
+        version = None if paths.is_remote(self.directory) else _version_of(key[1])
+        if version is not None and (kept := _kept.get(key)) is not None and kept[0] == version:
+            return cast(Record, kept[1])
         path = self.path_of(kind, owner)
         try:
             record = reader.read(path, kind)
@@ -90,12 +115,22 @@ class SweepStore:
             named = getattr(record, field, None)
             if named is not None and named != owner:
                 raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {owner!r}")
+        if version is not None and record is not None:
+            if len(_kept) >= KEPT_RECORDS:
+                _kept.clear()
+            _kept[key] = version, record
         return record
+
+    def _text_of(self, kind: type, owner: str) -> str:
+        """``path_of`` as text: of thousands of paths, ``pathlib`` makes each in as long as the kernel looks at four."""
+        folder, name = _FILES[kind]
+        return "/".join(filter(None, (self._root, folder, owner, name)))
 
     def write(self, owner: str, record: Any, durable: bool = False, folder: bool = True) -> None:
         """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
         name too."""
         path = self.path_of(type(record), owner)
+        _kept.pop((type(record), self._text_of(type(record), owner)), None)
         paths.make_directory(path.parent)
         reader.write(path, record, durable=durable, folder=folder)
 
