@@ -24,7 +24,8 @@ from dwsweep.records.run import RunResult, _fault_of_documents, read_metrics
 from dwsweep.report.runs_table import rows_of
 from dwsweep.sweep import inventory, runner
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import settle_results
+from dwsweep.sweep.snapshot import settle_results, snapshot
+from dwsweep.sweep.work_queue import write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -109,6 +110,18 @@ def test_results_follow_the_runs(sweep: Path) -> None:
     said.clear()
     settle_results(moved, said.append)
     assert said == []
+
+
+def test_a_changed_plan_is_said_and_one_that_plan_wrote_is_not(sweep: Path) -> None:
+    path = sweep / "plan.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b",30,", b",31,", 1))
+    assert [line for line in snapshot(sweep).damaged if "plan.csv: is not what `dwsweep run` wrote" in line]
+    path.write_bytes(whole)
+    assert not snapshot(sweep).damaged
+    write_plan(make_plan(grid__depths=[1], grid__seeds=3), sweep)
+    assert path.read_bytes() != whole and not snapshot(sweep).damaged
+    assert "plan.csv" not in dict(faults(sweep))
 
 
 def test_every_reader_of_results_checks_them(sweep: Path) -> None:
