@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
+PLAN = "plan.csv"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
     Derived: ("", "derived.json"),
@@ -73,7 +74,8 @@ def _version_of(path: str) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     age = time.time() - found.st_mtime
-    return (found.st_ino, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) and age > SETTLED_SECONDS else None
+    settled = S_ISREG(found.st_mode) and age > SETTLED_SECONDS
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if settled else None
 
 
 class SweepStore:
@@ -194,19 +196,34 @@ class SweepStore:
         with self.manifest_guard():  # several shards write the same files
             text = plan.spec.to_yaml()
             paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
-            plan_text = paths.read_bytes(self.write_plan_table(plan))
+            files = {"spec.yaml": _sha256(text), "plan.csv": _sha256(self._write_plan_table(plan))}
             old = self.manifest
-            files = {"spec.yaml": _sha256(text.encode()), "plan.csv": _sha256(plan_text)}
             if (new := replace(old, files=files)) != old:
                 self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
-        """Write plan.csv, one row per run; returns its path."""
+        """Write plan.csv, one row per run, with its hash where the manifest has one; returns its path."""
+        digest = _sha256(self._write_plan_table(plan))
+        if self.manifest.files is not None:
+            self.update_manifest(lambda manifest: replace(manifest, files={**(manifest.files or {}), PLAN: digest}))
+        return self.directory / PLAN
+
+    def _write_plan_table(self, plan: Plan) -> str:
         from dwsweep.plan.units import to_rows
 
-        path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)), durable=True)
-        return path
+        text = sweep_record.plan_csv(to_rows(plan))
+        paths.write_atomic(paths.make_directory(self.directory) / PLAN, text, durable=True)
+        return text
+
+    def check_plan(self) -> None:
+        """Refuse a plan.csv that changed after it was written.
+
+        Raises:
+            Damaged: it did.
+        """
+        path, known = self.directory / PLAN, self.manifest.files or {}
+        if PLAN in known and hashlib.sha256(paths.read_bytes(path)).hexdigest() != known[PLAN]:
+            raise Damaged(path, PLAN, "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json")
 
     def planned(self) -> list[PlanRow]:
         """The rows of plan.csv, in its order; none before the first ``run``.
@@ -214,7 +231,7 @@ class SweepStore:
         Raises:
             InputError: the file is no plan.
         """
-        path = self.directory / "plan.csv"
+        path = self.directory / PLAN
         try:
             return list(sweep_record.parse_plan_csv(paths.read_text(path)))
         except FileNotFoundError:
@@ -384,8 +401,8 @@ class SweepStore:
         return self.pack_directory(pack_id) / "log.txt"
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_over(state: str, retry: Collection[str] = ()) -> bool:

@@ -141,6 +141,11 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
     owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
+    if not live:  # an owner writes the plan and its hash one after the other
+        try:
+            store.check_plan()
+        except Damaged as error:
+            note(error)
     runs = []
     for row in planned:
         state = store.state(row.run_id)
@@ -260,12 +265,15 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
     Raises:
         InputError: it is not, and cannot be written again.
     """
-    store = SweepStore(directory)
+    damaged: dict[str, None] = {}
+    store = SweepStore(directory, lambda error: damaged.setdefault(error.lines[0]))
     if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
         return
     try:
         if not any(owner.is_alive for owner in ownership.owners(directory)):
             _settle(store, say)
+            for line in damaged:
+                say(f"{line}; read as if it were not there, until `dwsweep run` trains or writes it again")
     except InputError as error:  # the plan is damaged: whoever needs it says so
         if not isinstance(error, Damaged):
             raise
