@@ -201,6 +201,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     return found
 
 
+@cache
 def _keys(kind: Any) -> tuple[str, ...]:
     return columns_of(kind) if is_dataclass(kind) else ()
 

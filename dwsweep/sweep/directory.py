@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -64,6 +65,12 @@ SETTLED_SECONDS = 0.1
 """Age from which on a file that changes once more surely gets another time of change: kernels count ticks of 1 to 10
 milliseconds, and a younger file is read again."""
 _kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # by kind and path: version of the file, record
+
+
+@lru_cache(1 << 14)
+def _below(directory: Any, *names: str) -> Any:
+    """A path below the directory: of thousands of runs, ``pathlib`` made each six times a call."""
+    return directory.joinpath(*names)
 
 
 def _version_of(path: str) -> tuple[int, int, int] | None:
@@ -156,7 +163,7 @@ class SweepStore:
         return self.directory / "packs" / pack_id
 
     def run_directory(self, run_id: str) -> Any:
-        return self.directory / "runs" / run_id
+        return _below(self.directory, "runs", run_id)
 
     @property
     def results_path(self) -> Any:
@@ -212,7 +219,11 @@ class SweepStore:
         from dwsweep.plan.units import to_rows
 
         text = sweep_record.plan_csv(to_rows(plan))
-        paths.write_atomic(paths.make_directory(self.directory) / PLAN, text, durable=True)
+        path = paths.make_directory(self.directory) / PLAN
+        with contextlib.suppress(OSError):
+            if paths.read_bytes(path) == text.encode():  # its time of change is part of what results.csv was made of
+                return text
+        paths.write_atomic(path, text, durable=True)
         return text
 
     def check_plan(self) -> None:
@@ -280,7 +291,7 @@ class SweepStore:
         return self.run_directory(run_id) / "metrics.jsonl"
 
     def documents_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "documents.npy"
+        return _below(self.directory, "runs", run_id, "documents.npy")
 
     def check_documents(self, run_id: str, result: RunResult) -> None:
         """Refuse held-out losses by document that are not whole, or not those of the result.

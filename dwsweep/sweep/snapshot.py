@@ -211,12 +211,29 @@ def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
     """Write results.csv, orphans.csv where there are any, and derived.json; returns the path of results.csv.
 
     ``settled``: no run trains, so that the state of the runs' files is written down too; looking at all of them costs
-    time in proportion to the sweep.
+    time in proportion to the sweep. Tables that were made of exactly these files stay.
     """
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
-        _write_tables(store, _state_of_runs(store) if settled else None)
+        state = _state_of_runs(store) if settled else None
+        if state is None or not _are_of(store, state):
+            _write_tables(store, state)
     return store.results_path
+
+
+def _are_of(store: SweepStore, state: str) -> bool:
+    """Whether the tables are whole, and were made when the runs' files had this ``state``."""
+    try:
+        derived = store.read(sweep_record.Derived)
+        if derived is None or derived.runs != state or store.results_path.name not in derived.files:
+            return False
+        found = {name: paths.read_bytes(store.directory / name) for name in derived.files}
+    except (Damaged, OSError):
+        return False
+    has_orphans = os.path.lexists(store.directory / ORPHANS)
+    return has_orphans == (ORPHANS in derived.files) and all(
+        hashlib.sha256(data).hexdigest() == derived.files[name] for name, data in found.items()
+    )
 
 
 def _write_tables(store: SweepStore, state: str | None) -> None:
