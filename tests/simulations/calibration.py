@@ -103,7 +103,7 @@ CHOSEN = (
     *("4 sizes, luck 0.002", "laptop", "laptop, no form holds"),
 )
 OUTSIDE = ("bent", "kinked", "stepped", "asymmetric", "gains fall", "asymmetric, gemstones", "asymmetric, 1 2 4 8 16",
-           "V", "plateau", "two minima", "saturating", "flat", "flat, laptop")  # fmt: skip
+           "V", "plateau", "two minima", "saturating", "asymmetric, scatter along a depth", "flat", "flat, laptop", "flat, scatter along a depth")  # fmt: skip
 
 
 def studies() -> dict[str, Scored]:
