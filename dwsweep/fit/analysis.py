@@ -189,7 +189,7 @@ class Asked:
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
-        heap = heap_of(data, options, trained is not None and trained.only) if heaps else None
+        heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property

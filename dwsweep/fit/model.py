@@ -61,7 +61,7 @@ PRIORS: Mapping[str, Prior] = {
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
-    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "what raises one shape by luck may raise its depth's others"),
+    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "luck of one shape may be its whole depth's"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")

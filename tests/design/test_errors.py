@@ -13,7 +13,8 @@ from shown import printed
 from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
-from dwsweep.design.expected_fit import Gain, expected_depth
+from dwsweep.design.expected_fit import expected_depth
+from dwsweep.design.prior import Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface, fit_loss_model
@@ -248,7 +249,7 @@ def test_one_depth_is_refused() -> None:
 
 def test_tables_and_figure(tmp_path: Path) -> None:
 
-    from dwsweep.report.guide_report import draw, render_design
+    from dwsweep.report.design_report import draw, render_design
 
     for planned in (spec(), spec(budgets=[5e5, 1e6])):
         result = study(planned)

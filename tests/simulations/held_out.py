@@ -34,8 +34,11 @@ TABLES = {
         # the longest warm-up that has three counts of heads: with shorter ones some shapes diverged
         [(f"warmup == 400 and heads == {heads} and global_batch == 64 and width >= 488",) for heads in (4, 8, 16)],
     ),
-    "gemstones": ("gemstones", [(f"recipe == 'cooled' and tokens > {k - 0.5} * 11e9 and tokens < {k + 0.5} * 11e9",) for k in range(1, 11)]),
-}  # fmt: skip
+    "gemstones": (
+        "gemstones",
+        [(f"recipe == 'cooled' and tokens > {k - 0.5} * 11e9 and tokens < {k + 0.5} * 11e9",) for k in range(1, 11)],
+    ),
+}
 MODELS = ("posterior", "quadratic", "asymptotic")
 
 
