@@ -652,7 +652,7 @@ class Model:
         a, n, K = V.shape[2] - tail, len(z), len(self.y)
         variance = np.exp(2.0 * eta["scatter"])[:, None] + NO_SCATTER**2
         variance = variance + np.exp(2.0 * eta["scale"])[:, None] * self.group_variance
-        wide = (s >= LARGE).all(axis=0)
+        wide = np.asarray(s.min(axis=0) >= LARGE)
         first, fixed = np.arange(a)[wide[:a]], np.arange(self.X.shape[1])[wide[a : len(wide) - tail]]
         narrow, rest = np.arange(a)[~wide[:a]], np.arange(self.X.shape[1])[~wide[a : len(wide) - tail]]
         B = np.concatenate([V[:, :, narrow] * s[:, None, narrow], self.X[:, rest] * s[:, None, a + rest]], axis=2)
