@@ -8,6 +8,7 @@ half as above, so that they widen an interval and move no median.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among t
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
 LEAST_WEIGHT = 0.01  # below which a form is rejected
+MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # of a form that is asked alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # of a normal distribution
@@ -115,7 +117,7 @@ def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setti
 
 def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M) losses of ``depths`` (M,) at x = ln axis, nats."""
-    rows = between(posterior.grid, posterior.profile(x, setting), np.log(np.asarray(depths, dtype=float)))
+    rows = posterior.at_depths(x, np.log(np.asarray(depths, dtype=float)), setting)
     return rows + posterior.level(x, setting)[:, None]
 
 
@@ -124,7 +126,7 @@ def pair(
 ) -> np.ndarray:
     """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
     ends = np.log([shallow, deep])
-    rows = [between(posterior.grid, posterior.profile(float(v), setting), ends) for v in x]
+    rows = [posterior.at_depths(float(v), ends, setting) for v in x]
     return np.stack([row[:, 0] - row[:, 1] for row in rows], axis=1)
 
 
@@ -353,11 +355,12 @@ class LossSurface:
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
-        y = np.log(np.array(pairs, dtype=float))
+        depths, place = np.unique(np.log(np.array(pairs, dtype=float)), return_inverse=True)
+        place = place.reshape(-1, 2)
         out = np.empty((len(pairs), 1 + self.posterior.n_draws, len(x)))
         for m, value in enumerate(x):
-            rows = between(self.grid, self.profile(float(value)), y.ravel()).reshape(-1, len(pairs), 2)
-            out[:, 1:, m] = (rows[:, :, 0] - rows[:, :, 1]).T
+            rows = self.posterior.at_depths(float(value), depths)
+            out[:, 1:, m] = (rows[:, place[:, 0]] - rows[:, place[:, 1]]).T
         out[:, 0] = out[:, 1:].mean(axis=1)
         return out
 
@@ -488,7 +491,22 @@ def surface_record(
 
 
 def read(record: Surface, only: str | None = None) -> Posterior:
-    """The posterior of a record. only: one form of it, with draws enough for an interval."""
+    """The posterior of a record. only: one form of it, with draws enough for an interval.
+
+    The last few are kept: a table asks one and the same posterior many questions.
+    """
+    for known, form, posterior in list(_READ):
+        if (known.cells, known.forms, known.seed) == (record.cells, record.forms, record.seed) and form == only:
+            return posterior
+    posterior = _read(record, only)
+    _READ.append((record, only, posterior))
+    return posterior
+
+
+_READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
+
+
+def _read(record: Surface, only: str | None) -> Posterior:
     kept = record.cells
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
