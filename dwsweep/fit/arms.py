@@ -31,7 +31,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
-from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, at_depths, best_depths, crossings, quantiles
+from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
@@ -75,7 +75,7 @@ from dwsweep.text import BITS, NATS, format_count, listed
 MOST_ARMS = 50  # each is a fit of its own
 NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
 SIZES = 9  # at which best depths are compared
-POINTS = 81  # of a loss difference over the sizes of a depth
+POINTS, CROSSING_POINTS = 81, 41  # of a loss difference over the sizes of a depth, and of a crossing
 SEED = 11  # of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
@@ -391,8 +391,10 @@ class Together:
     def _losses(self) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """(x (M,), depths (n,), losses (D, M, n) under the base and under the other arm)."""
         frame = self.posterior.frame
-        x, depths = np.linspace(frame.low, frame.high, POINTS), np.exp(self.posterior.depths)
-        base, other = (at_depths(self.posterior, x, depths, setting) for setting in ({}, {self.other: 1.0}))
+        x, depths = np.linspace(frame.low, frame.high, CROSSING_POINTS), np.exp(self.posterior.depths)
+        at = np.repeat(x, len(depths)), np.tile(self.posterior.depths, len(x))
+        found = [self.posterior.losses(*at, setting) for setting in ({}, {self.other: 1.0})]
+        base, other = (rows.reshape(len(rows), len(x), len(depths)) for rows in found)
         return x, depths, (base, other)
 
     def crossings(self, pair: Pair) -> Drawn:

@@ -85,7 +85,7 @@ BORDER = 1e30  # on the diagonal of rows that are only solved for
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # of ln variance: cells within it count as of one variance
 MOST_OWN = 200  # columns of what shapes of a depth share
-MOST_FACTORS = 40  # directions of what means share
+FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # directions of what means share; of more, the share of their variance
 CHUNK = 4_000_000  # numbers of law columns at once
 
 
@@ -200,12 +200,14 @@ class Cells:
         return cells.with_few_factors()
 
     def with_few_factors(self) -> Cells:
-        """The cells with at most ``MOST_FACTORS`` directions of what means share, of many documents: what these do not
-        hold is each mean's own."""
-        if self.factors.shape[1] <= MOST_FACTORS:
+        """The cells with the directions of what means share that hold nearly all of its variance: what these leave of
+        many documents is each mean's own."""
+        if self.factors.shape[1] <= FEW_FACTORS:
             return self
         U, s, _ = np.linalg.svd(self.factors, full_matrices=False)
-        kept = U[:, :MOST_FACTORS] * s[:MOST_FACTORS]
+        held = np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
+        n = min(int(np.searchsorted(held, HELD)) + 1, MOST_FACTORS)
+        kept = U[:, :n] * s[:n]
         own = np.maximum((self.factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
         return replace(self, variance=self.variance + own, factors=kept)
 
@@ -699,7 +701,7 @@ class Model:
         """(T, P) coefficients at z (N, n), one row for each of the standard ``normal`` (·, P) of every node; zeros give
         the mean. c > 0 in a law's draws: it comes last, so that cutting its normal needs no correction of the others.
         """
-        from scipy.linalg import solve_triangular
+        from scipy.linalg.lapack import dtrtrs
 
         rows, size = [], max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
         start = self.n_changing - (1 if self.form.effect else 0)
@@ -709,8 +711,8 @@ class Model:
             for root, sd, each in zip(roots, s, normal[k : k + size], strict=True):
                 away = root[-1, :-1]
                 each = self._cut(each, away[-1]) if self.form.law else each
-                solved = solve_triangular(root[:-1, :-1], (away + each).T, lower=True, trans=1, check_finite=False)
-                rows.append(solved.T * sd)
+                # the transpose of a lower root, as columns: nothing is copied
+                rows.append(dtrtrs(np.ascontiguousarray(root[:-1, :-1]).T, (away + each).T)[0].T * sd)
         found = np.concatenate(rows)
         found[:, start] += self.shift[0]
         found[:, own : own + len(self.shift) - 2] += self.shift[2:]
