@@ -8,6 +8,7 @@ half as above, so that they widen an interval and move no median.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,8 +31,9 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
-AT_ONCE = 2000  # losses per draw
+ANSWERS = 500  # best depths that a posterior keeps
 LEAST_WEIGHT = 0.01  # below which a form is rejected
+MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # of a form that is asked alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # of a normal distribution
@@ -79,6 +81,15 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
     outside; from an end of the depths trained it goes on. One layer is the least where it was trained.
     """
+    key = (x, *sorted((setting or {}).items()))
+    if key not in posterior.best:
+        if len(posterior.best) >= ANSWERS:
+            posterior.best.clear()
+        posterior.best[key] = _best_depths(posterior, x, setting)
+    return posterior.best[key]
+
+
+def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.ndarray:
     rows, grid, inside = posterior.profile(x, setting), posterior.grid, posterior.inside
     first, deepest = inside.start, inside.stop - 1
     best = rows[:, inside].argmin(axis=1) + first
@@ -116,7 +127,7 @@ def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setti
 
 def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M) losses of ``depths`` (M,) at x = ln axis, nats."""
-    rows = between(posterior.grid, posterior.profile(x, setting), np.log(np.asarray(depths, dtype=float)))
+    rows = posterior.at_depths(x, np.log(np.asarray(depths, dtype=float)), setting)
     return rows + posterior.level(x, setting)[:, None]
 
 
@@ -124,16 +135,9 @@ def pair(
     posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
 ) -> np.ndarray:
     """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
-    found = at_depths(posterior, x, np.array([shallow, deep]), setting)
-    return found[:, :, 0] - found[:, :, 1]
-
-
-def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
-    """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
-    y, size = np.log(np.asarray(depths, dtype=float)), max(1, AT_ONCE // len(depths))
-    parts = [x[k : k + size] for k in range(0, len(x), size)]
-    found = [posterior.losses(np.repeat(part, len(y)), np.tile(y, len(part)), setting) for part in parts]
-    return np.concatenate([rows.reshape(len(rows), -1, len(y)) for rows in found], axis=1)
+    ends = np.log([shallow, deep])
+    rows = [posterior.at_depths(float(v), ends, setting) for v in x]
+    return np.stack([row[:, 0] - row[:, 1] for row in rows], axis=1)
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
@@ -361,11 +365,14 @@ class LossSurface:
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
-        depths, place = np.unique(np.array(pairs, dtype=float), return_inverse=True)
-        rows = at_depths(self.posterior, np.asarray(x, dtype=float), depths)
-        shallow, deep = place.reshape(-1, 2).T
-        drawn = np.moveaxis(rows[:, :, shallow] - rows[:, :, deep], 2, 0)
-        return np.concatenate([drawn.mean(axis=1, keepdims=True), drawn], axis=1)
+        depths, place = np.unique(np.log(np.array(pairs, dtype=float)), return_inverse=True)
+        place = place.reshape(-1, 2)
+        out = np.empty((len(pairs), 1 + self.posterior.n_draws, len(x)))
+        for m, value in enumerate(x):
+            rows = self.posterior.at_depths(float(value), depths)
+            out[:, 1:, m] = (rows[:, place[:, 0]] - rows[:, place[:, 1]]).T
+        out[:, 0] = out[:, 1:].mean(axis=1)
+        return out
 
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
@@ -500,7 +507,22 @@ def surface_record(
 
 
 def read(record: Surface, only: str | None = None) -> Posterior:
-    """The posterior of a record. only: one form of it, with draws enough for an interval."""
+    """The posterior of a record. only: one form of it, with draws enough for an interval.
+
+    The last few are kept: a table asks one and the same posterior many questions.
+    """
+    for known, form, posterior in list(_READ):
+        if (known.cells, known.forms, known.seed) == (record.cells, record.forms, record.seed) and form == only:
+            return posterior
+    posterior = _read(record, only)
+    _READ.append((record, only, posterior))
+    return posterior
+
+
+_READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
+
+
+def _read(record: Surface, only: str | None) -> Posterior:
     kept = record.cells
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
