@@ -281,10 +281,10 @@ class NoiseSummary(Record):
     df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
     pooled: bool | None = None  # one sigma for all depths
     bartlett_p: float | None = None  # of equal sigma
-    tau: float | None = None  # scatter of a cell mean about its curve, nats
+    tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
     tau_df: float | None = None
     shape_sd: float | None = None  # what all seeds of a shape share, nats
-    shape_source: str | None = None  # what that rests on: scatter, documents, declared, default
+    shape_source: str | None = None  # what that rests on: surface, scatter, documents, declared, default
     paired_seeds: bool | None = None
     documents: str | None = None  # how the held-out documents were used
     diverged_rule: str | None = None
