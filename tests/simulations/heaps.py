@@ -54,6 +54,11 @@ class Pile:
     def best(self, n: float) -> float:
         return 17.8 * (n / 3e7) ** 0.25
 
+    def truth(self, n: float) -> float:
+        """Best depth that the fit owes: at the held head size, or of nets in which it follows depth where it is one
+        variable with it, with 0.12·ln(L / best) = heads there."""
+        return self.best(n) * (math.exp(self.heads / 0.12) if self.tied else 1.0)
+
     def rows(self, rng: np.random.Generator) -> list[Row]:
         place = np.stack([(rng.permutation(self.runs) + rng.random(self.runs)) / self.runs for _ in range(2)])
         found = []
@@ -128,7 +133,7 @@ def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
     pile, fitted = SCENARIOS[name], [line for line in lines if line.best]
     said = sum(bool(line.inseparable) for line in fitted)
     for k, n in enumerate(SIZES):
-        truth = pile.best(n)
+        truth = pile.truth(n)
         inside = [
             (line.best[k][1] or 0.0) <= truth <= (math.inf if line.best[k][2] is None else line.best[k][2])
             for line in fitted

@@ -1,6 +1,6 @@
 """Public heap of protein encoders: best depths under both readings, and held-out slices against a cubic least squares.
 
-``python -m tests.simulations.protein_heap PATH/protein_grid.csv``
+``python -m tests.simulations.protein_heap PATH/protein_grid.csv [SLICE]``
 
 The table (722 nets of 30 depths × heads, 21 widths and four ratios of d_ff; github.com/Victor-Mihaila/distill_prostt5,
 MIT) is not part of this repository. A slice, such as one ratio of d_ff, is left out, and its losses are foretold by a
@@ -46,7 +46,9 @@ def by_heap(rest: Sequence[Row], out: Sequence[Row]) -> tuple[float, float]:
         fitted = np.array(next(one.value for one in posterior.cells.columns if one.name == column.name))
         low, high = math.log(column.at[0]), math.log(column.at[-1])
         values[column.name] = fitted.min() + (ln[column.name] - low) / (high - low) * np.ptp(fitted)
-    drawn = posterior.losses(x, y) + posterior.of_columns(x, y, values)
+    beyond = x.min() < posterior.frame.low or x.max() > posterior.frame.high
+    drawn = posterior.predict(x, y)[0] if beyond else posterior.losses(x, y)
+    drawn = drawn + posterior.of_columns(x, y, values)
     loss = np.array([float(row["loss"]) for row in out])
     sd = np.exp(posterior.stacked("scatter"))[:, None]
     density = np.exp(-0.5 * ((loss - drawn) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
@@ -94,7 +96,8 @@ def slices(rows: Sequence[Row]) -> Iterator[tuple[str, bool, np.ndarray]]:
         yield f"depth {depth}", True, np.abs(y - math.log(depth)) < 1e-6
 
 
-def main(path: str) -> None:
+def main(path: str, wanted: str = "") -> None:
+    """wanted: how the name of a slice begins; empty: all."""
     options = {"drop": ["params"]}
     for title, more in (
         ("heads follow depth as in the table", {"no_adjust": ["heads"]}),
@@ -112,6 +115,8 @@ def main(path: str) -> None:
     print("| slice | rows | 95 % hold, heap | cubic | log score, heap | cubic |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, inside, of in slices(rows):
+        if wanted and not name.startswith(wanted):
+            continue
         rest, out = ([row for row, hit in zip(rows, of, strict=True) if bool(hit) == want] for want in (False, True))
         a, b = by_heap(rest, out), by_cubic(rest, out)
         where = name if inside else f"{name}, an edge"
@@ -119,4 +124,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
