@@ -661,19 +661,14 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
     shared = math.exp((high - low) * design.spread[place]) >= LEAST_SHARED
     if len(groups) == 1 or not shared:
         groups = {"": groups[""]}
-    of_held = next((row.held for row in means.columns if row.kind == TEXT), "")
-    text = next((row.name for row in means.columns if row.kind == TEXT), "")
-    rows, grown = [], {}
-    for label, member in groups.items():
-        counts = np.unique(value[member].round(9))
-        if len(groups) > 1:
-            counts = np.array([low, (low + high) / 2.0, high])
-        elif len(counts) > len(TOKEN_SHARES):
-            counts = np.quantile(value[member], TOKEN_SHARES)
+    of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
+
+    def after(label: str, counts: np.ndarray, of: str) -> tuple[list[DepthAfter], np.ndarray]:
+        """(best depths after ``counts``, (D,) ln of the last over the first)."""
         settings = [{name: float(v)} for v in counts]
         if label:
             settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
-        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        drawn, rows = [ask.best_depths(posterior, x, own) for own in settings], []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
             with np.errstate(invalid="ignore"):
@@ -686,18 +681,27 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
                     n_params=float(math.exp(x)),
                     **depth.columns("depth"),
                     **change.columns("ratio"),
-                    of=label or (f"{text} {of_held}" if len(groups) > 1 else ""),
+                    of=of,
                 )
             )
-        grown[label] = ratio
+        return rows, ratio
+
+    shared_counts = np.array([low, (low + high) / 2.0, high])
+    found = {label: after(label, shared_counts, label or of_held) for label in groups} if len(groups) > 1 else {}
     apart = []
-    for label, ratio in grown.items():
+    for label, (_, ratio) in found.items():
         with np.errstate(invalid="ignore"):
-            away = ratio - grown[""]
+            away = ratio - found[""][1]
         known = away[np.isfinite(away)]
         if label and len(known) > 0.9 * len(away) and ask.effect(known, confidence).sign:
             apart.append(label)
-    return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
+    if apart:
+        rows = [row for label in ("", *apart) for row in found[label][0]]
+        return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
+    counts = np.unique(value[groups[""]].round(9))
+    if len(counts) > len(TOKEN_SHARES):
+        counts = np.quantile(value[groups[""]], TOKEN_SHARES)
+    return {"along_tokens": tuple(after("", counts, "")[0])}
 
 
 def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
@@ -752,7 +756,7 @@ def _tokens_said(record: Adjustment) -> list[str]:
     said: list[str] = []
     for of, rows in ends.items():
         first, last = rows[0], rows[-1]
-        if len(rows) > 1 and last.ratio is not None and (not said or of in record.tokens_disagree):
+        if len(rows) > 1 and last.ratio is not None:
             ratio = Interval.of(last, "ratio").format(".2f")
             said.append(
                 f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
