@@ -305,6 +305,43 @@ def write_atomic(
         sync_folder(path.parent)
 
 
+SETTLE_SECONDS = 2.0  # in a bucket without conditions: until the last of two writers at once is settled
+
+
+def create(path: Any, content: str) -> bool:
+    """Write a file where there is none; whether this call did. Of several processes at once one does.
+
+    A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
+    fsspec calls mode ``create``. Where the client knows none the writers wait for ``SETTLE_SECONDS`` and look who wrote
+    last: two that write further apart than that are not told apart.
+    """
+    data = content.encode()
+    if not is_remote(path):
+        try:
+            with open(path, "xb") as file:
+                file.write(data)
+        except FileExistsError:
+            return False
+        return True
+    if path.exists():
+        return False
+    with contextlib.suppress(ImportError, TypeError, NotImplementedError, ValueError):
+        import fsspec
+
+        system, name = fsspec.core.url_to_fs(os.fspath(path))
+        try:
+            system.pipe_file(name, data, mode="create")
+        except FileExistsError:
+            return False
+        # its own default looks first and writes then
+        if system.async_impl or type(system).pipe_file is not fsspec.AbstractFileSystem.pipe_file:
+            return True
+    if not path.exists():
+        path.write_bytes(data)
+    time.sleep(SETTLE_SECONDS)
+    return bool(path.read_bytes() == data)
+
+
 _on_disk: set[tuple[str, int]] = set()  # folders whose names this process has brought to the disk, with their inodes
 
 

@@ -77,6 +77,7 @@ PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # of ln L: near the best depth
 QUADRATURE = 10
+AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # of ln variance: cells within it count as of one variance
@@ -191,16 +192,21 @@ class Cells:
         scatter = PRIORS["scatter"] if noise.replicate_df > 0.0 else UNREPLICATED
         if noise.declared_shape_sd is not None and noise.replicate_df > 0.0:
             scatter = declared(noise.declared_shape_sd)
-        variance, factors = means.diagonal, means.factors
-        if factors.shape[1] > FEW_FACTORS:  # documents: what a few directions do not hold is each mean's own
-            U, s, _ = np.linalg.svd(factors, full_matrices=False)
-            held = np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
-            n = min(int(np.searchsorted(held, HELD)) + 1, MOST_FACTORS)
-            kept = U[:, :n] * s[:n]
-            variance = variance + np.maximum((factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
-            factors = kept
         y = np.log(curves.depth.astype(float))
-        return cls(curves.x, y, curves.mean, variance, factors, noise.replicate_df, scatter)
+        cells = cls(curves.x, y, curves.mean, means.diagonal, means.factors, noise.replicate_df, scatter)
+        return cells.with_few_factors()
+
+    def with_few_factors(self) -> Cells:
+        """The cells with few directions of what means share, of many documents: those that hold ``HELD`` of its
+        variance, at most ``MOST_FACTORS``. What they do not hold is each mean's own."""
+        if self.factors.shape[1] <= FEW_FACTORS:
+            return self
+        U, s, _ = np.linalg.svd(self.factors, full_matrices=False)
+        held = np.cumsum(s**2) / max(float((s**2).sum()), 1e-300)
+        n = min(int(np.searchsorted(held, HELD)) + 1, MOST_FACTORS)
+        kept = U[:, :n] * s[:n]
+        own = np.maximum((self.factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
+        return replace(self, variance=self.variance + own, factors=kept)
 
     def at(self, where: np.ndarray) -> Cells:
         """The cells ``where``."""
@@ -242,7 +248,10 @@ class Frame:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Frame:
-        return cls(float(x.min()), float(x.max()), float(y.min()), float(y.max()))
+        low, high = float(x.min()), float(x.max())
+        if high == low:  # nets of one size: waves in x are constants, of the variance that they have over a range
+            low, high = low - AT_ONE_SIZE, high + AT_ONE_SIZE
+        return cls(low, high, float(y.min()), float(y.max()))
 
     @property
     def x0(self) -> float:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of
+from dwsweep.records.footing import Footing, differences
+from dwsweep.records.record import Amount, Count, Name, Number, Positive, PositiveNumber, one_of, plain
 from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING, RUNNING
 from dwsweep.shapes import Shape
 
@@ -19,6 +20,8 @@ else:  # `_section` imports them where a pack is read: `status` reads none, and 
 
 REBUILT = "rebuilt"  # other packs took the replicas over
 IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
+
+ATTEMPTS_KEPT = 20
 
 PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
 
@@ -81,6 +84,34 @@ class Pack:
 
 
 @dataclass(frozen=True)
+class StartFacts:
+    """Facts of a pack on its hardware, reported once per (re)start, after compilation."""
+
+    device_kind: str | None = None
+    devices: Positive | None = None  # that the pack takes
+    mesh: dict[str, int] | None = None  # devices along each axis
+    attention_kernel: str | None = None
+    attention_why: str | None = None  # why this kernel
+    microbatch: Positive | None = None  # sequences of each replica in one forward and backward pass
+    remat: bool | None = None  # activations are recomputed in the backward pass
+    unroll: Positive | None = None  # layers written out, 1: all in a loop
+    concessions: tuple[str, ...] = ()  # what was given up for a program that fits into the device's memory, in words
+    streamed: bool | None = None  # batches come from the host
+    pack_size: Positive | None = None  # replicas that train together
+    compile_seconds: Amount = None
+    step: Count = 0  # that training begins or resumes at
+    footing: Footing | None = None  # the rest of what the last bits depend on; None in files of earlier versions
+
+    def differences(self, after: StartFacts) -> list[str]:
+        """Name what the last bits rest on and what is another in a later attempt."""
+        mine, theirs = ({name: plain(getattr(facts, name)) for name in _FOOTING} for facts in (self, after))
+        return [*differences(mine, theirs), *differences(plain(self.footing) or {}, plain(after.footing) or {})]
+
+
+_FOOTING = ("device_kind", "devices", "mesh", "attention_kernel", "microbatch", "remat", "unroll", "pack_size")
+
+
+@dataclass(frozen=True)
 class PackEvent:
     """Something that happened to a pack and what was done about it."""
 
@@ -107,28 +138,13 @@ class PackState:
     events: tuple[PackEvent, ...] = field(default=())
     begun: Amount = None  # when a worker was last given it, seconds since the epoch; None in files of earlier versions
     compiling: Amount = None  # when its program was last begun to be compiled, likewise
+    started: tuple[StartFacts, ...] = ()  # what each attempt trained on, oldest first; the last ATTEMPTS_KEPT
+
+    def with_start(self, facts: StartFacts) -> PackState:
+        return replace(self, started=(*self.started, facts)[-ATTEMPTS_KEPT:])
 
     def with_event(self, event: PackEvent, **changes: Any) -> PackState:
         return replace(self, events=(*self.events, event)[-50:], **changes)
-
-
-@dataclass(frozen=True)
-class StartFacts:
-    """Facts of a pack on its hardware, reported once per (re)start, after compilation."""
-
-    device_kind: str | None = None
-    devices: Positive | None = None  # that the pack takes
-    mesh: dict[str, int] | None = None  # devices along each axis
-    attention_kernel: str | None = None
-    attention_why: str | None = None  # why this kernel
-    microbatch: Positive | None = None  # sequences of each replica in one forward and backward pass
-    remat: bool | None = None  # activations are recomputed in the backward pass
-    unroll: Positive | None = None  # layers written out, 1: all in a loop
-    concessions: tuple[str, ...] = ()  # what was given up for a program that fits into the device's memory, in words
-    streamed: bool | None = None  # batches come from the host
-    pack_size: Positive | None = None  # replicas that train together
-    compile_seconds: Amount = None
-    step: Count = 0  # that training begins or resumes at
 
 
 @dataclass(frozen=True)

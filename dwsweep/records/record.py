@@ -245,8 +245,12 @@ def write(path: Any, record: Any, *, durable: bool = False, folder: bool = True)
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
     """
-    text = json.dumps(to_dict(record), indent=1, default=paths.plain, allow_nan=False)
-    paths.write_atomic(path, sealed(text + "\n"), durable=durable, folder=folder)
+    paths.write_atomic(path, text_of(record), durable=durable, folder=folder)
+
+
+def text_of(record: Any) -> str:
+    """Give the text of a record's file, with its hash."""
+    return sealed(json.dumps(to_dict(record), indent=1, default=paths.plain, allow_nan=False) + "\n")
 
 
 def to_dict(record: Any) -> dict[str, Any]:

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 from os import PathLike
 from typing import Annotated, Any, Required, TypedDict, TypeVar, cast
 
@@ -160,12 +158,6 @@ class Evaluation:
                 if metric in told.errors:
                     found[f"{name}_stderr"] = told.errors[metric]
         return found
-
-
-def versions() -> dict[str, str]:
-    """Give the versions here of Python and the packages that a run's last bits depend on."""
-    packages = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
-    return {"python": platform.python_version(), **{name: version(package) for name, package in packages.items()}}
 
 
 SUM_TOLERANCE = 1e-9  # of the loss: only the order of the additions differs between writing and checking

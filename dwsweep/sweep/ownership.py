@@ -4,6 +4,10 @@ locks/shard-I-of-N.lock   the owner: host, process, epoch, nonce, and when it wa
 locks/shard-I-of-N.claim  who waits to take the lock over
 locks/epoch               the last epoch that was given out
 
+In a bucket the epoch stands in the lock's name, ``shard-I-of-N.EPOCH.lock``: each object has one writer, is made by a
+condition that it is not there yet (``paths.create``), and the highest epoch owns. Nothing has to be written over, which
+would need a condition on the generation that was read, and a late renewal never hides the next owner's lock.
+
 An owner renews its lock every ``HEARTBEAT_SECONDS``. Whoever finds a lock judges its owner: on this host, in this
 space of process numbers, by whether its process lives; elsewhere by whether the lock is still renewed, which is watched
 for ``LEASE_SECONDS`` by the clock of the one who waits. A takeover puts down a claim. The owner that sees it brings its
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,21 +112,43 @@ class Fence:
             mark = found.st_ino, found.st_mtime_ns, found.st_size
         if _seen.get(self) == mark:
             return
-        owner = _read(path)
-        if owner is None or owner.nonce != self.nonce:
-            by = f"{owner}, epoch {owner.epoch}" if owner else "its lock is gone"
+        if by := _superseded(path, self.epoch) if paths.is_remote(path) else self._other():
             raise FencedOff(f"this process does not own the sweep any more ({by}); it writes nothing more")
         _seen[self] = mark
+
+    def _other(self) -> str:
+        """Whom the lock names in place of this owner; empty where it names this one."""
+        owner = _read(paths.as_path(self.lock))
+        if owner is not None and owner.nonce == self.nonce:
+            return ""
+        return f"{owner}, epoch {owner.epoch}" if owner else "its lock is gone"
 
 
 def fence_of(directory: Any, owner: Owner) -> Fence:
     """The fence of an owner; of a path that any process can use."""
-    lock = paths.as_path(paths.absolute(directory)) / "locks" / _name_of(owner.shard)
-    return Fence(os.fspath(lock), owner.nonce, owner.epoch)
+    folder = paths.as_path(paths.absolute(directory)) / "locks"
+    return Fence(os.fspath(_lock_of(folder, owner)), owner.nonce, owner.epoch)
 
 
-def _name_of(shard: Shard) -> str:
-    return f"shard-{shard[0]}-of-{shard[1]}.lock"
+def _lock_of(folder: Any, owner: Owner) -> Any:
+    epoch = f".{owner.epoch}" if paths.is_remote(folder) else ""
+    return folder / f"shard-{owner.shard[0]}-of-{owner.shard[1]}{epoch}.lock"
+
+
+_LOCK_IN_BUCKET = re.compile(r"shard-(\d+)-of-(\d+)\.(\d+)\.lock")
+
+
+def _superseded(lock: Any, epoch: int) -> str:
+    """Who owns a sweep in a bucket after the owner of this lock, by the names of the locks; empty for nobody."""
+    names = paths.names_in(lock.parent)
+    if lock.name not in names:
+        return "its lock is gone"
+    shard, count, _ = _LOCK_IN_BUCKET.fullmatch(lock.name).groups()  # type: ignore[union-attr]
+    for name in names:
+        other = _LOCK_IN_BUCKET.fullmatch(name)
+        if other and int(other[3]) > epoch and (other[1] == shard or other[2] != count):
+            return f"{_read(lock.parent / name) or name}, epoch {other[3]}"
+    return ""
 
 
 _seen: dict[Fence, Any] = {}  # the state of the lock's file when it last named this owner
@@ -149,8 +176,8 @@ def hold(
         InputError: somebody else holds it; names host and process.
     """
     folder = _folder_of_locks(directory, say)
-    path = folder / _name_of(shard)
-    mine = _take(directory, folder, path, shard, takeover, say)
+    mine = _take(directory, folder, shard, takeover, say)
+    path = _lock_of(folder, mine)
     fence = fence_of(directory, mine)
     ended = threading.Event()
     beat = threading.Thread(target=_renew, args=(path, mine, fence, lost, ended), daemon=True)
@@ -173,7 +200,7 @@ def fenced(directory: Any, fence: Fence | None) -> contextlib.AbstractContextMan
     return paths.fence(paths.as_path(directory), fence.check) if fence is not None else contextlib.nullcontext()
 
 
-def _take(directory: Any, folder: Any, path: Any, shard: Shard, takeover: bool, say: Say) -> Owner:
+def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -> Owner:
     """The lock, once nobody else owns it."""
     gone: set[str] = set()  # nonces of owners that do not renew their locks
     while True:
@@ -190,29 +217,51 @@ def _take(directory: Any, folder: Any, path: Any, shard: Shard, takeover: bool, 
                 elif other.renewed is not None or takeover:
                     watched = found, other
             if watched is None:
-                return _create_owner(directory, folder, path, shard, say)
+                if mine := _create_owner(directory, folder, shard, say):
+                    return mine
+                continue  # somebody else was faster
         if _watch(*watched, shard, takeover, say):
             gone.add(watched[1].nonce)
         elif not takeover:
             raise InputError(_refusal(directory, watched[1]))
 
 
-def _create_owner(directory: Any, folder: Any, path: Any, shard: Shard, say: Say) -> Owner:
+def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner | None:
+    """The lock of this process, in place of those that are not in force any more; None where another process made the
+    lock of this epoch."""
     epoch = 0
+    old: list[Any] = []
     for found, other in list(_locks(folder)):
-        epoch = max(epoch, other.epoch if other else 0)
+        named = _LOCK_IN_BUCKET.fullmatch(found.name)
+        epoch = max(epoch, other.epoch if other else 0, int(named[3]) if named else 0)
         with contextlib.suppress(FileNotFoundError):
             if other is None:
                 say(f"locks/{found.name}: names no owner; set aside as {paths.set_aside(found)}")
             elif other.shard == shard or other.shard[1] != shard[1]:
-                found.unlink()
+                old.append(found)
     counter = folder / "epoch"
     with contextlib.suppress(OSError, ValueError):
         epoch = max(epoch, int(paths.read_bytes(counter, 100)))
     mine = replace(Owner.this_process(shard), epoch=epoch + 1)
     paths.write_atomic(counter, f"{mine.epoch}\n")
-    _create(path, mine, directory)
+    if paths.is_remote(folder):
+        lock = _lock_of(folder, mine)
+        if not paths.create(lock, reader.text_of(mine)):
+            return None
+        if _superseded(lock, mine.epoch):  # by one that had read the counter a moment later
+            _remove([lock])
+            return None
+        _remove(old)  # last: an owner that wakes finds a higher epoch
+    else:
+        _remove(old)
+        _create(_lock_of(folder, mine), mine, directory)
     return mine
+
+
+def _remove(locks: list[Any]) -> None:
+    for lock in locks:
+        with contextlib.suppress(FileNotFoundError):
+            lock.unlink()
 
 
 def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> bool:
@@ -254,10 +303,10 @@ def _renew(path: Any, mine: Owner, fence: Fence, lost: Callable[[str, bool], Non
     beats, asked = 0, False
     while not ended.wait(HEARTBEAT_SECONDS):
         try:
-            current = _read(path)
-            if current is None or current.nonce != mine.nonce:
-                by = f": {current}, epoch {current.epoch}" if current else ""
-                lost(f"somebody else owns the sweep now{by}", True)
+            try:
+                fence.check()
+            except FencedOff as error:
+                lost(str(error), True)
                 return
             claim = _read(path.with_suffix(".claim"))
             if claim is not None and not asked:
@@ -288,9 +337,6 @@ def unowned(directory: Any) -> Iterator[None]:
 
 
 def _create(path: Any, owner: Owner, directory: Any) -> None:
-    if paths.is_remote(path):
-        reader.write(path, owner)
-        return
     # written first and linked then: a lock never exists without its owner's name
     draft = path.with_name(f".{path.name}.{owner.nonce}.{os.getpid()}.tmp")
     reader.write(draft, owner)

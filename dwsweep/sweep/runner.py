@@ -231,13 +231,26 @@ class _Sweep:
             case Evaluating(share):
                 self.view.evaluating(pack_id, share)
             case StartFacts():
-                self.store.update_manifest(lambda manifest: manifest.with_device(event))
+                self._started(pack_id, event)
             case Note(message):
                 self.view.say(f"note: {message}")
             case Diverged(run_id, _, cause):
                 self.view.say(f"{run_id}: diverged, {cause}")
             case Ended():
                 self._ended(pack_id, event)
+
+    def _started(self, pack_id: str, facts: StartFacts) -> None:
+        """Record what an attempt trains on, and say what differs where it resumes another one's steps."""
+        state = self.store.pack_state(pack_id)
+        self.store.write(pack_id, state.with_start(facts))
+        self.store.update_manifest(lambda manifest: manifest.with_device(facts))
+        differing = state.started[-1].differences(facts) if facts.step and state.started else []
+        if differing:
+            label = self.plan.labels.get(pack_id, pack_id)
+            self.view.say(
+                f"note: {label}: resumes at step {facts.step:,} on another footing ({'; '.join(differing)}): its last "
+                "bits may differ from those of an undisturbed run"
+            )
 
     def _ended(self, pack_id: str, ended: Ended) -> None:
         unit = self.active.pop(pack_id)

@@ -2,7 +2,12 @@
 
 Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
 bytes every array's fingerprint is stored and compared. What cannot be read is passed over, with a note, for the one
-before. What can be read but belongs to another model is refused, each array by name.
+before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments of
+the optimizer, which are never made anew.
+
+The fence of the sweep directory is asked before a checkpoint is begun, once more when its arrays are written and the
+rename is due, and after the rename: an owner that lost the directory meanwhile commits nothing, and takes back what it
+committed in that moment.
 
 Orbax reaches local folders and ``gs://`` alone. For any other bucket checkpoints are written to a folder of this host
 and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. What counts
@@ -11,6 +16,7 @@ is in the bucket: a new process begins with an empty folder and what it fetches.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -27,6 +33,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.paths import FencedOff
 from dwsweep.plan import Pack
 from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
@@ -164,9 +171,17 @@ class Checkpoints:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
         self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
         self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
+        self._written: tuple[int, int | None] | None = None  # number and inode of the one that is being committed
+        self._number = 0  # of the last one that was begun
         self._manager = ocp.CheckpointManager(
             self._mirror.local if self._mirror else self.directory,
-            options=ocp.CheckpointManagerOptions(max_to_keep=self.keep, create=True, cleanup_tmp_directories=True),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=self.keep,
+                create=True,
+                cleanup_tmp_directories=True,
+                # called when all is written, before the rename
+                async_options=ocp.options.AsyncOptions(post_finalization_callback=self._before_commit),
+            ),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
 
@@ -174,21 +189,26 @@ class Checkpoints:
         """Begin to write; the arrays may be donated as soon as this returns. ``meta``: what goes into JSON.
 
         Raises:
-            OSError: this write or the one before failed (a full disk); the checkpoints before them are kept.
+            OSError: this write or the one before failed (a full disk); the checkpoints before them are kept, and the
+                next call writes one in place of that which failed.
+            FencedOff: somebody else owns the directory.
         """
         paths.check_fence(self.directory)
         hashes = self._hashes(state)
         try:
             self._finish()
-            number = agreed(max(self._manager.all_steps(), default=0) + 1)
+            self._number = agreed(max(self._manager.all_steps(), default=0) + 1)
             self._manager.save(
-                number,
+                self._number,
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(state),
                     meta=ocp.args.JsonSave(_sealed({**meta, "fingerprints": hashes})),
                 ),
             )
+        except FencedOff:
+            raise
         except Exception as error:
+            self._manager.reload()  # it counts a checkpoint from the call on, also one that then fails
             raise OSError(f"checkpoint could not be written to {self.directory}: {error}") from error
 
     def _hashes(self, state: Any) -> dict[str, int]:
@@ -209,16 +229,44 @@ class Checkpoints:
 
         Raises:
             OSError: it failed.
+            FencedOff: somebody else owns the directory; it was taken back.
         """
         try:
             self._finish()
+        except FencedOff:
+            raise
         except Exception as error:
+            self._manager.reload()
             raise OSError(f"a checkpoint could not be written to {self.directory}: {error}") from error
 
     def _finish(self) -> None:
         self._manager.wait_until_finished()
         if self._mirror:
             self._mirror.upload(list(self._manager.all_steps()))
+        elif self._written is not None:
+            (number, inode), self._written = self._written, None
+            try:
+                paths.check_fence(self.directory)
+            except FencedOff:
+                self._take_back(number, inode)
+                raise
+
+    def _before_commit(self) -> None:
+        """The last call before the rename, in Orbax's thread."""
+        inode = None
+        if not paths.is_remote(paths.as_path(self.directory)):
+            for folder in self.directory.glob(f"{self._number}.*"):
+                inode = os.stat(folder).st_ino
+        paths.check_fence(self.directory)
+        self._written = self._number, inode
+
+    def _take_back(self, number: int, inode: int | None) -> None:
+        """Remove the checkpoint that was committed in the moment in which the directory was lost, and no other: one of
+        that number may be the next owner's by now."""
+        folder = paths.as_path(self.directory) / str(number)
+        with contextlib.suppress(OSError):
+            if inode is not None and os.stat(folder).st_ino == inode:
+                paths.remove(folder)
 
     def numbers(self) -> list[int]:
         """Numbers of the existing checkpoints, newest first."""
@@ -319,9 +367,15 @@ class Mirror:
 
     def upload(self, numbers: list[int]) -> None:
         """Copy the whole ones that are not there, and remove those that are kept no longer."""
+        paths.check_fence(self.remote)
         for number in sorted(set(numbers) - self._there):
             paths.remove(self.remote / str(number))  # the beginning of one by a killed process
             _copy(self.local / str(number), self.remote / str(number), last=MARK)
+            try:
+                paths.check_fence(self.remote)
+            except FencedOff:
+                (self.remote / str(number) / MARK).unlink()
+                raise
             self._there.add(number)
         for number in sorted(self._there - set(numbers)):
             (self.remote / str(number) / MARK).unlink()
@@ -338,5 +392,8 @@ def _copy(source: Any, target: Any, last: str = "") -> None:
     for entry in sorted(source.iterdir(), key=lambda entry: entry.name == last):
         if entry.is_dir():
             _copy(entry, target / entry.name)
-        else:
-            (target / entry.name).write_bytes(entry.read_bytes())
+            continue
+        content = entry.read_bytes()
+        if entry.name == last:
+            paths.check_fence(target)
+        (target / entry.name).write_bytes(content)

@@ -18,11 +18,12 @@ import numpy as np
 from etils import epath
 
 from dwsweep.cost.arithmetic import training_flops
-from dwsweep.data.batches import heldout_set
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
 from dwsweep.plan.schedule import Phase, multipliers, phases
-from dwsweep.records.run import MetricsRow, RunResult, versions
+from dwsweep.records.footing import versions
+from dwsweep.records.run import MetricsRow, RunResult
 from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
 from dwsweep.train.mesh import agreed

@@ -29,7 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost.arithmetic import program_fits
-from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
+from dwsweep.data.batches import check_enough, gather, window_indices
+from dwsweep.data.heldout import HeldoutSet
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.model.attention import SEQUENCES, mean_condition
@@ -37,6 +38,7 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Model, build
 from dwsweep.plan import Pack
 from dwsweep.plan.schedule import multipliers
+from dwsweep.records import footing
 from dwsweep.records.pack import StartFacts
 from dwsweep.train.choices import (
     Choices,
@@ -236,6 +238,10 @@ class Program:
             pack_size=len(self.blueprint.pack.replicas),
             compile_seconds=compile_seconds,
             step=step,
+            footing=footing.here(
+                self.blueprint.pack.execution.workers,
+                choices.hardware.device.client.platform_version.splitlines()[0],
+            ),
         )
 
     @property

@@ -3,13 +3,17 @@ stand-in of tests/tools, ``s3://`` by s3fs against moto's server. All on loopbac
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,9 @@ from bucket_server import Fault, served
 from checkout import environment, free_address
 from engine_tools import arguments, begun, dwsweep, losses, wait_for
 
+from dwsweep import paths
+from dwsweep.records import record
+from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 SHORT = {"train.steps": 400, "execution.checkpoint_steps": 50}
@@ -43,21 +50,25 @@ def gs(folder: Path, fault: Fault | None = None) -> Iterator[Bucket]:
             yield Bucket("gs://bucket", {**GS, "STORAGE_EMULATOR_HOST": address, "TENSORSTORE_GCS_HTTP_URL": address})
 
 
+@cache
+def moto(log: Path) -> dict[str, str]:
+    """The settings of a client of moto's server: one for all tests, since clients of a process keep its address."""
+    host, _, port = free_address().partition(":")
+    settings = {**S3, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    with open(log, "wb") as output:
+        command = [sys.executable, "-m", "moto.server", "-H", host, "-p", port]
+        server = subprocess.Popen(command, stdout=output, stderr=output)
+    atexit.register(server.kill)
+    make = "import boto3; boto3.client('s3').create_bucket(Bucket='bucket')"
+    wait_for(lambda: not subprocess.call([sys.executable, "-c", make], env=environment(**settings)), 60)
+    return settings
+
+
 @contextmanager
 def s3(folder: Path) -> Iterator[Bucket]:
     pytest.importorskip("s3fs", reason="s3fs is not installed: pip install -c constraints.txt '.[s3]'")
     pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
-    host, _, port = free_address().partition(":")
-    settings = {**S3, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
-    with open(folder.with_suffix(".log"), "wb") as log:
-        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", host, "-p", port], stdout=log, stderr=log)
-        try:
-            make = "import boto3; boto3.client('s3').create_bucket(Bucket='bucket')"
-            wait_for(lambda: not subprocess.call([sys.executable, "-c", make], env=environment(**settings)), 60)
-            yield Bucket("s3://bucket", settings)
-        finally:
-            server.terminate()
-            server.wait()
+    yield Bucket(f"s3://bucket/{folder.parent.name}", moto(folder.parents[1] / "moto.log"))
 
 
 @pytest.fixture(params=[gs, s3], ids=["gs", "s3"])
@@ -118,3 +129,26 @@ def test_a_client_that_fails_now_and_then_is_tried_again(tmp_path: Path, short: 
             for name, value in bucket.environment.items():
                 patch.setenv(name, value)
             assert losses(f"{bucket.root}/sweep") == short
+
+
+def test_one_of_many_makes_an_object(bucket: Bucket) -> None:
+    """The client's own condition decides: on the generation by Google's interface, on the name by S3's."""
+    folder = paths.as_path(f"{bucket.root}/locks")
+    for k in range(5):
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda n, k=k: paths.create(folder / f"{k}", str(n)), range(4)))
+        assert sum(found) == 1 and (folder / f"{k}").read_text() == str(found.index(True))
+        assert not paths.create(folder / f"{k}", "later")
+
+
+def test_the_highest_epoch_owns(bucket: Bucket) -> None:
+    with ownership.hold(f"{bucket.root}/sweep") as one:
+        first = ownership.fence_of(f"{bucket.root}/sweep", one)
+        first.check()
+        other = replace(one, host="elsewhere", epoch=one.epoch + 1, nonce="another")
+        lock = ownership._lock_of(paths.as_path(f"{bucket.root}/sweep/locks"), other)
+        assert paths.create(lock, record.text_of(other))
+        time.sleep(ownership.LOOK_SECONDS)
+        with pytest.raises(paths.FencedOff, match="elsewhere"):
+            first.check()
+        lock.unlink()

@@ -28,6 +28,7 @@ from sweep_tools import (
 )
 
 from dwsweep import terminal
+from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import local_executor, policy, runner, worker
@@ -153,6 +154,39 @@ def test_out_of_memory_halves_the_microbatch_then_splits_the_pack(
     assert_complete(plan, tmp_path / "sweep")
     sizes = {getattr(store.result(r.run_id), "pack_size", None) for r in plan.runs}
     assert sizes == {1}
+
+
+def test_a_worker_that_ran_out_of_memory_trains_no_other_pack(tmp_path: Path) -> None:
+    plan = make_plan()
+    first = max(plan.packs, key=lambda pack: training_flops(pack.shape, 1))  # it is trained first
+    order(tmp_path, {first.shape.label: {"largest_microbatch": 8}})
+    status, text = run(plan, tmp_path / "sweep")
+    assert status == 0, text
+    assert_complete(plan, tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    logs = {pack.pack_id: store.log_path(pack.pack_id).read_text() for pack in plan.packs}
+    workers = {name: re.findall(r"process (\d+)", log) for name, log in logs.items()}
+    refused, *others = workers.pop(first.pack_id)
+    assert len(others) == 1 and refused not in {*others, *(name for names in workers.values() for name in names)}
+    assert [store.pack_state(name).events for name in workers] == [(), (), ()]
+
+
+def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
+    said = []
+    for orders in ({"stop_at": 7}, {"stop_at": 9}, {"stop_at": 11, "cores": 1}, {"cores": 1}):
+        order(tmp_path, **orders)
+        said.append(run(plan, tmp_path / "sweep")[1])
+    assert ["another footing" in text for text in said] == [False, False, True, False]
+    assert "resumes at step 9 on another footing (cores 2 → 1): its last bits may differ" in said[2]
+    started = SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).started
+    assert [(facts.step, facts.footing.cores) for facts in started if facts.footing] == [
+        (0, 2),
+        (7, 2),
+        (9, 1),
+        (11, 1),
+    ]
 
 
 def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     fault = Fault()
     uploads: ClassVar[dict[str, tuple[str, str, dict[str, str], bytearray]]] = {}  # not whole yet
+    commits = threading.Lock()
 
     def _asked(self) -> tuple[str, str | None, dict[str, str]]:
         """(bucket, object, parameters) of …/b/BUCKET/o[/OBJECT]?…"""
@@ -147,12 +148,14 @@ class Handler(BaseHTTPRequestHandler):
     def _put(self, bucket: str, name: str, content: bytes, asked: dict[str, str]) -> None:
         file = self._file(bucket, name)
         wanted = asked.get("ifGenerationMatch")
-        there = self._facts(bucket, name)["generation"] if file.exists() else "0"
-        if wanted is not None and wanted != there:
-            return self._answer(412)
         draft = file.with_name(f".{os.getpid()}.{threading.get_ident()}.{file.name}"[:200])
         draft.write_bytes(content)
-        draft.replace(file)
+        with self.commits:  # the condition holds while the object is replaced
+            there = self._facts(bucket, name)["generation"] if file.exists() else "0"
+            if wanted is not None and wanted != there:
+                draft.unlink()
+                return self._answer(412)
+            draft.replace(file)
         return self._answer(200, self._facts(bucket, name))
 
     def do_POST(self) -> None:

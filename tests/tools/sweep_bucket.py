@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import threading
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,15 @@ class Bucket(fsspec.AbstractFileSystem):
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         raise NotImplementedError("objects cannot be renamed")
 
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        """Mode ``create`` decides between writers, as Google's ``ifGenerationMatch=0`` does."""
+        draft, target = self.root / f".{os.getpid()}.{threading.get_ident()}", self._file(path)
+        draft.write_bytes(value)
+        try:
+            (os.link if mode == "create" else os.replace)(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:  # type: ignore[override]
         if mode == "rb":
             return io.BytesIO(self._file(path).read_bytes())
@@ -93,7 +103,7 @@ class _Upload(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed:
-            draft = self.target.with_name(f".{os.getpid()}.{self.target.name}"[:200])
+            draft = self.target.with_name(f".{os.getpid()}.{threading.get_ident()}.{self.target.name}"[:200])
             draft.write_bytes(self.getvalue())
             draft.replace(self.target)
         super().close()

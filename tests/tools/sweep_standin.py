@@ -23,6 +23,7 @@ from dwsweep import paths
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.records.footing import Footing
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.run import RunResult
 from dwsweep.sweep.recorder import RunRecorder
@@ -53,7 +54,8 @@ def train_pack(
     _fail_before_start(pack, orders)
     microbatch = pack.execution.microbatch or pack.train.batch_size
     recorder.compiling(microbatch)
-    recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step))
+    footing = Footing(host=str(os.getpid()), cores=orders.get("cores", 2), versions={"stand-in": "1"})
+    recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step, footing=footing))
     if step:
         recorder.resumed(step)
     every = pack.execution.checkpoint_steps or 10

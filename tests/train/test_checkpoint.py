@@ -20,7 +20,9 @@ import pytest
 from checkout import environment
 from train_support import make_pack, tree
 
+from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.paths import FencedOff
 from dwsweep.train import checkpoint
 from dwsweep.train.checkpoint import Checkpoints, PackMeta, Progress, check_identity, fingerprints
 
@@ -188,6 +190,71 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
     assert "OSError: a checkpoint could not be written" in done.stdout
     assert os.strerror(errno.EFBIG) in done.stdout
     assert read(tmp_path)[0][1] == {"value": 1}
+
+
+class Fence:
+    """A fence that names another owner from its n-th question on; what lay in the folder at each question."""
+
+    def __init__(self, folder: Path, lost_from: int | None = None, error: type[OSError] = FencedOff) -> None:
+        self.folder, self.lost_from, self.error = folder, lost_from, error
+        self.seen: list[list[str]] = []
+
+    def check(self) -> None:
+        self.seen.append(sorted(path.name for path in self.folder.iterdir()))
+        if self.lost_from is not None and len(self.seen) >= self.lost_from:
+            raise self.error("somebody else owns it")
+
+
+def test_the_fence_is_asked_before_the_arrays_before_the_rename_and_after_it(tmp_path: Path) -> None:
+    write(tmp_path / "pack", 1)
+    fence = Fence(tmp_path / "pack")
+    with paths.fence(tmp_path, fence.check):
+        write(tmp_path / "pack", 2)
+    assert len(fence.seen) == 3 and fence.seen[0] == ["1"] and fence.seen[2] == ["1", "2"]
+    assert "2" not in fence.seen[1] and fence.seen[1][1].startswith("2.")  # written, and under no name that counts
+
+
+@pytest.mark.parametrize("lost_at", [1, 2, 3])
+def test_an_owner_that_lost_the_directory_commits_nothing(tmp_path: Path, lost_at: int) -> None:
+    write(tmp_path / "pack", 1)
+    checkpoints = Checkpoints(tmp_path / "pack", keep=1, note=print)
+    with paths.fence(tmp_path, Fence(tmp_path / "pack", lost_at).check), pytest.raises(FencedOff):
+        checkpoints.save(tree(2), {"value": 2})
+        checkpoints.close()
+    assert not (tmp_path / "pack" / "2").exists()
+    if lost_at < 3:  # Orbax removes what is kept no longer together with the rename
+        assert read(tmp_path / "pack")[0][1] == {"value": 1}
+    write(tmp_path / "pack", 3)  # the next owner's
+    assert read(tmp_path / "pack")[0][1] == {"value": 3}
+
+
+def test_a_checkpoint_of_the_next_owner_is_not_taken_back(tmp_path: Path) -> None:
+    write(tmp_path / "pack", 1)
+    checkpoints = Checkpoints(tmp_path / "pack", keep=3, note=print)
+    checkpoints.save(tree(2), {"value": 2})
+    checkpoints._manager.wait_until_finished()
+    (tmp_path / "pack" / "2").rename(tmp_path / "ours")
+    shutil.copytree(tmp_path / "ours", tmp_path / "pack" / "2")
+    with paths.fence(tmp_path, Fence(tmp_path / "pack", 1).check), pytest.raises(FencedOff):
+        checkpoints.wait()
+    assert read(tmp_path / "pack")[0][1] == {"value": 2}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_checkpoint_that_could_not_be_written_is_written_by_the_next_call(tmp_path: Path, late: bool) -> None:
+    """Orbax counts a checkpoint from the call on; one that fails in its thread fails the next call."""
+    write(tmp_path / "pack", 1)
+    checkpoints = Checkpoints(tmp_path / "pack", keep=2, note=print)
+    with paths.fence(tmp_path, Fence(tmp_path / "pack", 2 if late else 1, OSError).check), pytest.raises(OSError):
+        checkpoints.save(tree(2), {"value": 2})
+        checkpoints.wait()
+    assert checkpoints.numbers() == [1]
+    for value in (2, 3):
+        checkpoints.save(tree(value), {"value": value})
+    checkpoints.close()
+    found, notes = read(tmp_path / "pack")
+    assert found[1] == {"value": 3} and not notes
+    assert sorted(path.name for path in (tmp_path / "pack").iterdir()) == ["2", "3"]
 
 
 def test_a_checkpoint_from_before_a_key_came_into_the_spec_is_resumed() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import math
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +17,12 @@ import numpy as np
 import pytest
 from train_support import Kept, Killed, KilledAt, make_pack, make_spec, make_store, same_bits
 
-from dwsweep.data.batches import heldout_set
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.train import pack_trainer
+from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.pack_trainer import Outcome, train_pack
 from dwsweep.train.program import Blueprint, Program
 from dwsweep.train.step import heldout_losses, make_evaluate
@@ -69,7 +72,9 @@ def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: W
         assert result.steps == 12 and result.tokens == 12 * 4 * 16 and result.pack_size == 2
         assert result.device_seconds == pytest.approx(result.wall_seconds / 2)
         assert 0 < result.loss_stderr < 1 and result.bits_per_byte > 0
-        assert set(result.versions) == {"python", "jax", "flax", "optax", "orbax"}
+        assert set(result.versions) == {"python", "jax", "jaxlib", "flax", "optax", "orbax", "numpy"}
+    footing = kept.facts[0]["footing"]
+    assert footing["cores"] and footing["versions"] == kept.results["s0-lr0.01-12"].versions and footing["backend"]
     assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
     again = Kept()
     assert train_pack(make_pack(store), store, folder, again).finished == ()
@@ -217,6 +222,87 @@ def test_checkpoints_by_step_bound_what_a_kill_can_cost(store: Store, tmp_path: 
     assert rest.resumes == [8] and killed.flushed_at == 8
     assert whole.kept.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
     assert whole.kept.results["s1-lr0.01-12"].loss == rest.results["s1-lr0.01-12"].loss
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_checkpoint_that_could_not_be_written_is_written_when_its_step_comes_again(
+    store: Store, tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """The save at step 8 fails, at once or in its thread; the attempt ends, and the next one saves that step."""
+    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 4}))
+    name = "_before_commit" if late else "_hashes"
+    saved, method, failures = [], getattr(Checkpoints, name), iter([False, True])
+
+    def fails_once(checkpoints: Checkpoints, *given: object) -> object:
+        if next(failures, False):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        saved.append(checkpoints.directory)
+        return method(checkpoints, *given)
+
+    monkeypatch.setattr(Checkpoints, name, fails_once)
+    kept = Kept()
+    with pytest.raises(OSError, match="Input/output error"):
+        train_pack(pack, store, tmp_path, kept, dispatch_steps=1)
+    assert [name for name in os.listdir(tmp_path / "checkpoints") if name.isdigit()] == ["1"]
+    killed = KilledAt(9)
+    with pytest.raises(Killed):
+        train_pack(pack, store, tmp_path, killed, dispatch_steps=1)
+    assert killed.resumes == [4] and len(saved) == (2 if late else 3)  # hashes are computed for a restore, too
+    rest = Kept()
+    train_pack(pack, store, tmp_path, rest, dispatch_steps=1)
+    assert rest.resumes == [8] and not rest.notes
+    assert whole.kept.losses("s0-lr0.01-12")[8:] == rest.losses("s0-lr0.01-12")
+    assert whole.kept.results["s1-lr0.01-12"].loss == rest.results["s1-lr0.01-12"].loss
+
+
+@pytest.mark.parametrize("lacking", [("m",), ("v",), ("m", "v")])
+def test_moments_that_a_checkpoint_lacks_are_never_made_anew(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]
+) -> None:
+    """A whole checkpoint with its hashes, of a trainer that did not keep them."""
+    save = Checkpoints.save
+
+    def without(checkpoints: Checkpoints, arrays: dict, meta: dict) -> None:
+        some = {name: {k: v for k, v in state.items() if k not in lacking} for name, state in arrays.items()}
+        save(checkpoints, some, meta)
+
+    pack = make_pack(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", without)
+        train_pack(pack, store, tmp_path, Kept(), should_stop=stop_after(1), dispatch_steps=3)
+    kept = Kept()
+    with pytest.raises(InputError) as error:
+        train_pack(pack, store, tmp_path, kept)
+    assert all(f"current.{name}.embedding: missing" in "\n".join(error.value.lines) for name in lacking)
+    assert not kept.facts and not kept.rows
+
+
+def test_a_pack_out_of_memory_poisons_no_later_one(
+    store: Store, tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device refuses in the middle of training, after it has taken the state; the next pack of the process, and the
+    same one from its checkpoint, give the bits of an undisturbed one."""
+    dispatch, calls = Program.dispatch, []
+
+    def exhausted(program: Program, state: object, step: int, n: int, stop: int | None) -> object:
+        found = dispatch(program, state, step, n, stop)
+        calls.append(step)
+        if step == 6 and calls.count(6) == 1:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99999999999 bytes.")
+        return found
+
+    monkeypatch.setattr(Program, "dispatch", exhausted)
+    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 3}))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        train_pack(pack, store, tmp_path / "first", Kept(), dispatch_steps=3)
+    next_one, same = Kept(), Kept()
+    train_pack(make_pack(store), store, tmp_path / "next", next_one, dispatch_steps=3)
+    same_bits(whole.kept, next_one)
+    train_pack(pack, store, tmp_path / "first", same, dispatch_steps=3)
+    assert same.resumes and same.resumes[0] in (3, 6)
+    for name, result in whole.kept.results.items():
+        assert same.results[name].loss == result.loss
+        np.testing.assert_array_equal(same.documents[name], whole.kept.documents[name])
 
 
 def test_a_pack_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:

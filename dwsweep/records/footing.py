@@ -1,0 +1,105 @@
+"""Footing of a run's last bits: everything besides config.json and the tokens that they rest on.
+
+Two attempts on one footing give equal bits, however often each was interrupted. On another footing sums are taken in
+another order, or by other instructions, and last bits differ. Each attempt at a pack is recorded with its footing
+(``PackState.started``), and a resume on another one names what differs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from dwsweep.records.record import Positive
+
+PACKAGES = {
+    **{"jax": "jax", "jaxlib": "jaxlib", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"},
+    "numpy": "numpy",
+}
+FLAGS = (
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "NVIDIA_TF32_OVERRIDE",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_ENABLE_X64",
+)
+"""Variables of the environment that change a program or how it rounds."""
+_VECTOR = re.compile(r"((avx|amx|sse4|fma|sve|asimd)\w*|f16c|sme2?|bf16|i8mm)")
+
+
+@dataclass(frozen=True)
+class Footing:
+    """What an attempt ran on, as its worker found it; ``StartFacts`` has the devices and the choices of the program."""
+
+    host: str = ""  # for a person; no bit rests on it
+    processor: str | None = None  # its name; None where the system does not say
+    instructions: tuple[str, ...] = ()  # sets of vector instructions that XLA may use on a CPU
+    cores: Positive | None = None  # that the worker may use
+    workers: Positive | None = None  # ``execution.workers``, which share the host's cores
+    flags: dict[str, str] = field(default_factory=dict)  # those of FLAGS that are set
+    backend: str | None = None  # version of the device's own software: CUDA, libtpu
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def here(workers: int | None, backend: str | None) -> Footing:
+    """Find the footing of this process."""
+    processor, instructions = _processor()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    flags = {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
+    return Footing(platform.node(), processor, instructions, cores, workers, flags, backend, versions())
+
+
+@cache
+def _processor() -> tuple[str | None, tuple[str, ...]]:
+    """Name and sets of vector instructions of the first core."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("\n\n")[0]
+    except OSError:
+        return platform.processor() or None, ()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    sets = facts.get("flags", facts.get("Features", "")).split()
+    name = facts.get("model name") or " ".join(facts[key] for key in ("CPU implementer", "CPU part") if key in facts)
+    return name or None, tuple(sorted(one for one in sets if _VECTOR.fullmatch(one)))
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    return (
+        ("python", platform.python_version()),
+        *((name, metadata.version(package)) for name, package in PACKAGES.items()),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Give the versions here of Python and the packages that last bits depend on."""
+    return dict(_versions())
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Name what differs between two footings as mappings, such as ``cores 2 → 1``; a value that one of them does not
+    know differs from none."""
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name), after.get(name)
+        if old == new or name in ("host",) or (not prefix and (old is None or new is None)):
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from differences(old, new, f"{prefix}{name}.")
+        elif isinstance(old, list | tuple) and isinstance(new, list | tuple):
+            changes = [f"without {one}" for one in old if one not in new] + [
+                f"with {one}" for one in new if one not in old
+            ]
+            yield f"{prefix}{name} {', '.join(changes)}"
+        else:
+            yield f"{prefix}{name} {_shown(old)} → {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
