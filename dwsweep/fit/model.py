@@ -200,8 +200,8 @@ class Cells:
         return cells.with_few_factors()
 
     def with_few_factors(self) -> Cells:
-        """The cells with the directions of what means share that hold nearly all of its variance: what these leave of
-        many documents is each mean's own."""
+        """The cells with few directions of what means share, of many documents: those that hold ``HELD`` of its
+        variance, at most ``MOST_FACTORS``. What they do not hold is each mean's own."""
         if self.factors.shape[1] <= FEW_FACTORS:
             return self
         U, s, _ = np.linalg.svd(self.factors, full_matrices=False)
