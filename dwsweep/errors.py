@@ -1,4 +1,4 @@
-"""The one error that a user's input may raise: it names arguments to Python and options to a shell. Exit statuses.
+"""Input error: names arguments in Python and options in a shell. Exit statuses.
 
 Command that installs an extra, for the errors of a missing package.
 """
@@ -26,8 +26,8 @@ def example(code: str, option: str) -> str:
 
 
 def either(text: str) -> str:
-    """``text`` with each name and example in it as the command line has it, and as Python has it: for a statement of a
-    result, which both read."""
+    """Text of a result for both readers: each name and example in the form of the command line, with Python's form in
+    brackets."""
     return _EITHER.sub(r"\2 (in Python \1)", text)
 
 
@@ -42,8 +42,8 @@ class InputError(ValueError):
     The message names the key, the value and what it must be; one line per error, all errors at once. The command line
     prints ``option_lines`` without a traceback and exits with status 2.
 
-    templates: the lines as they were given, which another error may hold. lines: what they say in Python.
-    option_lines: what they say on the command line.
+    templates: the lines as given, for another error to hold. lines: their form in Python. option_lines: their form on
+    the command line.
     """
 
     def __init__(self, *templates: str) -> None:

@@ -1,4 +1,4 @@
-"""Expressions that people write, parsed and never run as code: which rows of a table, which shape at a size."""
+"""Expressions of users, parsed and never run as code: conditions on rows of a table, formulas of a shape."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "exp": math.exp,
     "sqrt": math.sqrt,
 }
-LARGEST = 1e30  # of a formula's numbers
+LARGEST = 1e30  # bound of a formula's numbers
 LOGIC = (ast.Compare, ast.BoolOp, ast.List, ast.Tuple, ast.And, ast.Or, ast.Not, *COMPARE)
 
 
@@ -74,11 +74,11 @@ def parse(text: str, grammar: Grammar) -> ast.expr:
     """Read an expression.
 
     Raises:
-        SyntaxError: it is none. ValueError: it holds what the grammar does not.
+        SyntaxError: the text is no expression. ValueError: a part of it is not in the grammar.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's own advice on what only looks like Python
+            warnings.simplefilter("ignore")  # Python's advice on text that resembles Python
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise SyntaxError(text) from error
@@ -88,13 +88,13 @@ def parse(text: str, grammar: Grammar) -> ast.expr:
 
 
 def names(tree: ast.expr) -> list[str]:
-    """What the expression reads, in its order."""
+    """Names that an expression reads, in their order."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
 
 
 def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
-    """The value of a parsed expression; None for arithmetic without a result, such as 1/0 or a text times a number.
+    """Value of a parsed expression; None for arithmetic without a result, such as 1/0 or a text times a number.
 
     A comparison with None is false, except ``== None`` and ``!= None``.
     """

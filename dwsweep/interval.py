@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Form = str | Callable[[float], str]
-"""How a number becomes text: a format such as ``.1f``, or a function."""
+"""Form of a number's text: a format such as ``.1f``, or a function."""
 
 
 def written(value: float, text: Form) -> str:
@@ -20,7 +20,7 @@ def written(value: float, text: Form) -> str:
 class Interval:
     """A value with the ends of its interval, all in one unit.
 
-    None: there is no such number. A missing value was not reached; a missing end is unbounded.
+    A number that does not exist is None. A missing value was not reached; a missing end is unbounded.
     """
 
     value: float | None = None
@@ -51,7 +51,7 @@ class Interval:
 
     @property
     def sign(self) -> int:
-        """1 where it lies above zero, −1 below, 0 where it may hold zero."""
+        """Sign of the interval: 1 if it lies above zero, −1 if below, 0 if it may contain zero."""
         return (self.low is not None and self.low > 0.0) - (self.high is not None and self.high < 0.0)
 
     @property

@@ -41,8 +41,8 @@ _EITHER = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[.,][0-9]{{3}}{_EXPONENT}", re.ASC
 
 
 def number(text: str, mark: Mark = "point") -> int | float | None:
-    """The number that ``text`` is, whole ones as int unless they are written as a decimal or a power; None where it is
-    none. ``inf`` and ``nan`` are words, and none.
+    """Number that ``text`` stands for, or None: an int if whole and written without decimals or a power. ``inf`` and
+    ``nan`` are words.
 
     mark: the sign before the decimals.
     """
@@ -68,8 +68,8 @@ def number(text: str, mark: Mark = "point") -> int | float | None:
 
 
 def shows(text: str) -> Mark | Literal["either"] | None:
-    """The decimal mark that a numeral shows by its form: ``3,21`` a comma, ``3.21`` and ``1,234,567`` a point,
-    ``3,210`` and ``3.210`` either; None for a whole number and for what is no number."""
+    """Decimal mark that the form of a numeral implies: ``3,21`` a comma, ``3.21`` and ``1,234,567`` a point, ``3,210``
+    and ``3.210`` either; None for a whole number and for what is no number."""
     text = text.strip()
     if "," not in text and "." not in text:
         return None

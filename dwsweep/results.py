@@ -35,8 +35,8 @@ from dwsweep.records.studies import (
 )
 from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
 from dwsweep.report import fit_report, guide_report
-from dwsweep.report.document import html_of
 from dwsweep.report.figures import laws, registry, style
+from dwsweep.report.markup import html_of
 from dwsweep.terminal import plain_text
 from dwsweep.text import parse_count
 

@@ -1,4 +1,4 @@
-"""What a shape is: depth, width and heads, the exact parameter counts, and the width that matches a budget."""
+"""Shapes: depth, width and heads, exact parameter counts, and the width that matches a budget."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
-LARGEST_SIZE = 10_000_000  # of a width, a vocabulary or a context
-MLP_RATIOS = (0.01, 1000.0)  # inner width of an MLP over d_x, beyond what anybody builds
+LARGEST_SIZE = 10_000_000  # bound of a width, a vocabulary or a context
+MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than any model built
 
 
 def attention_weights(width: float, heads: float, head_size: float, kv_heads: float) -> float:
@@ -23,7 +23,7 @@ def mlp_weights(width: float, hidden: float, gated: bool) -> float:
 
 @dataclass(frozen=True)
 class Shape:
-    """The architecture of one decoder-only model.
+    """Architecture of one decoder-only model.
 
     All sizes are counts: ``depth`` L blocks, ``width`` d_x, ``heads`` H query heads of ``head_size`` d_p each,
     ``kv_heads`` key/value heads (H unless grouped), ``mlp_hidden`` the inner width of the MLP (4·d_x by default),
@@ -66,8 +66,8 @@ class Shape:
 
     @property
     def n_params(self) -> int:
-        """The matched count: weight matrices of all blocks, 12·L·d_x² for the standard block. No biases, no norms, and
-        nothing of the embeddings, the r × d_x matrix of a factored one included."""
+        """Matched count: weight matrices of all blocks, 12·L·d_x² for the standard block. Biases, norms and all
+        matrices of the embeddings are not counted."""
         return self.depth * (self.attention_params + self.mlp_params)
 
     @property
@@ -109,16 +109,17 @@ class Shape:
 
 @dataclass(frozen=True)
 class HeadRule:
-    """How heads follow from the width: by ``count``, by ``size``, or both (head size apart from d_x / H)."""
+    """Rule that derives heads from the width: by ``count``, by ``size``, or by both (head size independent of d_x /
+    H)."""
 
     count: int | None = None
     size: int | None = None
 
     def resolve(self, width: int) -> tuple[int, int]:
-        """(heads, head_size) at a width.
+        """Heads and head size at a width.
 
         Raises:
-            ValueError: where the width cannot be divided as the rule asks.
+            ValueError: the rule does not divide the width.
         """
         if self.count is not None and self.size is not None:
             return self.count, self.size
@@ -133,21 +134,21 @@ class HeadRule:
         raise ValueError("heads: neither count nor size is given")
 
     def gives(self, shape: Shape) -> bool:
-        """Whether a shape has the heads of this rule at its width."""
+        """Test that a shape has the heads of this rule at its width."""
         try:
             return self.resolve(shape.width) == (shape.heads, shape.head_size)
         except ValueError:
             return False
 
     def __str__(self) -> str:
-        """As a spec has it: ``{count: 2, size: 64}``."""
+        """Text of the rule in a spec: ``{count: 2, size: 64}``."""
         given = (("count", self.count), ("size", self.size))
         return f"{{{', '.join(f'{name}: {value}' for name, value in given if value is not None)}}}"
 
 
 @dataclass(frozen=True)
 class Block:
-    """What, along with depth and width, fixes a shape: the options of ``model`` and ``grid.heads`` in a spec."""
+    """Block of a model: the options of ``model`` and ``grid.heads`` that, with depth and width, determine a shape."""
 
     head_rule: HeadRule
     vocab_size: int
@@ -160,7 +161,7 @@ class Block:
     positions: str = "learned"
     tied_embeddings: bool = False
     biases: bool = True
-    mlp_multiple: int = 1  # the inner width of the MLP is rounded to it
+    mlp_multiple: int = 1  # the inner width of the MLP is rounded to a multiple of this
     norm_type: str = "layernorm"
     qk_norm: bool = False
     rope_theta: float = ROPE_THETA
@@ -171,7 +172,7 @@ class Block:
     order: str = "interleaved"
 
     def shape(self, depth: int, width: int) -> Shape:
-        """The shape at this depth and width.
+        """Shape at this depth and width.
 
         Raises:
             ValueError: heads that do not divide the width, key/value heads that do not divide the heads, or an odd
@@ -189,12 +190,12 @@ class Block:
             "kv_heads": kv_heads,
             "mlp_hidden": self.mlp_multiple * max(1, round(self.mlp_ratio * width / self.mlp_multiple)),
             "head_size_follows_width": self.head_rule.size is None,
-            "rope_theta": self.rope_theta if self.positions == "rotary" else ROPE_THETA,  # elsewhere it says nothing
+            "rope_theta": self.rope_theta if self.positions == "rotary" else ROPE_THETA,  # unused otherwise
         }
         return Shape(depth, width, heads, head_size, **same | follows)
 
     def width_step(self, width_multiple: int) -> int:
-        """The multiple that widths are rounded to: ``width_multiple``, and a multiple of what the heads need."""
+        """Step between widths: the least multiple of ``width_multiple`` that the heads divide."""
         rule = self.head_rule
         need = 1
         if rule.count is None or rule.size is None:
@@ -217,7 +218,7 @@ def match_width(
     width_multiple: int,
     count: Callable[[Shape], int] = lambda shape: shape.n_params,
 ) -> Shape:
-    """The shape of this depth whose ``count``, the matched one by default, is nearest to ``budget``.
+    """Shape of this depth whose ``count`` (the matched count by default) is nearest to ``budget``.
 
     The count grows with the width, so the answer is one of the two multiples around the exact solution.
     The mismatch is ``count(shape) / budget - 1``.

@@ -1,4 +1,4 @@
-"""Counts, bytes, durations and rates as people write them: one form for every table, figure and message."""
+"""Text of numbers: counts, bytes, durations and rates in one form for every table, figure and message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dwsweep.errors import InputError
 
 
 def format_count(value: float) -> str:
-    """``950``, ``30K``, ``1.02M``, ``65.5B``, ``1T``, ``2.5e18``; at most three significant digits."""
+    """Text of a count with at most three significant digits: ``950``, ``30K``, ``1.02M``, ``65.5B``, ``2.5e18``."""
     if abs(value) >= 0.9995e15:  # FLOPs
         return f"{value:.3g}".replace("e+", "e")
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
@@ -21,25 +21,25 @@ def format_count(value: float) -> str:
 
 
 NATS, BITS_PER_TOKEN, BITS = "nats per token", "bits per token", "bits per byte"
-"""What losses are counted in."""
+"""Units of a loss."""
 SHORT = {NATS: "nats", BITS_PER_TOKEN: "bits", BITS: "bits per byte"}
-"""The same behind a number."""
+"""Short form of each unit, to follow a number."""
 
 
 def arm_letter(number: int) -> str:
-    """A for the base of a comparison, B, C … for the arms that are held against it."""
+    """Letter of an arm: A for the base of a comparison, B, C … for the others."""
     return chr(ord("A") + number) if number < 26 else f"arm {number + 1}"
 
 
 def format_factor(value: float) -> str:
-    """``1.13``, ``41.7``, ``1,670``: three significant digits and no exponent."""
+    """Text of a factor with three significant digits and no exponent: ``1.13``, ``41.7``, ``1,670``."""
     if value >= 1e7:
         return f"{value:.3g}".replace("e+", "e")
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def format_bytes(value: float) -> str:
-    """Decimal units, as disks and data sheets count: ``512 MB``."""
+    """Text of a size in decimal units, as data sheets count: ``512 MB``."""
     for power, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= power * 0.9995:
             return f"{value / power:.3g} {unit}"
@@ -47,7 +47,7 @@ def format_bytes(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3.4 h``, ``21 d``."""
+    """Text of a duration in its largest fitting unit: ``45 s``, ``12 min``, ``3.4 h``, ``21 d``."""
     if seconds < 99.5:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     for size, unit, until in ((60, "min", 99.5), (3600, "h", 47.5)):
@@ -57,12 +57,12 @@ def format_duration(seconds: float) -> str:
 
 
 def format_hours(hours: float) -> str:
-    """``0.28``, ``17.5``, ``15,384``."""
+    """Text of a number of hours: ``0.28``, ``17.5``, ``15,384``."""
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
 def format_rate(value: float) -> str:
-    """A learning rate or a factor: ``1.5e-4``, ``0.012``, ``2``."""
+    """Text of a learning rate or a factor: ``1.5e-4``, ``0.012``, ``2``."""
     if value and abs(value) < 0.01:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
@@ -70,7 +70,7 @@ def format_rate(value: float) -> str:
 
 
 def format_clock(seconds: float) -> str:
-    """Time that is counted down: ``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
+    """Text of a countdown: ``42 s``, ``3:07``, ``5:12:00``, ``2 d 03:00``."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
@@ -82,7 +82,7 @@ def format_clock(seconds: float) -> str:
 
 
 def parse_count(text: str) -> float:
-    """``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T``, ``1,234,567`` → the number.
+    """Number that a text such as ``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` or ``1,234,567`` stands for.
 
     Raises:
         InputError: not a positive, finite numeral.
@@ -94,17 +94,17 @@ def parse_count(text: str) -> float:
 
 
 def listed(texts: Iterable[str], most: int = 6, separator: str = ", ") -> str:
-    """The first ``most`` of ``texts``, and how many more there are."""
+    """First ``most`` of ``texts``, joined, followed by the number of the others."""
     every = list(texts)
     return separator.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def printable(text: str, keep: str = "") -> str:
-    """``text`` with control and format characters spelled out (``\\x1b``), except those in ``keep``: what a file
-    holds must not steer the terminal that shows it."""
+    """Text with control and format characters spelled out (``\\x1b``), except those in ``keep``, so that no file steers
+    the terminal."""
     return "".join(c if c in keep or c == " " or c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """What an exception says, on one line; its type where it says nothing."""
+    """Message of an exception on one line; the exception's type if it has no message."""
     return " ".join(str(error).split())[:limit] or type(error).__name__

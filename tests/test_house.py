@@ -50,7 +50,10 @@ def loaded_after(statement: str) -> set[str]:
     [
         ("import dwsweep.cli.app", {"jax", "flax", "scipy", "matplotlib", "pydantic", "tensorflow_datasets"}),
         ("import dwsweep.plan, dwsweep.cost, dwsweep.theory", {"jax", "flax", "scipy", "tensorflow_datasets"}),
-        ("import dwsweep.report.progress", {"numpy", "dwsweep.spec", "dwsweep.plan"}),  # `status` answers at once
+        (
+            "import dwsweep.report.progress, dwsweep.report.status_report",
+            {"numpy", "dwsweep.spec", "dwsweep.plan"},
+        ),  # `status` answers at once
         ("import dwsweep.guide", {"scipy", "matplotlib", "dwsweep.spec", "dwsweep.records.fit"}),
         ("import dwsweep.sweep.runner, dwsweep.sweep.snapshot", {"jax", "flax", "orbax"}),
         ("from dwsweep import fit_table; import dwsweep.fit.arms", {"jax", "flax", "optax", "orbax"}),

@@ -367,8 +367,8 @@ def design(
 ) -> None:
     """Predict the error a sweep would leave on each transition and on the best depth, and what changes would buy."""
     from dwsweep.design import fill, study
-    from dwsweep.design.expected_fit import make_prior
-    from dwsweep.report import guide_report
+    from dwsweep.design.prior import make_prior
+    from dwsweep.report import design_report
     from dwsweep.spec import load_spec
 
     if params is not None:
@@ -400,22 +400,22 @@ def design(
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)
         print(f"wrote {file}", file=sys.stderr)
-    terminal.show(lambda: guide_report.render_design(found), found.to_dict, json)
+    terminal.show(lambda: design_report.render_design(found), found.to_dict, json)
     if out is not None:
-        print(f"wrote {guide_report.draw(found, out / 'design.png')}", file=sys.stderr)
+        print(f"wrote {design_report.draw(found, out / 'design.png')}", file=sys.stderr)
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
     """Print the runs that narrow the best depth of a table at a size most."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.next_runs import next_runs
-    from dwsweep.report import adjusted_report, document
+    from dwsweep.report import adjusted_report, console
 
     if table is None:
         raise InputError("--params: needs a table or a sweep in place of SPEC, such as design runs.csv --params 300M")
     with terminal.waiting("fitting"):
         found = next_runs(fit_table(table, noise=noise), params, runs)
-    terminal.show(lambda: document.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
+    terminal.show(lambda: console.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
 
 
 def _rates_of(directory: PathValue) -> dict[str, Any]:
@@ -489,14 +489,14 @@ def theory(
 
 
 def _check_ranks(out: PathValue | None, json: bool) -> None:
-    from dwsweep import theory
     from dwsweep.records.record import plain
     from dwsweep.report import theory_report
     from dwsweep.report.figures import laws
+    from dwsweep.theory import head_check, rank_check
 
     with terminal.waiting("measuring ranks"):
-        found = theory.check_ranks()
-    heads = theory.check_heads()
+        found = rank_check.check_ranks()
+    heads = head_check.check_heads()
     rows = plain({"networks": found, "heads": heads})
     terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
     if out is not None:

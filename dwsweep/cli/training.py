@@ -26,9 +26,11 @@ from dwsweep.cli.options import (
     Retry,
     Shard,
     SpecFile,
+    SpecOrNone,
     SweepDirectory,
     Takeover,
     Targets,
+    Verify,
     folder_value,
     number_option,
     path_option,
@@ -84,7 +86,7 @@ def prepare(
 
     store = prepare_store(load_spec(spec, set_ or ()).data)
     if inspect:
-        from dwsweep.data.prepare import inspect as inspect_store
+        from dwsweep.data.inspection import inspect as inspect_store
 
         terminal.console().print(inspect_store(store))
     print(store.path)
@@ -140,14 +142,14 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Show the runs of a sweep: state, step, loss, tokens/s, reason of failure."""
-    from dwsweep.report import progress
+    from dwsweep.report import status_report
 
     if follow and json:
         raise InputError("--json: prints one moment, --follow all of them; allowed: one of them")
     if follow:
-        progress.follow(directory, terminal.console())
+        status_report.follow(directory, terminal.console())
     else:
-        terminal.show(lambda: progress.render(directory), lambda: progress.to_json(directory), json)
+        terminal.show(lambda: status_report.render(directory), lambda: status_report.to_json(directory), json)
 
 
 @_command(epilog="Example: dwsweep verify runs/smoke")
@@ -166,18 +168,21 @@ def verify(directory: SweepDirectory, json: AsJson = False) -> int:
 @_command(
     epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
     "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4 · "
-    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48]",
+    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48] · "
+    "dwsweep bench --verify (a minute on a CPU; a report to mail)",
 )
 def bench(
-    spec: SpecFile,
+    spec: SpecOrNone = None,
     out: OutDirectory = None,
     set_: Overrides = None,
     compile_only: CompileOnly = False,
     devices: DeviceCounts = "1",
     target: Targets = None,
+    verify: Verify = False,
     json: AsJson = False,
-) -> None:
-    """Measure compile seconds, step time, tokens/s, MFU and memory of each shape here, and the gain from packing."""
+) -> int | None:
+    """Measure compile seconds, step time, tokens/s, MFU and memory of each shape here, and the gain from packing; or
+    --verify what this host's devices compute."""
     from rich.progress import track
 
     from dwsweep.data import prepare
@@ -189,6 +194,13 @@ def bench(
     from dwsweep.spec import load_spec
     from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
 
+    if verify:
+        if spec is not None or compile_only or target or set_:
+            given = spec or ("--compile-only" if compile_only else "--target" if target else "--set")
+            raise InputError(f"--verify: trains shapes of its own; not with {given}")
+        return _verify(out, json)
+    if spec is None:
+        raise InputError("SPEC: missing; give a sweep spec, or --verify for the checks of this host's devices")
     said = "allowed: numbers of devices from 1 to 4096, such as 1,4,8"
     counts = whole_numbers(devices, "--devices", 1, 4096, said)
     if target and not compile_only:
@@ -219,11 +231,33 @@ def bench(
         terminal.show(lambda: bench_report.render_compiled(compiled), lambda: plain(compiled), json)
         if target:
             print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
-        return
+        return None
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(lambda: bench_report.render_bench(rows), lambda: plain(rows), json)
     print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)
+    return None
+
+
+def _verify(out: PathValue | None, json: bool) -> int:
+    """Check the training program on the devices here, and write the report."""
+    from dwsweep import __version__
+    from dwsweep.records import verification as record
+    from dwsweep.records.record import to_dict
+    from dwsweep.report import verification_report
+    from dwsweep.sweep.local_executor import cores, each_core_a_device
+    from dwsweep.sweep.worker import prepare_environment
+
+    os.environ.update(each_core_a_device(len(cores())))
+    prepare_environment()
+    from dwsweep.train.verification import verify
+
+    with terminal.waiting("verifying") as shown:
+        found = verify(__version__, lambda name: shown.update(name))
+    terminal.show(lambda: verification_report.render(found), lambda: to_dict(found), json)
+    path = record.write_to(found, out or paths.as_path("runs/verification"))
+    print(f"wrote {path}", file=sys.stderr)
+    return SOME_FAILED if found.failed else DONE
 
 
 Format = StrEnum("Format", ["hf"])

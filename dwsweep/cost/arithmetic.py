@@ -14,7 +14,7 @@ either: these are the FLOPs of the model, which MFU is measured against.
 
 Device memory and checkpoint size of a pack: arithmetic on its arrays, an estimate to plan with.
 
-What fits is decided here, for `plan`, which estimates it, and for the trainer, which measures it.
+The same functions decide whether a program fits for `plan`, from estimates, and for the trainer, from measurements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONVENTION = "3 × forward; 2·m·n·k a product; attention over the full window
 
 
 def forward_flops_per_token(shape: Shape) -> int:
-    """FLOPs of one token's forward pass in a window of ``shape.seq_len`` positions."""
+    """FLOPs of the forward pass per token in a window of ``shape.seq_len`` positions."""
     attention = 4 * shape.depth * shape.heads * shape.head_size * shape.seq_len
     return 2 * shape.n_params + attention + _embedding_flops_per_token(shape)
 
@@ -43,7 +43,7 @@ def _embedding_flops_per_token(shape: Shape) -> int:
 
 
 def training_flops_per_token(shape: Shape) -> int:
-    """FLOPs of one token's forward and backward pass."""
+    """FLOPs of the forward and backward pass per token."""
     return 3 * forward_flops_per_token(shape)
 
 
@@ -58,7 +58,7 @@ def flops_6nd(shape: Shape, tokens: int) -> int:
 
 
 def decode_bytes_per_token(shape: Shape, context: int, bytes_per_value: int = 2) -> int:
-    """Bytes one decoding step reads for one sequence: every weight, and the cached keys and values."""
+    """Bytes that one decoding step reads for one sequence: every weight, and the cached keys and values."""
     weights = shape.n_params + _embedding_flops_per_token(shape) // 2
     cache = 2 * shape.depth * shape.kv_heads * shape.head_size * context
     return bytes_per_value * (weights + cache)
@@ -82,7 +82,7 @@ class Memory:
     parameters: int  # float32 masters, and the 16-bit copy the products read
     optimizer: int  # its moments
     gradients: int  # and the copy that is clipped
-    activations: int  # what the forward pass keeps for the backward pass, at the microbatch
+    activations: int  # values kept from the forward to the backward pass, at the microbatch
     data: int  # the token store, where it lies on the device
     microbatch: int  # sequences of each replica in one forward pass
     remat: bool  # the blocks' activations are computed a second time in the backward pass
@@ -95,9 +95,9 @@ class Memory:
 def activation_bytes_per_token(
     shape: Shape, precision: str, remat: bool, keep_weights: bool = False
 ) -> tuple[int, int]:
-    """(bytes a token kept in every block, bytes a token that live once) for the backward pass.
+    """Bytes per token for the backward pass: kept in every block, and alive once.
 
-    Counted from what this model's operations keep, with p = 2 or 4 bytes for an operand of a product:
+    The operations of this model keep, with p = 2 or 4 bytes per operand of a product:
 
         residual stream              2 · 4 · d_x
         operands of products         3 · p · d_x
@@ -119,7 +119,7 @@ def activation_bytes_per_token(
     if shape.qk_norm:
         block += product * (shape.heads + shape.kv_heads) * shape.head_size
     once = 2 * FLOAT32 * shape.vocab_size + (FLOAT32 + product) * width + recomputed_bytes_per_token(shape)
-    if shape.embedding_rank is not None:  # what the r × d_x matrix reads, and its gradient; if tied, a second time
+    if shape.embedding_rank is not None:  # input of the r × d_x matrix, and its gradient; if tied, a second time
         once += (2 if shape.tied_embeddings else 1) * (FLOAT32 + product) * shape.embedding_rank
     if remat:
         return FLOAT32 * width, once + block
@@ -127,7 +127,7 @@ def activation_bytes_per_token(
 
 
 def recomputed_bytes_per_token(shape: Shape, fused: bool = False) -> int:
-    """Bytes a token that a block computes again: inner values and attention probabilities, two float32 of each.
+    """Bytes per token that a block computes again: inner values and attention probabilities, two float32 of each.
 
     fused: by a kernel of attention that leaves no probabilities in memory (Dao et al. 2022).
     """
@@ -136,7 +136,7 @@ def recomputed_bytes_per_token(shape: Shape, fused: bool = False) -> int:
 
 
 def moments(shape: Shape, optimizer: str) -> int:
-    """Values that an optimizer keeps of one replica between steps."""
+    """Number of values that an optimizer keeps of one replica between steps."""
     from dwsweep.spec import OPTIMIZERS  # the models of a spec take long to make, and most costs need none
 
     return 2 * (shape.n_params_total - shape.n_params) + OPTIMIZERS[optimizer].block_moments * shape.n_params
@@ -153,7 +153,7 @@ def estimate(
     data_bytes: int = 0,
     optimizer: str = "adamw",
 ) -> Memory:
-    """Memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
+    """Estimated memory of a pack of ``replicas`` that runs ``microbatch`` sequences of each at a time on one device."""
     block, once = activation_bytes_per_token(shape, precision, remat, keep_weights)
     values = replicas * shape.n_params_total
     tokens = replicas * microbatch * shape.seq_len
@@ -185,7 +185,7 @@ def resident_bytes(n_train_tokens: int, size: int, memory_bytes: float | None, a
 
 
 def halved(batch: int, microbatch: int, multiple_of: int = 1) -> int | None:
-    """The largest divisor of the batch that is at most half the microbatch; None where there is none.
+    """Largest divisor of the batch that is at most half the microbatch, or None.
 
     ``multiple_of``: the devices that share each microbatch in whole sequences.
     """
@@ -206,11 +206,11 @@ def fitting_microbatch(
     microbatch: int | None = None,
     optimizer: str = "adamw",
 ) -> Memory:
-    """The estimate of the program that the trainer will settle for, where JAX may use ``memory_bytes``.
+    """Estimated memory of the program that the trainer will choose, if JAX may use ``memory_bytes``.
 
-    It begins at ``microbatch`` sequences (default: the whole batch) and, while the program does not fit, halves them,
-    then computes attention's weights again, then all activations. The first where the memory is unknown; the last where
-    nothing fits, and then the total says so.
+    The search begins at ``microbatch`` sequences (default: the whole batch). While the program does not fit, the search
+    halves the microbatch, then recomputes attention's weights, then all activations. It returns the first program if
+    the memory is unknown, and the last one, whose total exceeds the memory, if none fits.
     """
     size, keep_weights = microbatch or batch_size, memory_bytes is not None  # a CPU computes the weights again
     taken = partial(estimate, shape, replicas=replicas, precision=precision, data_bytes=data_bytes, optimizer=optimizer)
@@ -227,5 +227,5 @@ def fitting_microbatch(
 
 
 def checkpoint_bytes(shape: Shape, replicas: int, optimizer: str = "adamw") -> int:
-    """One checkpoint of a pack: float32 parameters and the optimizer's moments of every replica."""
+    """Bytes of one checkpoint of a pack: float32 parameters and the optimizer's moments of every replica."""
     return FLOAT32 * (shape.n_params_total + moments(shape, optimizer)) * replicas

@@ -1,5 +1,5 @@
-"""Devices: peak rates, each from its maker's public data sheet. A device that is not here is unknown, never guessed,
-but its rates may be given: ``tflops=165,gb=24,gbps=1008``.
+"""Devices: peak rates, each from its maker's public data sheet. Other devices are unknown, never guessed; a user may
+give their rates: ``tflops=165,gb=24,gbps=1008``.
 
 A device is what JAX counts as one: a GPU, a TPU chip, and for TPU v2 and v3 one of the chip's two cores. A source that
 says ASSUMED has a rate that its maker does not publish.
@@ -30,14 +30,14 @@ class Device:
 
     @property
     def usable_bytes(self) -> float:
-        """Bytes that JAX may use by default: on a GPU it leaves a part to others."""
+        """Bytes that JAX may use by default; on a GPU, JAX leaves a part to other processes."""
         return self.memory_bytes * (1.0 if self.name.startswith("TPU") else JAX_SHARE_OF_GPU)
 
 
 def _device(
     name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str, links: float = 0.0
 ) -> Device:
-    """``links``: GB/s in both directions together, as the sheets have it."""
+    """Device from the units of a data sheet; ``links``: GB/s in both directions together."""
     link = links / 2 * GB or None
     return Device(name, tflops * 1e12, memory_gb * GB, gb_per_second * GB, link, tuple(kinds.split("|")), source)
 
@@ -65,7 +65,7 @@ DEVICES: tuple[Device, ...] = (
     _device("L40S", 362, 48, 864, "NVIDIA L40S", _NVIDIA.format("L40S")),
     # 309.7 with sparsity
     _device("A6000", 154.8, 48, 768, "NVIDIA RTX A6000|RTX A6000", _NVIDIA.format("RTX A6000")),
-    # GeForce: of products that add up in float32, as training does; the float16 rate is twice that
+    # GeForce: rate with float32 accumulation, as in training; the rate with float16 accumulation is twice that
     _device("RTX 5090", 209.5, 32, 1792, "NVIDIA GeForce RTX 5090|RTX5090", _GEFORCE.format("RTX Blackwell")),
     _device("RTX 4090", 165.2, 24, 1008, "NVIDIA GeForce RTX 4090|RTX4090", _GEFORCE.format("Ada")),
     _device("RTX 3090", 71, 24, 936, "NVIDIA GeForce RTX 3090|RTX3090", _GEFORCE.format("GA102")),
@@ -78,7 +78,7 @@ DEVICES: tuple[Device, ...] = (
     _device("V100", 125, 16, 900, "Tesla V100-SXM2-16GB", _NVIDIA.format("V100 (SXM2)")),
     _device("V100-32GB", 125, 32, 900, "Tesla V100-SXM2-32GB", _NVIDIA.format("V100 (SXM2)")),
     _device("T4", 65, 16, 320, "Tesla T4", _NVIDIA.format("T4")),
-    # Apple publishes no 16-bit rate: that of float32 is taken; memory as large as it is sold
+    # Apple publishes no 16-bit rate: the float32 rate stands in; memory as in the largest model sold
     _device("M1", 2.6, 16, 68, "Apple M1", _APPLE),
     _device("M1 Max", 10.4, 64, 400, "Apple M1 Max", _APPLE),
     _device("M1 Ultra", 21, 128, 800, "Apple M1 Ultra", _APPLE),
@@ -104,8 +104,8 @@ _RATES = ("tflops", "gb", "gbps")
 
 
 def given(text: str) -> Device | None:
-    """A device by its rates, ``tflops=165,gb=24,gbps=1008``: dense 16-bit TFLOP/s, GB and GB/s of memory; None where
-    the text names other numbers, not all three, or one that is not above 0."""
+    """Device given by its rates, ``tflops=165,gb=24,gbps=1008``: dense 16-bit TFLOP/s, GB and GB/s of memory; None
+    unless the text gives exactly these three, each above 0."""
     rates = dict[str, float]()
     for part in text.lower().split(","):
         name, _, value = part.partition("=")
@@ -120,8 +120,8 @@ def given(text: str) -> Device | None:
 
 @cache
 def find(name: str | None) -> Device | None:
-    """The device of a name in the table or of JAX's ``device_kind``, in any case, or of rates that are ``given``;
-    None where it is not in the table.
+    """Device by a name of the table, by JAX's ``device_kind``, in any case, or by its rates (``given``); None if
+    unknown.
 
     Only whole names match: an A10G is no A10, and a MIG slice of an H100 no H100.
     """
@@ -135,7 +135,7 @@ def find(name: str | None) -> Device | None:
 
 
 def suggestion(name: str) -> str:
-    """The table's names, the nearest first, for a message about an unknown device."""
+    """Names of the table, the most similar first, for a message about an unknown device."""
     names = [device.name for device in DEVICES]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     return ", ".join(dict.fromkeys([*near, *names]))

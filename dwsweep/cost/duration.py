@@ -1,4 +1,4 @@
-"""How long training takes: measured on this kind of device, else from programs compiled for it, else assumed."""
+"""Duration of training: measured on this kind of device, else from programs compiled for it, else assumed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from dwsweep.shapes import Shape
 MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
 """Bases of a time: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
 
-PEAK_SHARE = 0.6  # assumption: what large products reach of a device's peak
-BANDWIDTH_SHARE = 0.8  # assumption: what element-wise passes reach of its memory bandwidth
+PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products reach
+BANDWIDTH_SHARE = 0.8  # assumption: share of its memory bandwidth that element-wise passes reach
 ACTIVATION_PASSES = 3  # assumption: written forward, read backward, and as many gradients
 
 
 def assumed_mfu(
     shape: Shape, device: Device, *, tokens_per_step: int, precision: str, remat: bool = False, fused: bool = False
 ) -> float:
-    """Assumed share of the peak: products at PEAK_SHARE, then the traffic that small widths cannot hide.
+    """Assumed share of the peak (MFU): products at PEAK_SHARE, plus the traffic that small widths cannot hide.
 
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
     added (Williams et al. 2009). Bytes: ACTIVATION_PASSES times the values kept or recomputed for the backward pass,
@@ -51,7 +51,7 @@ def assumed_mfu(
 
 
 def recipe_of(shape: Shape, optimizer: str) -> str:
-    """Settings besides depth, width and heads that decide the speed of a step: blocks of one shape differ in them."""
+    """Recipe of a block: settings besides depth, width and heads that determine the speed of a step."""
     block = [
         f"{shape.norm}-{shape.norm_type}",
         f"{shape.mlp} {shape.activation} {shape.mlp_hidden / shape.width:.2g}",
@@ -70,7 +70,7 @@ def recipe_of(shape: Shape, optimizer: str) -> str:
 
 
 class Rate(NamedTuple):
-    """Rate of a shape on one device, in FLOP/s. recipe: see ``recipe_of``; None: the bench did not record it."""
+    """Rate of a shape on one device, in FLOP/s. recipe: see ``recipe_of``; None if the bench did not record it."""
 
     depth: int
     width: int
@@ -82,19 +82,19 @@ class Rate(NamedTuple):
 class Calibration:
     """Rates of one kind of device, measured by ``dwsweep bench`` or compiled by ``bench --compile-only --target``.
 
-    A bench times a pack on all the devices that it takes; here every rate is that of one device, so that FLOPs over a
-    rate are device-seconds, as in results.csv.
+    A bench times a pack on several devices; a rate here belongs to one device, so that FLOPs over a rate are
+    device-seconds, as in results.csv.
     """
 
     device_kind: str
     rows: tuple[Rate, ...]
-    devices: int = 1  # that the bench's packs took, at most
-    basis: str = MEASURED  # or COMPILED: rates that no run reaches
-    precision: str | None = None  # of the programs that were compiled; None: whatever was measured
+    devices: int = 1  # most devices of a pack in the bench
+    basis: str = MEASURED  # or COMPILED: upper bounds of the rates
+    precision: str | None = None  # precision of compiled programs; None for measured rates
 
     @classmethod
     def in_file(cls, path: str | PathLike[str]) -> list[Calibration]:
-        """All calibrations of a file of `bench`, measured or compiled; none where there is no such file.
+        """Calibrations in a file of `bench`, measured or compiled; empty if the file is missing.
 
         Raises:
             InputError: the file is no list of such rows.
@@ -106,7 +106,7 @@ class Calibration:
 
     @classmethod
     def of(cls, rows: Sequence[BenchRow]) -> Calibration | None:
-        """Build from the rows of a bench; None where no row was measured."""
+        """Calibration from the rows of a bench; None if no row was measured."""
         measured = [row for row in rows if row.tokens_per_second * row.flops_per_token]
         if not measured:
             return None
@@ -118,7 +118,7 @@ class Calibration:
 
     @classmethod
     def of_compiled(cls, rows: Sequence[CompiledRow]) -> list[Calibration]:
-        """Build from compiled programs: one per device and precision, of the fewest devices of each shape."""
+        """Calibrations from compiled programs: one per device and precision, by the programs of fewest devices."""
         groups: dict[tuple[str, str | None], dict[tuple[int, int, str | None], CompiledRow]] = {}
         for row in sorted(rows, key=lambda row: -row.devices):
             if row.tokens_per_second and row.flops_per_token:
@@ -136,7 +136,7 @@ class Calibration:
 
     @classmethod
     def found_in(cls, directory: str | PathLike[str]) -> list[Calibration]:
-        """Find all calibrations of a sweep directory, measured before compiled.
+        """Calibrations in a sweep directory, measured before compiled.
 
         Raises:
             InputError: one of the files cannot be read.
@@ -146,8 +146,8 @@ class Calibration:
 
     @classmethod
     def chosen(cls, path: str | PathLike[str], device: str) -> Calibration | None:
-        """Choose from a bench's file, measured or compiled, or a sweep directory with either: that of ``device``,
-        measured before compiled, else the first that was measured; None where nothing fits.
+        """Calibration for ``device`` from a bench's file or a sweep directory, measured before compiled; else the first
+        measured one; None if nothing fits.
 
         Raises:
             InputError: the file cannot be read.
@@ -159,17 +159,17 @@ class Calibration:
         return next(iter([*same, *(one for one in found if one.basis == MEASURED)]), None)
 
     def flops_per_second(self, shape: Shape, optimizer: str = "adamw") -> float:
-        """FLOP/s of one device at the benchmarked shape that is nearest in (ln L, ln d_x), of those of its recipe where
-        there are any."""
+        """Rate of one device, FLOP/s, at the benchmarked shape nearest in (ln L, ln d_x); shapes of the same recipe
+        come first."""
         rows = self._of(recipe_of(shape, optimizer))
         return min(rows, key=lambda row: _apart(row, shape.depth, shape.width)).flops_per_second
 
     def distance(self, depth: int, width: int, recipe: str | None = None) -> float:
-        """Factor in depth and width between a shape and the nearest that was benched, 1 if it was benched itself."""
+        """Factor in depth or width between a shape and the nearest benchmarked one; 1 for a benchmarked shape."""
         return math.exp(min(_apart(row, depth, width) for row in self._of(recipe)))
 
     def knows(self, recipe: str) -> bool:
-        """True if shapes of that recipe were benched, for all that is known."""
+        """Test that shapes of that recipe were benchmarked, or that the recipes are unknown."""
         return any(row.recipe in (recipe, None) for row in self.rows)
 
     def _of(self, recipe: str | None) -> Sequence[Rate]:
@@ -191,13 +191,14 @@ class SweepSeconds:
 
     programs: int
     compiling: float
-    compiling_cpu: float | None  # of all the compiler's threads and processes; None: not recorded
+    compiling_cpu: float | None  # CPU seconds of the compiler, all threads and processes; None: not recorded
     training: float
-    waiting: float  # for compilers, where each program but the first compiles while the one before it trains
+    waiting: float  # wait for compilers, if each program but the first compiles while the previous one trains
 
 
 def sweep_seconds(rows: Sequence[CompiledRow]) -> SweepSeconds | None:
-    """Sum up one target's rows, in the order of training; None where a length or a roofline is not known."""
+    """Seconds of a sweep on one target, from its rows in the order of training; None if a length or a roofline is
+    unknown."""
     training = [(row.training_steps or 0) * (row.roofline_seconds or 0.0) for row in rows]
     if not rows or not all(training):
         return None

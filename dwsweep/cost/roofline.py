@@ -25,7 +25,7 @@ PRODUCTS, TRAFFIC, LAUNCHES, LINKS = "products", "traffic", "launches", "links"
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel; FLOPs and bytes are of one launch."""
+    """Kernel, with FLOPs and bytes per launch."""
 
     name: str
     times: int  # launches per step
@@ -35,12 +35,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Collective:
-    """One exchange between devices."""
+    """Collective: one exchange between devices."""
 
     kind: str
     times: int  # per step
-    bytes: float  # of one: the summed array, or the gathered one
-    groups: tuple[tuple[int, ...], ...]  # of devices, numbered as in the mesh; none: all in one
+    bytes: float  # bytes of one exchange: the summed or the gathered array
+    groups: tuple[tuple[int, ...], ...]  # groups of devices, numbered as in the mesh; empty: one group of all
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Roofline:
     products_seconds: float
     traffic_seconds: float
     launch_seconds: float
-    link_seconds: float | None  # None: there are collectives, and the device's links are not in the table
+    link_seconds: float | None  # None: collectives exist, and the table lacks the device's links
     bound: str  # the part that takes most of the time: products, traffic, launches or links
 
 
@@ -82,7 +82,7 @@ def roofline(cost: StepCost, device: Device, precision: str) -> Roofline:
     launch = LAUNCH_SECONDS["tpu" if is_tpu else "gpu"]
     names = (PRODUCTS, TRAFFIC, LAUNCHES)
     alone = [0.0, 0.0, 0.0]
-    held = dict.fromkeys((*names, LINKS), 0.0)  # seconds of the kernels that each part holds back
+    held = dict.fromkeys((*names, LINKS), 0.0)  # seconds of the kernels, by the part that limits them
     for kernel in cost.kernels:
         parts = (kernel.flops / peak, kernel.bytes / device.bandwidth, launch)
         alone = [total + kernel.times * part for total, part in zip(alone, parts, strict=True)]
@@ -94,8 +94,8 @@ def roofline(cost: StepCost, device: Device, precision: str) -> Roofline:
 
 
 def _link_seconds(collectives: Sequence[Collective], device: Device) -> float | None:
-    """Seconds of the collectives in rings: each of g devices sends (g−1)/g of a gathered or scattered array, and twice
-    that of a summed one, which is handed back to all."""
+    """Seconds of the collectives in rings: each of g devices sends (g−1)/g of a gathered or scattered array, twice that
+    of a summed array."""
     if not collectives:
         return 0.0
     if device.link_bandwidth is None:

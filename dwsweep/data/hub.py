@@ -1,5 +1,5 @@
-"""``hf:NAME[/CONFIG][@SPLIT]``: a data set of the Hugging Face Hub, or a folder in one of its forms, streamed by
-``datasets`` (the extra ``hf``).
+"""Hub source ``hf:NAME[/CONFIG][@SPLIT]``: a data set of the Hugging Face Hub, or a local folder of such files,
+streamed by ``datasets`` (the extra ``hf``).
 
 NAME is OWNER/NAME on the Hub, or a local folder, which needs no network; a folder with a CONFIG begins with ``/``,
 ``.`` or ``~``. The split is ``train`` unless another is named. A data set on the Hub is read at the commit of its main
@@ -19,19 +19,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import Files, Item, Skipped, find_files, text_column
+from dwsweep.data.files import find_files
+from dwsweep.data.records import Files, Item, Skipped
+from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 
 _ROWS = 256  # read at a time
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FORM = re.compile(r"(?P<name>[^@?]+)(@(?P<split>[\w.+-]+))?(\?revision=(?P<revision>[^?@\s]+))?")
-_SECONDS = 10  # to wait for the Hub's answer about a commit
+_SECONDS = 10  # limit for the Hub's answer about a commit
 
 
 @dataclass(frozen=True)
 class HubRows(Files):
-    """The rows of one split; files: those of a local folder, none of a data set on the Hub."""
+    """Rows of one split. files: the files of a local folder; empty for a data set on the Hub."""
 
     name: str  # OWNER/NAME, or the folder
     config: str | None
@@ -88,11 +90,11 @@ class HubRows(Files):
                 skipped.add_bad("null text", f"{self.name}, {self.split}, row {row}")
 
     def _rows(self) -> Any:
-        """The split as an IterableDataset."""
+        """Split as an IterableDataset."""
         import datasets
 
         datasets.disable_progress_bars()
-        datasets.logging.set_verbosity(logging.CRITICAL)  # what it raises is said, once
+        datasets.logging.set_verbosity(logging.CRITICAL)  # its error is reported once
         if any((Path(self.name) / mark).is_file() for mark in ("state.json", "dataset_dict.json")):  # `save_to_disk`
             saved = datasets.load_from_disk(self.name)
             if isinstance(saved, datasets.DatasetDict):
@@ -103,7 +105,7 @@ class HubRows(Files):
         return datasets.load_dataset(self.name, self.config, split=self.split, revision=self.commit, streaming=True)
 
     def _field(self, rows: Any) -> str:
-        """The column that holds the text; InputError that names the columns where there is none."""
+        """Name of the text column; InputError that names the columns if none holds text."""
         if rows.features is not None:
             kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in rows.features.items()}
         else:
@@ -113,19 +115,19 @@ class HubRows(Files):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """One clear line for whatever ``datasets`` raises, its absence included."""
+        """InputError of one line for every error of ``datasets``, a missing package included."""
         try:
             yield
         except InputError:
             raise
         except ImportError as error:
             raise _needs_extra(self._named, error) from None
-        except Exception as error:  # of pyarrow, fsspec, the Hub's client and its own
+        except Exception as error:  # errors of pyarrow, fsspec, the Hub's client and datasets
             raise InputError(f"data.source: hf:{self._named}; cannot be read ({one_line(error)})") from None
 
     @property
     def _named(self) -> str:
-        """The data set as it was asked for: a folder that is not there was read as a config of the one above it."""
+        """Name of the data set in messages. If the folder is missing, its last part is a config name."""
         if self.config is None:
             return self.name
         place = os.path.join(self.name, self.config)
@@ -133,7 +135,7 @@ class HubRows(Files):
 
 
 def _place(name: str) -> tuple[str, str | None, bool]:
-    """(data set, config, whether it is a local folder)."""
+    """Data set, config, and True for a local folder."""
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.isdir(path):
         return path, None, True
@@ -148,14 +150,14 @@ def _place(name: str) -> tuple[str, str | None, bool]:
 
 @lru_cache(maxsize=8)
 def _commit_of(name: str, revision: str | None, source: str) -> str:
-    """The commit that a branch or tag of a data set on the Hub has now."""
+    """Current commit of a branch or tag of a data set on the Hub."""
     try:
         from huggingface_hub import HfApi
 
         return str(HfApi().dataset_info(name, revision=revision, timeout=_SECONDS).sha)
     except ImportError as error:
         raise _needs_extra(name, error) from None
-    except Exception as error:  # of its HTTP client, and its own
+    except Exception as error:  # errors of its HTTP client, and its own
         raise InputError(
             f"data.source: hf:{source}; the Hub does not answer for it ({one_line(error)}); a data set there, a local "
             "folder, or ?revision=COMMIT in full, whose store needs no network"

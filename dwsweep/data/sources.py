@@ -1,7 +1,7 @@
-"""The sources by name, where a new one is entered, and those of plain text.
+"""Sources by name: the registry of all kinds, and the sources of plain text.
 
-A source is a class that does what ``files.Source`` says, in a module of this folder where it is more than plain text,
-a line in ``SOURCES``, and its form in ``dwsweep.spec.SOURCE_FORMS``.
+A source is a class with the interface of ``records.Source``, a line in ``SOURCES``, and its form in
+``dwsweep.spec.SOURCE_FORMS``; a source of more than plain text has a module of its own.
 
 Sources of plain text: ``stdlib-docs`` (no download), and the files of ``text:``, ``jsonl:`` and ``parquet:``
 (articles, or records with a text field).
@@ -26,23 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dwsweep.data.files import (
-    Files,
-    Item,
-    Skipped,
-    Source,
-    decode,
-    field_of,
-    file_items,
-    find_files,
-    grouped,
-    item_blocks,
-    json_records,
-    open_raw,
-    suffix,
-    text_column,
-)
+from dwsweep.data.files import find_files, open_raw, suffix
 from dwsweep.data.hub import HubRows
+from dwsweep.data.records import Files, Item, Skipped, Source, decode, file_items, grouped, item_blocks
+from dwsweep.data.text_fields import field_of, json_records, text_column
 from dwsweep.data.tfds import TfdsRecords
 from dwsweep.data.wiki import WikiDump, WikiExtractor
 from dwsweep.errors import InputError
@@ -63,7 +50,7 @@ FOLDERS_LEFT_OUT = {
 
 @dataclass(frozen=True)
 class StdlibDocs(Source):
-    """The prose of the running Python's standard library."""
+    """Prose of the running Python's standard library."""
 
     root: str
     files: tuple[tuple[str, int], ...]  # relative path and size in bytes, sorted
@@ -122,8 +109,8 @@ def _topics(tree: ast.Module) -> Iterator[str]:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """The docstrings of a module in the order of its source: one document for the module and its functions, one for
-    each class with its methods."""
+    """Docstrings of a module in the order of its source: one document for the module and its functions, one per class
+    with its methods."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     yield _joined(tree, [node for node in tree.body if node not in classes])
     for node in classes:
@@ -141,9 +128,9 @@ def _joined(owner: ast.Module | ast.ClassDef, body: list[ast.stmt]) -> str:
 
 @dataclass(frozen=True)
 class TextFiles(Files):
-    """``text:GLOB``: one article a file; a single file holds articles that blank lines separate.
+    """Text files, ``text:GLOB``: one article per file; a single file is cut at blank lines.
 
-    ``?articles=file`` or ``?articles=blank`` at the end says which, whatever the number of files.
+    ``?articles=file`` or ``?articles=blank`` at the end chooses the rule for any number of files.
     """
 
     blank: bool = False
@@ -195,7 +182,7 @@ class TextFiles(Files):
 
 @dataclass(frozen=True)
 class JsonLines(Files):
-    """``jsonl:GLOB``: one JSON object per line, with a text field."""
+    """JSON lines, ``jsonl:GLOB``: one JSON object per line, with a text field."""
 
     text_field: str | None = None
 
@@ -219,7 +206,7 @@ _PARQUET_ROWS = 1024  # unpacked at a time
 
 @dataclass(frozen=True)
 class Parquet(Files):
-    """``parquet:GLOB``: a string column, row group by row group."""
+    """Parquet files, ``parquet:GLOB``: a string column, row group by row group."""
 
     text_field: str | None = None
 
@@ -273,7 +260,7 @@ class Parquet(Files):
 
 @contextmanager
 def _parquet(path: str) -> Iterator[Any]:
-    """The ParquetFile of a local or remote file."""
+    """ParquetFile of a local or remote file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -289,7 +276,7 @@ def _damaged(path: str, error: Exception) -> InputError:
     return InputError(f"data.source: {path}; not a whole Parquet file ({one_line(error)})")
 
 
-# what stands before the colon → the source, of what stands after it, data.text_field, and whether it may be downloaded
+# form before the colon → source of (text after the colon, data.text_field, permission to download)
 SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
     "stdlib-docs": lambda _, field, download: StdlibDocs.find(),
     "tfds": TfdsRecords.find,
@@ -303,12 +290,12 @@ SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
 
 
 def open_source(source: str, text_field: str | None = None, *, download: bool = False) -> Source:
-    """The source that a spec names.
+    """Source that a spec names.
 
-    ``download``: a ``tfds:`` data set that is not prepared yet may be fetched (needs TensorFlow).
+    ``download``: allows fetching a ``tfds:`` data set that is not prepared yet (needs TensorFlow).
 
     Raises:
-        InputError: the form is unknown, or nothing is there.
+        InputError: the form is unknown, or the source does not exist.
     """
     kind, colon, rest = source.partition(":")
     if kind not in SOURCES or bool(colon) != any(form.startswith(f"{kind}:") for form in SOURCE_FORMS):

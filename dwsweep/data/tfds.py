@@ -1,4 +1,4 @@
-"""``tfds:NAME[/CONFIG][:VERSION]`` or ``tfds:FOLDER``: prepared TensorFlow Datasets, read without TensorFlow.
+"""TFDS source, ``tfds:NAME[/CONFIG][:VERSION]`` or ``tfds:FOLDER``: prepared data sets, read without TensorFlow.
 
 A prepared data set is a folder with dataset_info.json, features.json and shards of serialised ``tf.train.Example``
 protocol buffers, in ArrayRecord or TFRecord files. TFDS reads the metadata, the ArrayRecord files and the examples; the
@@ -6,7 +6,7 @@ frame of a TFRecord file (two lengths and two checksums around each example) is 
 TensorFlow. Only a data set that is not prepared yet needs TensorFlow (the extra ``tfds``), in a process of its own.
 FOLDER may be remote: ``tfds:gs://tfds-data/datasets/wiki40b/en`` reads the copy that Google keeps prepared.
 
-TFDS takes two seconds to import, so that is done when the text is read; a store that is there is found without it.
+Importing TFDS takes two seconds and waits until text is read; finding a finished store does not need TFDS.
 """
 
 from __future__ import annotations
@@ -22,18 +22,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dwsweep import paths
-from dwsweep.data.files import (
-    File,
-    Files,
-    Item,
-    Skipped,
-    decode,
-    find_files,
-    is_remote,
-    open_raw,
-    remote_access,
-    text_column,
-)
+from dwsweep.data.files import File, find_files, is_remote, open_raw, remote_access
+from dwsweep.data.records import Files, Item, Skipped, decode
+from dwsweep.data.text_fields import text_column
 from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 
@@ -44,7 +35,8 @@ _WIKI40B = re.compile(r"_START_(?:ARTICLE|SECTION|PARAGRAPH)_|_NEWLINE_")
 
 
 class Stored(NamedTuple):
-    """Records of an ArrayRecord shard, read where they are parsed: from ``first`` of the split, ``n`` of them."""
+    """Payload of ``n`` records of an ArrayRecord shard, from number ``first`` of the split, which the parsing worker
+    reads."""
 
     split: str
     first: int
@@ -52,7 +44,7 @@ class Stored(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Payload: examples of one shard, or where they are."""
+    """Payload of examples of one shard, or of their places."""
 
     path: str
     first: int  # its number in the shard
@@ -62,10 +54,10 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class TfdsRecords(Files):
-    """The shards of a prepared data set, all splits together (dwsweep makes its own split)."""
+    """Shards of a prepared data set, all splits together (dwsweep splits by itself)."""
 
     folder: str
-    text_field: str | None = None  # None: found by its name
+    text_field: str | None = None  # None: chosen by its name
 
     @classmethod
     def find(cls, name: str, text_field: str | None, download: bool) -> TfdsRecords:
@@ -86,7 +78,7 @@ class TfdsRecords(Files):
         return cls(shards, folder, text_field)
 
     def builder(self) -> Any:
-        """TFDS's own; InputError where the metadata of the folder are not such."""
+        """TFDS builder of the folder; InputError if its metadata are not a data set's."""
         with remote_access(self.folder):
             import tensorflow_datasets as tfds
 
@@ -97,7 +89,7 @@ class TfdsRecords(Files):
                     raise ValueError("it has no named features")
             except ImportError:
                 raise
-            except Exception as error:  # the parsers of its files each have their own
+            except Exception as error:  # errors of the parsers of its files
                 raise InputError(
                     f"data.source: {self.folder}; not a data set that TFDS can restore ({one_line(error)})"
                 ) from None
@@ -131,8 +123,8 @@ class TfdsRecords(Files):
 
 
 def feature_of(record: bytes, name: str) -> Sequence[bytes] | None:
-    """The bytes values of a feature of a serialised ``tf.train.Example``: none where it has no such feature, None where
-    it is no example."""
+    """Bytes values of a feature of a serialised ``tf.train.Example``: empty without the feature, None if ``data`` is no
+    example."""
     from google.protobuf.message import DecodeError
     from tensorflow_datasets.proto import tf_example_pb2
 
@@ -148,11 +140,11 @@ def _root() -> str:
 
 
 def _folder(name: str) -> str | None:
-    """The newest prepared version's folder, or None."""
+    """Folder of the newest prepared version, or None."""
     if _exists(name, "dataset_info.json"):
         return name if is_remote(name) else os.path.abspath(os.path.expanduser(name))
     base, _, wanted = name.partition(":") if not is_remote(name) else (name, "", "")
-    top = base if is_remote(base) else os.path.join(_root(), base)  # of two absolute ones the second
+    top = base if is_remote(base) else os.path.join(_root(), base)  # joining two absolute paths gives the second
     versions = [v for v in _subfolders(top) if re.fullmatch(r"\d+\.\d+\.\d+", v) and wanted in ("", v)]
     for v in sorted(versions, key=lambda v: [int(n) for n in v.split(".")], reverse=True):
         if _exists(f"{top}/{v}", "dataset_info.json"):
@@ -176,7 +168,7 @@ def _subfolders(folder: str) -> list[str]:
 
 
 def _download(name: str) -> None:
-    """Lets TFDS download and prepare the data set as ArrayRecord; in a process of its own, since TensorFlow and
+    """Have TFDS download and prepare the data set as ArrayRecord, in a separate process, since TensorFlow and
     SentencePiece's trainer do not share one."""
     from importlib.util import find_spec
 
@@ -199,7 +191,7 @@ def _download(name: str) -> None:
 
 
 def _text_feature(builder: Any, folder: str, wanted: str | None) -> str:
-    """The feature with the text; InputError that names the features when there is none."""
+    """Name of the text feature; InputError that names the features if none holds text."""
     import numpy as np
     from tensorflow_datasets import features as kinds
 
@@ -216,7 +208,7 @@ def _is_array_record(file: File) -> bool:
 
 
 def _places_in_splits(builder: Any) -> dict[str, Stored]:
-    """Which records of its split each shard holds, by the shard's file name."""
+    """Range of records of its split in each shard, by the shard's file name."""
     places = {}
     for name, split in builder.info.splits.items():
         first = 0
@@ -238,7 +230,8 @@ def _array_record_items(file: File, places: dict[str, Stored], feature: str) -> 
 
 
 def _read_stored(source: TfdsRecords, path: str, stored: Stored) -> Sequence[bytes]:
-    """InputError where the file is damaged or the package has no wheel for this platform."""
+    """Records of an ArrayRecord shard; InputError if the file is damaged or the package has no wheel for this
+    platform."""
     try:
         return _data_source(source, stored.split).__getitems__(range(stored.first, stored.first + stored.n))
     except ImportError:
@@ -249,15 +242,15 @@ def _read_stored(source: TfdsRecords, path: str, stored: Stored) -> Sequence[byt
 
 @lru_cache(maxsize=4)
 def _data_source(source: TfdsRecords, split: str) -> Any:
-    """One of these per process and split: it keeps the shards open."""
+    """Data source of a split, one per process: it keeps the shards open."""
     from tensorflow_datasets import decode as decoding
 
-    raw = decoding.DeserializeMethod.RAW_BYTES  # so that an example that is none costs itself alone
+    raw = decoding.DeserializeMethod.RAW_BYTES  # a damaged example then loses itself alone
     return source.builder().as_data_source(split, deserialize_method=raw)
 
 
 def _tfrecord_items(file: File, feature: str) -> Iterator[Item]:
-    """TFRecord: length (8 bytes), its checksum (4), data, its checksum (4)."""
+    """Items of a TFRecord file: length (8 bytes), its checksum (4), data, its checksum (4)."""
     records: list[bytes] = []
     first = at = seen = 0
     with open_raw(file.path) as raw:

@@ -1,19 +1,19 @@
-"""Text ↔ tokens: SentencePiece BPE with byte fallback, plain bytes, or a user's own tokenizer from its file.
+"""Tokenizers: SentencePiece BPE with byte fallback, plain bytes, or a user's own tokenizer from its file.
 
-No text is lost: nothing is normalised, what the vocabulary does not cover falls back to its UTF-8 bytes, and decoding
-joins the bytes that each id stands for. Pieces never cross a space (they may begin with one), so a text is the
-concatenation of its words and each word needs to be encoded once: a word cache makes encoding several times as fast as
-SentencePiece on whole documents, with the same tokens.
+No text is lost: nothing is normalised, characters outside the vocabulary fall back to their UTF-8 bytes, and decoding
+joins the bytes of the ids. Pieces never cross a space (they may begin with one), so a text is the concatenation of its
+words and each word needs to be encoded once: a word cache makes encoding several times as fast as SentencePiece on
+whole documents, with the same tokens.
 
 Ids: with plain bytes (vocab_size 256) id = byte, and byte 0, which text does not contain (NUL characters are removed
 where documents are read), is the end token. With BPE id 0 is SentencePiece's unknown (never produced), id 1 the end
 token, ids 2–257 the bytes, then characters and merges.
 
 A user's own file (``data.tokenizer``) is encoded by its own library, SentencePiece or ``tokenizers``, by three rules. A
-document is text: names of special tokens in it are encoded as the characters they are. Nothing is put around it but the
-end token that follows each document: SentencePiece's end of sentence, or the ``eos_token`` of a tokenizer_config.json
-beside the tokenizer.json, else its one special token with a usual name. The library's own normalisation applies, so a
-text need not come back; bytes are those of the text as it was read.
+document is text: a name of a special token in a document is encoded as ordinary characters. Only the end token follows
+each document: SentencePiece's end of sentence, or the ``eos_token`` of a tokenizer_config.json beside the
+tokenizer.json, else its one special token with a usual name. The library's own normalisation applies, so decoding need
+not return the text; byte counts refer to the text as read.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from dwsweep.text import one_line
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
 
-SPACE = "\u2581"  # SentencePiece's mark for a space; in a text it is encoded as its three bytes
+SPACE = "\u2581"  # SentencePiece's mark for a space; a mark in a text is encoded as three bytes
 FIRST_BYTE = 2
-CHARACTER_COVERAGE = 0.999  # share of the sample's characters that get their own token; the rest are bytes
+CHARACTER_COVERAGE = 0.999  # share of the sample's characters that get a token each; the others are bytes
 CACHED_WORDS = 1 << 18  # about 50 MB per process
-CACHED_LENGTH = 48  # characters; longer "words" (URLs, scripts without spaces) are rarely seen twice
+CACHED_LENGTH = 48  # characters; longer "words" (URLs, scripts without spaces) rarely repeat
 
 
 class Tokenizer:
-    """Encodes texts to the little-endian bytes of their token ids: plain bytes, or BPE that was trained here."""
+    """Encoder of texts to the little-endian bytes of their token ids: plain bytes, or BPE trained by dwsweep."""
 
     def __init__(self, model: bytes | None) -> None:
         """``model``: a serialised SentencePiece model made by ``train``, or None for plain bytes."""
@@ -66,7 +66,7 @@ class Tokenizer:
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
-        """The tokenizer of the store in the folder ``path``, which may still be in the making: nothing is compared."""
+        """Tokenizer of the store in the folder ``path``, which may be unfinished: no checksum is compared."""
         file, own = Path(path) / TOKENIZER, Path(path) / GIVEN
         if own.is_dir():
             return GivenTokenizer.read(own)
@@ -74,17 +74,17 @@ class Tokenizer:
 
     @staticmethod
     def of(store: Store) -> Tokenizer:
-        """The tokenizer that the tokens of a store were made with.
+        """Tokenizer that made the tokens of a store.
 
         Raises:
-            DamagedStore: its files are others.
+            DamagedStore: the tokenizer's files differ from the recorded ones.
         """
         Store.open(store.path)  # every byte, once
         try:
             found = Tokenizer.load(store.path)
-        except InputError:  # a library that is not installed
+        except InputError:  # the library is not installed
             raise
-        except (OSError, RuntimeError, ValueError) as error:  # SentencePiece raises RuntimeError for what is no model
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: SentencePiece on a file that is no model
             raise DamagedStore(store.path / TOKENIZER, one_line(error)) from None
         if found.pieces != store.pieces or found.end_token != store.end_token:
             raise DamagedStore(store.path, "its tokenizer has other tokens than its pieces.json")
@@ -99,14 +99,14 @@ class Tokenizer:
         return "H" if self.dtype.itemsize == 2 else "I"
 
     def save(self, path: str | Path) -> str:
-        """Writes pieces.json and the tokenizer's own files into the folder ``path``; returns the tokenizer's hash."""
+        """Write pieces.json and the tokenizer's own files into the folder ``path``; returns the tokenizer's hash."""
         text = json.dumps([p.hex() for p in self.pieces], separators=(",", ":"))
         (Path(path) / "pieces.json").write_text(text, "ascii")
         self._save_files(Path(path))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def files_in(self, path: Path) -> list[Path]:
-        """The tokenizer's own files in the folder of a store."""
+        """Paths of the tokenizer's own files in the folder of a store."""
         return [path / TOKENIZER] if self.model is not None else []
 
     def _save_files(self, path: Path) -> None:
@@ -126,7 +126,7 @@ class Tokenizer:
         return np.frombuffer(self.encode_to_bytes(text), self.dtype)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``; bytes that a cut left incomplete become U+FFFD."""
+        """Text of ``ids``; bytes that a cut left incomplete become U+FFFD."""
         return b"".join(self.pieces[int(i)] for i in ids).decode("utf-8", "replace")
 
     def _encode_word(self, text: str) -> bytes:
@@ -137,7 +137,7 @@ class Tokenizer:
 
 
 class _WordCache(dict[str, bytes]):
-    """Tokens of " word" for each word seen, up to a fixed number of words."""
+    """Cache of the tokens of " word" for each word seen, up to a fixed number of words."""
 
     def __init__(self, encode: Callable[[str], bytes]) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class _WordCache(dict[str, bytes]):
 
 
 def _pieces(p: Any, whole_words: bool = True) -> list[bytes]:
-    """The bytes of each id of a SentencePiece processor; ``whole_words``: no piece may cross a space."""
+    """Bytes of each id of a SentencePiece processor. ``whole_words``: raises if a piece crosses a space."""
     out = []
     for i in range(p.vocab_size()):
         piece: str = p.id_to_piece(i)
@@ -167,10 +167,10 @@ def _pieces(p: Any, whole_words: bool = True) -> list[bytes]:
 
 
 def given_files(data: DataSpec) -> dict[str, bytes]:
-    """The files of ``data.tokenizer`` by name, the tokenizer first; none where one is trained, or bytes are.
+    """Files of ``data.tokenizer`` by name, the tokenizer first; empty if one is trained or plain bytes are used.
 
     Raises:
-        InputError: it is not there, no tokenizer, or its vocabulary is not ``data.vocab_size``.
+        InputError: the file is missing or no tokenizer, or its vocabulary is not ``data.vocab_size``.
     """
     if data.tokenizer is None:
         return {}
@@ -197,17 +197,17 @@ def given_files(data: DataSpec) -> dict[str, bytes]:
 
 _CONFIG = "tokenizer_config.json"
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<EOS>")
-_SAMPLE = 100  # documents that must come back
+_SAMPLE = 100  # documents that decoding must return
 
 
 class GivenTokenizer(Tokenizer):
-    """A user's own tokenizer, encoded by its own library.
+    """Tokenizer of a user, run by its own library.
 
-    kind: "sentencepiece" or "tokenizer.json". files: its own by name, the tokenizer first.
+    kind: "sentencepiece" or "tokenizer.json". files: contents by name, the tokenizer first.
     """
 
     def __init__(self, files: dict[str, bytes], name: str) -> None:
-        """``name``: of the file in an error's line.
+        """Load the tokenizer. ``name``: name of the file in an error's line.
 
         Raises:
             InputError: the library cannot read it or is not installed, or it has no end token.
@@ -235,7 +235,7 @@ class GivenTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, folder: Path) -> GivenTokenizer:
-        """The tokenizer that ``save`` left in a store."""
+        """Tokenizer that ``save`` wrote into a store."""
         names = sorted((path.name for path in folder.iterdir()), key=lambda name: name == _CONFIG)
         return cls({name: paths.read_bytes(folder / name) for name in names}, str(folder))
 
@@ -260,19 +260,19 @@ class GivenTokenizer(Tokenizer):
         if self.kind == "sentencepiece":
             ids = self._own.encode(text)
         else:
-            # one text at a time: no threads, and no offsets, which take most of the time
+            # one text at a time avoids threads and offsets, which take most of the time
             ids = self._own.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return array(self._code, ids).tobytes()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids`` as the library gives it, special tokens left out."""
+        """Text of ``ids`` as the library decodes it, special tokens left out."""
         listed = [int(i) for i in ids]
         if self.kind == "sentencepiece":
             return str(self._own.decode(listed))
         return str(self._own.decode(listed, skip_special_tokens=True))
 
     def changed(self, texts: Iterable[str]) -> tuple[int, int]:
-        """(how many of the first texts do not come back as they were, how many were tried)."""
+        """Number of the first texts that decoding changes, and the number of texts tried."""
         tried = list(islice(texts, _SAMPLE))
         return sum(self.decode(self.encode(text)) != text for text in tried), len(tried)
 
@@ -286,16 +286,16 @@ def _read_json(data: bytes, name: str) -> Any:
         ) from None
     try:
         own = Library.from_str(data.decode())
-    except Exception as error:  # the library raises no other
+    except Exception as error:  # the library raises no narrower error
         raise InputError(f"data.tokenizer: {name}; not a whole tokenizer.json ({one_line(error)})") from None
-    own.encode_special_tokens = True  # their names in a document are text
+    own.encode_special_tokens = True  # names of special tokens in a document are text
     own.no_truncation()
     own.no_padding()
     return own
 
 
 def _json_end(own: Any, config: bytes | None, name: str) -> int:
-    """The id of the token that ends a document."""
+    """Id of the token that ends a document."""
     special = {token.content: i for i, token in own.get_added_tokens_decoder().items() if token.special}
     named = None
     if config is not None:
@@ -314,7 +314,7 @@ def _json_end(own: Any, config: bytes | None, name: str) -> int:
 
 
 def _json_pieces(own: Any) -> list[bytes]:
-    """The bytes of each id. Where a library's decoder looks at the neighbours, they are those of the token alone."""
+    """Bytes of each id, as the decoder returns them for the token alone, since some decoders look at the neighbours."""
     vocabulary = {i: token for token, i in own.get_vocab(with_added_tokens=True).items()}
     added = own.get_added_tokens_decoder()
     decoder = json.dumps(json.loads(own.to_str())["decoder"])
@@ -334,28 +334,28 @@ def _json_pieces(own: Any) -> list[bytes]:
 
 
 def _byte_level() -> dict[str, bytes]:
-    """GPT-2's table: printable bytes are themselves, the others the characters from 256 on, in their order."""
+    """Byte table of GPT-2: printable bytes map to themselves, the others to the characters from 256 on, in order."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [b for b in range(256) if b not in shown]
     return {chr(b): bytes([b]) for b in shown} | {chr(256 + n): bytes([b]) for n, b in enumerate(others)}
 
 
 BYTE_LEVEL = _byte_level()
-"""The byte that each character of a byte-level vocabulary stands for."""
+"""Byte of each character of a byte-level vocabulary."""
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A tokenizer of ``vocab_size`` tokens, trained on ``texts`` (256: plain bytes, nothing to train).
+    """Tokenizer of ``vocab_size`` tokens, trained on ``texts`` (256: plain bytes, without training).
 
-    The order of ``texts`` and their bytes determine the result. InputError when the texts support fewer tokens, or
-    contain more characters than ``vocab_size`` has room for.
+    The bytes and the order of ``texts`` determine the result. InputError if the texts support fewer tokens, or contain
+    more characters than ``vocab_size`` can hold.
     """
     if vocab_size == BYTES_VOCAB:
         return Tokenizer(None)
     import sentencepiece
 
     model = io.BytesIO()
-    # a mark in the sample would train as if it were a space, and lines keep the trainer's sentences short
+    # a mark in the sample would train as a space; lines keep the trainer's sentences short
     lines = (line.replace(SPACE, "") for text in texts for line in text.split("\n"))
     try:
         sentencepiece.SentencePieceTrainer.train(

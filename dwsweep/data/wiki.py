@@ -1,4 +1,4 @@
-"""``wikidump:`` (MediaWiki pages-articles XML) and ``wikiextractor:`` (its plain-text output).
+"""Wikipedia sources: ``wikidump:`` (MediaWiki pages-articles XML) and ``wikiextractor:`` (plain-text output).
 
 Wikitext to plain text, on mwparserfromhell's parse tree.
 
@@ -18,22 +18,9 @@ from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
-from dwsweep.data.files import (
-    ITEM_BYTES,
-    Block,
-    Files,
-    Item,
-    Skipped,
-    TooLarge,
-    cut,
-    decode,
-    field_of,
-    file_items,
-    find_files,
-    item_blocks,
-    json_records,
-    open_stream,
-)
+from dwsweep.data.files import find_files, open_stream
+from dwsweep.data.records import ITEM_BYTES, Block, Files, Item, Skipped, TooLarge, cut, decode, file_items, item_blocks
+from dwsweep.data.text_fields import field_of, json_records
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)
@@ -43,7 +30,8 @@ _PAGE_END = b"</page>"
 
 @dataclass(frozen=True)
 class WikiExtractor(Files):
-    """``wikiextractor:PATH``: ``<doc …>`` records (title, blank line, body), or its ``--json`` lines."""
+    """WikiExtractor's output, ``wikiextractor:PATH``: ``<doc …>`` records (title, blank line, body), or ``--json``
+    lines."""
 
     @classmethod
     def find(cls, pattern: str) -> WikiExtractor:
@@ -59,7 +47,7 @@ class WikiExtractor(Files):
 
     def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
         for block in item_blocks(item, skipped, self._border):
-            # by the first file, unless this one begins as only the other form can
+            # form of the first file, unless this file begins as only the other form can
             first = block.data.lstrip()[:1]
             is_json = first != b"<" if self._border == b"\n" else first == b"{"
             for text, body in (self._json_texts if is_json else self._doc_texts)(block, skipped):
@@ -69,7 +57,7 @@ class WikiExtractor(Files):
                     skipped.left_out["articles without a body"] += 1
 
     def _doc_texts(self, block: Block, skipped: Skipped) -> Iterator[tuple[str, str]]:
-        """(text, its body) of each record."""
+        """Text and body of each record."""
         n_found = at = 0
         while match := _DOC.search(block.data, at):
             stop = block.data.find(_DOC_END, match.end())
@@ -96,7 +84,7 @@ class WikiExtractor(Files):
 
 @dataclass(frozen=True)
 class WikiDump(Files):
-    """``wikidump:PATH``: a pages-articles XML export, plain or compressed, streamed page by page."""
+    """Wikipedia dump, ``wikidump:PATH``: a pages-articles XML export, plain or compressed, streamed page by page."""
 
     @classmethod
     def find(cls, pattern: str) -> WikiDump:
@@ -111,7 +99,7 @@ class WikiDump(Files):
             yield from self._pages(file.path)
 
     def _pages(self, path: str) -> Iterator[Item]:
-        """Runs of whole <page> elements. Their text is escaped XML, so the tags cannot occur inside."""
+        """Blocks of whole <page> elements. The text of a page is escaped XML, so no tag occurs inside."""
         with open_stream(path) as (stream, raw):
             head = stream.read(ITEM_BYTES)
             if b"<mediawiki" not in head[:4096]:
@@ -158,8 +146,8 @@ class WikiDump(Files):
 
 
 def _parse_pages(block: Block, skipped: Skipped) -> Iterator[tuple[Any, str]]:
-    """The pages of a block, and roughly where each is; when it does not parse as a whole, page by page, and the bad
-    ones are counted."""
+    """Pages of a block with their approximate places. A block that does not parse is read page by page, and bad pages
+    are counted."""
     try:
         pages = list(ElementTree.fromstring(b"<pages>" + block.data + b"</pages>"))
     except ElementTree.ParseError:
@@ -221,7 +209,7 @@ _SYMBOLS = {
     "=": "=", "!": "|", "pi": "π",
 }  # fmt: skip
 
-# comments and references go before the parse: half of an article's markup, and most of the parser's time
+# comments and references are removed before the parse: half of an article's markup, most of the parser's time
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>", re.IGNORECASE)
 
@@ -239,7 +227,7 @@ _HEADING = "\x02"
 
 MAX_PAGE_CHARACTERS = 4 << 20  # twice what MediaWiki lets a page have; the parser keeps some hundred bytes for each
 MAX_NESTING = 100  # of templates, links, tables and tags; articles stay below 30
-# From each piece of markup that is never closed the parser reads on to the end of what holds it, and then goes back:
+# From each unclosed piece of markup the parser reads on to the end of the enclosing element, and then goes back:
 # characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.
 MAX_REREAD_CHARACTERS, MAX_REREADS = 1 << 20, 4
 
@@ -248,15 +236,28 @@ _MARK = re.compile(
     r"|<(?P<tag>[a-zA-Z]++)[^<>]*+(?P<end>>)?|</(?P<endtag>[a-zA-Z]++)"
 )
 _OPENED_BY = {"}}": "{{", "]]": "[[", "]": "[", "|}": "{|"}
-_NEVER_CLOSED = {"br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"}  # alone, to the parser
+_NEVER_CLOSED = {
+    "br",
+    "wbr",
+    "hr",
+    "meta",
+    "link",
+    "img",
+    "li",
+    "dt",
+    "dd",
+    "th",
+    "td",
+    "tr",
+}  # no markup by themselves
 
 
 class MarkupError(ValueError):
-    """A page that cannot be parsed, or not in bounded time; the message is the reason, the same for all such pages."""
+    """Error of a page that does not parse in bounded time; the message is the reason, equal for all such pages."""
 
 
 def to_text(wikitext: str) -> str:
-    """The readable text of a page; paragraphs and headings are separated by blank lines.
+    """Readable text of a page; blank lines separate paragraphs and headings.
 
     Raises:
         MarkupError: the page is too large, its markup nests too deep, or too much of it is never closed.
@@ -283,16 +284,16 @@ def to_text(wikitext: str) -> str:
 
 
 def _without_comments(wikitext: str) -> str:
-    # up to the last end, for each beginning without one would be followed to the end of the page
+    # up to the last end: a beginning without an end would be followed to the end of the page
     last = wikitext.rfind("-->") + len("-->")
     return _COMMENT.sub("", wikitext[:last]) + wikitext[last:] if last >= len("-->") else wikitext
 
 
 def check_markup(wikitext: str) -> None:
-    """MarkupError where the markup nests too deep, or leaves so much open that its parse would take minutes.
+    """Raise MarkupError if the markup nests too deep, or leaves so much open that the parse would take minutes.
 
-    One pass. An opening mark is closed by the next closing one of its kind; those that it holds and that are still open
-    never are, and each costs the parser the way from there to where that is seen.
+    One pass. The next closing mark of its kind closes an opening mark; marks still open inside are never closed, and
+    each costs the parser the characters up to that closing mark.
     """
     limit = max(MAX_REREAD_CHARACTERS, MAX_REREADS * len(wikitext))
     reread = 0
@@ -300,7 +301,7 @@ def check_markup(wikitext: str) -> None:
     n_open: Counter[str] = Counter()
 
     def leave(until: int) -> int:
-        """Takes the innermost mark off, which nothing closed; the characters that it costs."""
+        """Remove the innermost unclosed mark; returns the characters that it costs."""
         kind, at, levels = opened.pop()
         n_open[kind] -= 1
         opened[-1][2] = max(opened[-1][2], levels)
@@ -337,7 +338,7 @@ def check_markup(wikitext: str) -> None:
 
 
 def _without_empty_sections(text: str) -> str:
-    """Drops headings that nothing but a heading of the same or a higher level follows."""
+    """Text without headings that only a heading of the same or a higher level follows."""
     head, *sections = re.split(f"{_HEADING}([1-6])", text)
     kept: list[str] = []
     above = 7  # level of the next section that stays; 7: none
@@ -417,7 +418,7 @@ def _render_tag(node: Any, out: list[str]) -> None:
         out.append(str(node.contents or ""))
         return
     if node.wiki_markup and name in ("li", "dd", "dt"):
-        return  # the mark of a list item; its text follows as a node of its own
+        return  # the mark of a list item, whose text follows as a separate node
     if name in _LINE_TAGS:
         out.append("\n")
     if node.contents is not None and not node.self_closing:

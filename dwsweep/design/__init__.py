@@ -1,6 +1,8 @@
-"""Before the compute is spent: the errors a planned sweep would leave, and what changes would buy."""
+"""Design of a sweep before compute is spent: the errors that a plan would leave, and the alternatives."""
 
-from dwsweep.design.expected_fit import Prior, make_prior
-from dwsweep.design.study import Judge, fill, study
+from dwsweep.design.filling import fill
+from dwsweep.design.judge import Judge
+from dwsweep.design.prior import Prior, make_prior
+from dwsweep.design.study import study
 
 __all__ = ["Judge", "Prior", "fill", "make_prior", "study"]

@@ -19,6 +19,7 @@ from dwsweep.evidence.summary import Evidence
 COMPARED_BELOW = (1e8, 3e8, 1e9)  # N, beyond which everything is left out
 TRAINED_TO = 6e8  # of the law: beyond, its answers are no measurements
 SIMULATED = {"power": 0.0, "between": 0.5, "logarithm": 1.0}  # name → bend of the truth
+TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source is told to change the answer
 COLLECTIONS, SIZES = 50, (7e9, 7e10)
 TRUTH = {"slope": 0.40, "level": 2.9, "offset": 0.28, "own_slope": 0.15, "local": 0.1}
 PHI = NormalDist()
@@ -150,6 +151,34 @@ def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Itera
     for name, bend in SIMULATED.items():
         shares = simulated(sources, bend, collections)
         yield f"| {name} | " + " | ".join(f"{100 * share:.0f} %" for share in shares.values()) + " |"
+
+
+def tried(sources: Sequence[Evidence], source: Evidence, text: bool = True) -> Iterator[str]:
+    """What the other sources foretell of each answer of one more, and what it would change; nothing of the latter where
+    its data are no ``text``."""
+    rest = [other for other in sources if other.name != source.name]
+    everyone = depth_population([other.depth for other in rest])
+    yield f"| answers of {source.name} | its own | the rest's 95 % | covered | log score |"
+    yield "| --- | --- | --- | --- | --- |"
+    rows = foretold(everyone, source, range(len(source.depth)), None)
+    for k, row in enumerate(rows):
+        sd = math.sqrt(source.depth.covariance[k][k])
+        own = f"{row.depth:.1f} ÷× {math.exp(2.0 * sd):.2f}"
+        size = f"N = {row.n_params:.1e}, {source.depth.tokens_per_param[k]:.3g} tokens each".replace("e+0", "e")
+        yield f"| {size} | {own} | {row.low:.1f} to {row.high:.1f} | {row.covered} | {row.ln_density:+.2f} |"
+    if not rows:
+        yield "| none: its losses bound a best depth at no size | | | | |"
+    yield ""
+    if not text:
+        yield "Its data are no text: it is a check of the others and joins none."
+        return
+    before, after = recipe(everyone), recipe(depth_population([other.depth for other in (*rest, source)]))
+    yield "| N | best depth without it | with it |"
+    yield "| --- | --- | --- |"
+    for n in TRIED_AT:
+        ends = (np.quantile(one.at(math.log(n) - CENTRE), [0.5, 0.025, 0.975]) for one in (before, after))
+        cells = (f"{middle:.1f} ({low:.1f} to {high:.1f})" for middle, low, high in map(np.exp, ends))
+        yield f"| {n:.0e} | ".replace("e+0", "e").replace("e+", "e") + " | ".join(cells) + " |"
 
 
 def _line(row: Foretold) -> str:

@@ -140,15 +140,22 @@ def _rounded(values: Iterable[float]) -> list[float]:
 
 
 def summaries() -> list[Evidence]:
-    """Every source with its numbers, by name."""
-    return [summarised(path) for path in sorted((HERE / "sources").glob("*.yaml"))]
+    """Every source with its numbers, by name, but for those whose data are no text."""
+    return [summarised(path) for path in sorted((HERE / "sources").glob("*.yaml")) if is_text(path)]
+
+
+def is_text(path: Path) -> bool:
+    """Whether a source trained on text, and so may be evidence: its YAML says ``text: false`` where it did not."""
+    import yaml
+
+    return bool(yaml.safe_load(path.read_text("utf-8")).get("text", True))
 
 
 def summarised(path: Path) -> Evidence:
     """One source with its numbers."""
     import yaml
 
-    given = yaml.safe_load(path.read_text("utf-8"))
+    given = {**yaml.safe_load(path.read_text("utf-8")), "folder": path.parent}
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
     read: dict[str, Any] = {**READINGS[given["kind"]](given)}
     return Evidence(**meta, **read, shift=given.get("below", 0.0))
@@ -247,6 +254,7 @@ READINGS: Mapping[str, Callable[[dict[str, Any]], Read]] = {
 
 
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
+    from dwsweep.evidence.heap_source import surfaces
     from dwsweep.fit.analysis import fit_transitions
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records import fit as fit_record
@@ -255,11 +263,13 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
         found = fit_record.read(given["fit"], "fit")
         assert found.surface is not None
         return [(LossSurface(found.surface), given.get("tokens", 6.0e6))]
+    if {"adjust", "no_adjust", "at"} & set(given):
+        return surfaces(given, given["folder"])
     rows, where = [], [given["where"]] if "where" in given else []
     for tokens in given.get("tokens", [None]):
         # each count of tokens by itself: what more tokens ask for is the population's to find, over all sources
         near = [] if tokens is None else [f"tokens > {0.98 * tokens:g} and tokens < {1.02 * tokens:g}"]
-        record = fit_transitions(HERE / "sources" / given["table"], where=[*where, *near])
+        record = fit_transitions(given["folder"] / given["table"], where=[*where, *near])
         assert record.surface is not None
         rows.append((LossSurface(record.surface), tokens))
     return rows
@@ -293,7 +303,7 @@ def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: 
     draws = np.array([quantities(table, x)[name] for table, x, _ in rows])
     low, middle, high = np.quantile(draws, [ONE_SD, 0.5, 1 - ONE_SD], axis=1)
     sd = (high - low) / 2.0
-    same = np.equal.outer(*[[id(table) for table, _, _ in rows]] * 2)
+    same = np.equal.outer(*[[id(table.posterior) for table, _, _ in rows]] * 2)
     # ranks, since some draws lie at an end
     correlation = np.atleast_2d(np.corrcoef(draws.argsort(axis=1).argsort(axis=1))) * np.where(same, 1.0, 0.0)
     for i, (_, x, _) in enumerate(rows):

@@ -41,8 +41,10 @@ from dwsweep.fit.data.account import LeftOut
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
+from dwsweep.fit.one_size import posterior_of
 from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.table import Table
 from dwsweep.fit.warnings import moved
 from dwsweep.interval import Interval
@@ -279,7 +281,8 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
     sizes = {} if column in SIZES else _sizes(tables)
     chosen = [_selected(data, column, options) for data in tables]
     curves = {_curve(run.row, column) for runs, *_ in chosen for run in runs}
-    number = {key: k for k, key in enumerate(sorted(curves), start=1)}
+    # a curve that is a depth keeps its number of layers, so that a plain fit has the same curves
+    number = {key: int(key[0]) if len(key) == 1 else k for k, key in enumerate(sorted(curves), start=1)}
     unit = unit_of(tables)
     found: list[ArmAlong] = []
     for data, name, (usable, said, out) in zip(tables, names, chosen, strict=True):
@@ -297,6 +300,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             warnings += held_out.warnings
         rng = np.random.default_rng(options.seed)
         of_arm = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
+        of_arm = _judged(of_arm, runs, column, options)
         rows = {run.shape: run.row for run in runs}
         rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]
         arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
@@ -305,6 +309,13 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         out["have an impossible loss", ""] += len(bad)
         found.append(ArmAlong(arm, groups, rows_of, bad, out))
     return found
+
+
+def _judged(curves: Curves, runs: Sequence[Run], column: str, options: FitOptions) -> Curves:
+    """The curves of an arm with the scatter between shapes: of a plain fit of ``runs`` where each curve is a depth."""
+    if column not in ("depth", *SIZES):
+        return judged(curves)
+    return judged(curves, posterior_of(curves, runs, options.seed))
 
 
 def _curve(row: Row, column: str) -> tuple[float, ...]:

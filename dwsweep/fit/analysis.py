@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, either, example
-from dwsweep.fit import laws
+from dwsweep.fit import laws, one_size
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
@@ -46,8 +46,8 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
-from dwsweep.fit.one_size import at_one_size, width_follows
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
@@ -189,7 +189,7 @@ class Asked:
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
-        heap = heap_of(data, options, trained is not None and trained.only) if heaps else None
+        heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
@@ -511,23 +511,29 @@ class TokenGroup:
             return cls(selection, None, [], warnings, n_rows=len(rows))
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
-        curves = build_curves(runs, options.noise, options.draws, rng, held_out, options.shape_noise)
+        declared = options.noise, options.shape_noise
+        curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1])
         if held_out:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        one_variable = width_follows(runs)
-        alone = at_one_size(curves, options.confidence) if pairs and options.axis == "n_params" else None
+        one_variable = one_size.width_follows(runs)
+        single, alone = None, None
+        if pairs and options.axis == "n_params":
+            single = one_size.at_size(curves, options.seed)
+            alone = one_size.at_one_size(curves, single, options.confidence)
         joint = pairs and joint and not one_variable and alone is None
         surface = (own or joint_model(curves, options)) if joint else None
+        curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
         if bad:
             rng = np.random.default_rng(options.seed)
-            beside = build_curves(every, options.noise, options.draws, rng, shape_sd=options.shape_noise)
+            beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1])
             model = joint_model(beside, options) if joint else None
+            beside = judged(beside, model.posterior if model else None)
             others = analyse_pairs(beside, options.confidence, model) if pairs else []
             with_bad = verdicts(transition_rows(beside, others, options.confidence))
             warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
@@ -664,7 +670,7 @@ class AtBudgets:
     @property
     def one_variable(self) -> str:
         """Why no shape is better than another; empty where depth and width vary by themselves."""
-        return width_follows([run for part in self.parts.values() for run in part.selection.runs])
+        return one_size.width_follows([run for part in self.parts.values() for run in part.selection.runs])
 
     @property
     def why_no_law(self) -> str:

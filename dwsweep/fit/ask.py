@@ -30,6 +30,7 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
+AT_ONCE = 2000  # losses per draw
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 LEAST_DRAWS = 256  # of a form that is asked alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
@@ -123,9 +124,16 @@ def pair(
     posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
 ) -> np.ndarray:
     """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
-    ends = np.log([shallow, deep])
-    rows = [between(posterior.grid, posterior.profile(float(v), setting), ends) for v in x]
-    return np.stack([row[:, 0] - row[:, 1] for row in rows], axis=1)
+    found = at_depths(posterior, x, np.array([shallow, deep]), setting)
+    return found[:, :, 0] - found[:, :, 1]
+
+
+def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+    """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
+    y, size = np.log(np.asarray(depths, dtype=float)), max(1, AT_ONCE // len(depths))
+    parts = [x[k : k + size] for k in range(0, len(x), size)]
+    found = [posterior.losses(np.repeat(part, len(y)), np.tile(y, len(part)), setting) for part in parts]
+    return np.concatenate([rows.reshape(len(rows), -1, len(y)) for rows in found], axis=1)
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
@@ -353,13 +361,11 @@ class LossSurface:
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
-        y = np.log(np.array(pairs, dtype=float))
-        out = np.empty((len(pairs), 1 + self.posterior.n_draws, len(x)))
-        for m, value in enumerate(x):
-            rows = between(self.grid, self.profile(float(value)), y.ravel()).reshape(-1, len(pairs), 2)
-            out[:, 1:, m] = (rows[:, :, 0] - rows[:, :, 1]).T
-        out[:, 0] = out[:, 1:].mean(axis=1)
-        return out
+        depths, place = np.unique(np.array(pairs, dtype=float), return_inverse=True)
+        rows = at_depths(self.posterior, np.asarray(x, dtype=float), depths)
+        shallow, deep = place.reshape(-1, 2).T
+        drawn = np.moveaxis(rows[:, :, shallow] - rows[:, :, deep], 2, 0)
+        return np.concatenate([drawn.mean(axis=1, keepdims=True), drawn], axis=1)
 
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
@@ -397,9 +403,15 @@ def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.nd
 def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface | None:
     """The posterior of a table's cell means; None with fewer than nine shapes, three depths or three sizes. The shapes
     may lie anywhere."""
-    if len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS:
+    if not enough(curves):
         return None
     return surface_of(Cells.of(curves), curves.depth, curves.width, confidence, seed)
+
+
+def enough(curves: Curves) -> bool:
+    """Whether a table has shapes, sizes and depths enough for a posterior over sizes."""
+    few = len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS
+    return not few
 
 
 def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -40,7 +40,7 @@ class Curves:
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
     edge of those tried. paired: seeds cancel between shapes. means: their covariance, without what the seeds of a shape
-    share.
+    share. luck: seed of the draws of that.
     """
 
     depth: np.ndarray
@@ -58,6 +58,13 @@ class Curves:
     means: MeanCovariance
     seed_slope: SeedSlope | None = None
     block: list[str] = field(default_factory=list)
+    luck: int = 0
+
+    def with_noise(self, noise: Noise) -> Curves:
+        """The curves with another scatter between shapes in their noise, draws and errors."""
+        wider = math.sqrt(noise.shape_variance) - math.sqrt(self.noise.shape_variance)
+        draws = self.draws + wider * np.random.default_rng(self.luck).standard_normal(self.draws.shape)
+        return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
 
     def shape(self, k: int) -> Shape:
         """The shape of a cell."""
@@ -186,6 +193,7 @@ def build_curves(
     shape_sd: float | None = None,
 ) -> Curves:
     """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
+    Without the scatter between shapes, which ``scatter.judged`` adds.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
     draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction). The order of
@@ -214,7 +222,7 @@ def build_curves(
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, run_depth, chosen, depth, x, declared, extra, shape_sd)
+    noise, covariance = estimate_noise(means, run_depth, chosen, depth, declared, extra, shape_sd)
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
@@ -232,8 +240,7 @@ def build_curves(
     many = np.array([len(group) > 1 for group in groups])
     mean = means.mean[chosen] - np.where(many, draws.mean(axis=0) - means.mean[chosen], 0.0)
     draws += mean - draws.mean(axis=0)
-    own_sd = np.sqrt(noise.shape_variance + FLOOR_NATS**2)
-    draws += own_sd * rng.standard_normal(draws.shape)
+    draws += FLOOR_NATS * rng.standard_normal(draws.shape)
     runs_of = np.bincount(cell, minlength=len(candidates))
     n_params = _shape_average(runs, shapes, "n_params")
     return Curves(
@@ -252,6 +259,7 @@ def build_curves(
         paired=means.paired,
         means=covariance.at(chosen),
         seed_slope=seed_slope,
+        luck=int(rng.integers(2**62)),
     )
 
 

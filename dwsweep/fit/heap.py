@@ -32,7 +32,8 @@ from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.shape import BLOCK, n_params_of
-from dwsweep.fit.lengths import FARTHEST, token_groups
+from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
+from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.rows import Row, no_loss, why_no_loss
@@ -52,6 +53,7 @@ LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
+LEAST_SHARED = 2.0  # last over first count of tokens that values of a text share, to be compared there
 LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
@@ -68,10 +70,10 @@ class Heap:
     record: Adjustment
 
 
-def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | None:
+def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
     """The heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
 
-    shorter: tokens follow from a budget of compute, and are no setting.
+    trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
 
     Raises:
         InputError: an option names a column that is no setting, or a value that the table does not have.
@@ -85,24 +87,27 @@ def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | N
         if explicit and options.axis != "n_params":
             raise InputError(f"{argument('adjust', '--adjust')}: {options.adjust[0]!r}; allowed with axis n_params")
         return None
-    if shorter and TOKENS in asked.adjust:
+    budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
+    if budget and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would take away a part of what depth does"
         )
-    rows, out = _usable(data.rows)
+    rows, out = _usable(trained.rows[trained.main] if budget and trained else data.rows)
     if len(rows) < ask.FEWEST_CELLS:
         return None
+    if others := len(data.rows) - len(rows) - sum(out.values()):
+        out[f"were trained to other values of {trained.axis if trained else 'time'}"] = others
     x, y = _places(rows)
     swept = found_in.swept_rates(rows)
     curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
 
     def usual(name: str) -> bool:
         if name == TOKENS:
-            return not shorter and not curved
+            return not budget and not curved
         return not (name == found_in.LEARNING_RATE and swept)
 
-    found = found_in.find(rows, x, y, asked, usual)
+    found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
     if not found.columns:
         return None
     x, y = _places(found.rows)
@@ -111,7 +116,7 @@ def heap_of(data: Table, options: FitOptions, shorter: bool = False) -> Heap | N
     if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
         return None
     _refuse_unknown(data, found)
-    return _fitted(data, options, found, x, y, out)
+    return _fitted(data, options, found, x, y, out, budget)
 
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
@@ -367,7 +372,13 @@ def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | N
 
 
 def _fitted(
-    data: Table, options: FitOptions, found: Covariates, x: np.ndarray, y: np.ndarray, out: Mapping[str, int]
+    data: Table,
+    options: FitOptions,
+    found: Covariates,
+    x: np.ndarray,
+    y: np.ndarray,
+    out: Mapping[str, int],
+    budget: Budget | None,
 ) -> Heap:
     rows, columns, impossible = list(found.rows), found.columns, list[Row]()
     for round_ in range(ROUNDS):
@@ -386,6 +397,9 @@ def _fitted(
         rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
         columns = tuple(one.at_rows(stays) for one in columns)
     record = _record(means, design, posterior, surface, found, options, cells)
+    runs = _runs(data, rows, x, y, means, design)
+    record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
+    record = replace(record, sentences=tuple(sentences(record, budget)))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
@@ -411,6 +425,23 @@ def _fitted(
         notes=(*record.sentences, *data.notes),
     )
     return Heap(table, surface, record)
+
+
+def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
+    """The runs as ``equal_what`` asks for them."""
+    kinds = list(enumerate(means.columns))
+    others = [design.values[k][means.of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
+    k = next((k for k, one in kinds if one.name == TOKENS), None)
+    return Runs(
+        rows=rows,
+        x=x,
+        y=y,
+        others=np.stack(others, axis=1) if others else np.zeros((len(rows), 0)),
+        column="" if k is None else design.names[k],
+        at=0.0 if k is None else means.columns[k].at,
+        spread=1.0 if k is None else design.spread[k],
+        theirs={ours: theirs for theirs, ours in data.theirs.items()},
+    )
 
 
 def too_many_far(far: np.ndarray) -> bool:
@@ -490,7 +521,7 @@ def _record(
         widths = [_width(row) for row in pairs]
         if np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
             inseparable.append(one.name)
-    record = Adjustment(
+    return Adjustment(
         runs=len(means.of),
         columns=columns,
         follow=found.follow,
@@ -500,9 +531,8 @@ def _record(
         inseparable=tuple(inseparable),
         readings=tuple(readings),
         **_rates(means, design, posterior, options.confidence),
-        along_tokens=_along_tokens(means, design, posterior, options.confidence),
+        **_along_tokens(means, design, posterior, options.confidence),
     )
-    return replace(record, sentences=tuple(sentences(record)))
 
 
 def _width(row: Reading) -> float:
@@ -612,38 +642,70 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
 
 
-def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> tuple[DepthAfter, ...]:
-    """Best depth at the middle size after a few counts of tokens inside those of the runs."""
+def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
+    """Best depth at the middle size after a few counts of tokens that the runs have: for the held value of a text and
+    for each other that has several counts, at the same counts where these overlap."""
     place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
     if place is None:
-        return ()
+        return {}
     value, one, x = design.values[place], means.columns[place], posterior.frame.x0
-    counts = np.unique(value.round(9))
-    if len(counts) > len(TOKEN_SHARES):
-        counts = np.quantile(value, TOKEN_SHARES)
-    drawn = [ask.best_depths(posterior, x, {design.names[place]: float(v)}) for v in counts]
-    rows = []
-    for v, found in zip(counts, drawn, strict=True):
-        depth = ask.best_depth(posterior, x, confidence, {design.names[place]: float(v)}).interval.map(math.exp)
-        with np.errstate(invalid="ignore"):
-            ratio = found - drawn[0]
-        known = ratio[np.isfinite(ratio)]
-        change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
-        rows.append(
-            DepthAfter(
-                tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
-                n_params=float(math.exp(x)),
-                **depth.columns("depth"),
-                **change.columns("ratio"),
+    name = design.names[place]
+    texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
+    held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
+    has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
+    groups = {"": held, **has} if np.ptp(value[held]) > 0.0 else {"": np.ones(len(value), dtype=bool)}
+    low, high = (f([g(value[of]) for of in groups.values()]) for f, g in ((max, np.min), (min, np.max)))
+    shared = math.exp((high - low) * design.spread[place]) >= LEAST_SHARED
+    if len(groups) == 1 or not shared:
+        groups = {"": groups[""]}
+    of_held = next((row.held for row in means.columns if row.kind == TEXT), "")
+    text = next((row.name for row in means.columns if row.kind == TEXT), "")
+    rows, grown = [], {}
+    for label, member in groups.items():
+        counts = np.unique(value[member].round(9))
+        if len(groups) > 1:
+            counts = np.array([low, (low + high) / 2.0, high])
+        elif len(counts) > len(TOKEN_SHARES):
+            counts = np.quantile(value[member], TOKEN_SHARES)
+        settings = [{name: float(v)} for v in counts]
+        if label:
+            settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
+        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        for v, found, own in zip(counts, drawn, settings, strict=True):
+            depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
+            with np.errstate(invalid="ignore"):
+                ratio = found - drawn[0]
+            known = ratio[np.isfinite(ratio)]
+            change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+            rows.append(
+                DepthAfter(
+                    tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
+                    n_params=float(math.exp(x)),
+                    **depth.columns("depth"),
+                    **change.columns("ratio"),
+                    of=label or (f"{text} {of_held}" if len(groups) > 1 else ""),
+                )
             )
-        )
-    return tuple(rows)
+        grown[label] = ratio
+    apart = []
+    for label, ratio in grown.items():
+        with np.errstate(invalid="ignore"):
+            away = ratio - grown[""]
+        known = away[np.isfinite(away)]
+        if label and len(known) > 0.9 * len(away) and ask.effect(known, confidence).sign:
+            apart.append(label)
+    return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
 
 
-def sentences(record: Adjustment) -> list[str]:
+def sentences(record: Adjustment, budget: Budget | None = None) -> list[str]:
     """What is held fixed, and what cannot be told from depth."""
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {listed(held, 12)}"]
+    if budget:
+        said.append(
+            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at that, where larger and "
+            "dearer nets saw fewer tokens, and not at equal tokens"
+        )
     if record.follow:
         said.append(f"{listed(record.follow)} follow{'s' if len(record.follow) == 1 else ''} the shape here")
     for name in dict.fromkeys(row.column for row in record.readings):
@@ -659,13 +721,9 @@ def sentences(record: Adjustment) -> list[str]:
         if name in record.inseparable:
             line += f": this table cannot tell depth from {name} (r = {column.r:.2f})".replace("-0", "−0")
         said.append(line)
-    if len(record.along_tokens) > 1 and (last := record.along_tokens[-1]).ratio is not None:
-        first = record.along_tokens[0]
-        ratio = Interval.of(last, "ratio").format(".2f")
-        said.append(
-            f"At {format_count(last.n_params)} the best depth after {format_count(last.tokens)} tokens is {ratio} "
-            f"times the one after {format_count(first.tokens)}"
-        )
+    said += _tokens_said(record)
+    if line := _equal_sentence(record):
+        said.append(line)
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
@@ -673,6 +731,45 @@ def sentences(record: Adjustment) -> list[str]:
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def _tokens_said(record: Adjustment) -> list[str]:
+    """How the best depth moves with tokens, and where recipes disagree on that."""
+    ends: dict[str, list[DepthAfter]] = {}
+    for row in record.along_tokens:
+        ends.setdefault(row.of, []).append(row)
+    said: list[str] = []
+    for of, rows in ends.items():
+        first, last = rows[0], rows[-1]
+        if len(rows) > 1 and last.ratio is not None and (not said or of in record.tokens_disagree):
+            ratio = Interval.of(last, "ratio").format(".2f")
+            said.append(
+                f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
+                f"after {format_count(last.tokens)} tokens is {ratio} times the one after {format_count(first.tokens)}"
+            )
+    said = [line[0].upper() + line[1:] for line in said]
+    if record.tokens_disagree:
+        both = " and ".join(ends)
+        said.append(
+            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither is the trend of the other"
+        )
+    return said
+
+
+def _equal_sentence(record: Adjustment) -> str:
+    """Best depths at the middle size of each kind of equality at equal size."""
+    rows = {
+        name: {row.n_params: row for row in record.equal if row.equal == name and row.n_params and row.depth}
+        for name in ("N", "N and FLOPs", "N and wall time")
+    }
+    told = [set(of) for of in rows.values() if of]
+    shared = sorted(set.intersection(*told)) if len(told) > 1 else []
+    if not shared:
+        return ""
+    n = shared[len(shared) // 2]
+    found = {name: of[n] for name, of in rows.items() if n in of}
+    texts = [f"{Interval.of(row, 'depth').format('.1f')} at equal {name}" for name, row in found.items()]
+    return f"Equal what: at {format_count(n)} the best depth is {listed(texts)}"
 
 
 def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:

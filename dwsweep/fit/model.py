@@ -12,7 +12,9 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
 
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
-        belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0.
+        belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0, and
+        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: luck that
+        follows a depth is then no effect of depth.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
         their spectral densities (Solin and Särkkä 2020). S is what depth does near the best depth, and grows with the
         loss above it, so that shapes far from the best one do not set the size of departures beside it (``Effect``).
@@ -59,6 +61,7 @@ PRIORS: Mapping[str, Prior] = {
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
+    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "luck of one shape may be its whole depth's"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
@@ -74,9 +77,11 @@ PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # of ln L: near the best depth
 QUADRATURE = 10
+AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # of ln variance: cells within it count as of one variance
+MOST_OWN = 200  # columns of what shapes of a depth share
 MOST_FACTORS = 40  # directions of what means share
 CHUNK = 4_000_000  # numbers of law columns at once
 
@@ -187,14 +192,19 @@ class Cells:
         scatter = PRIORS["scatter"] if noise.replicate_df > 0.0 else UNREPLICATED
         if noise.declared_shape_sd is not None and noise.replicate_df > 0.0:
             scatter = declared(noise.declared_shape_sd)
-        variance, factors = means.diagonal, means.factors
-        if factors.shape[1] > MOST_FACTORS:  # documents: what a few directions do not hold is each mean's own
-            U, s, _ = np.linalg.svd(factors, full_matrices=False)
-            kept = U[:, :MOST_FACTORS] * s[:MOST_FACTORS]
-            variance = variance + np.maximum((factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
-            factors = kept
         y = np.log(curves.depth.astype(float))
-        return cls(curves.x, y, curves.mean, variance, factors, noise.replicate_df, scatter)
+        cells = cls(curves.x, y, curves.mean, means.diagonal, means.factors, noise.replicate_df, scatter)
+        return cells.with_few_factors()
+
+    def with_few_factors(self) -> Cells:
+        """The cells with at most ``MOST_FACTORS`` directions of what means share, of many documents: what these do not
+        hold is each mean's own."""
+        if self.factors.shape[1] <= MOST_FACTORS:
+            return self
+        U, s, _ = np.linalg.svd(self.factors, full_matrices=False)
+        kept = U[:, :MOST_FACTORS] * s[:MOST_FACTORS]
+        own = np.maximum((self.factors**2).sum(axis=1) - (kept**2).sum(axis=1), 0.0)
+        return replace(self, variance=self.variance + own, factors=kept)
 
     def at(self, where: np.ndarray) -> Cells:
         """The cells ``where``."""
@@ -236,7 +246,10 @@ class Frame:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Frame:
-        return cls(float(x.min()), float(x.max()), float(y.min()), float(y.max()))
+        low, high = float(x.min()), float(x.max())
+        if high == low:  # nets of one size: waves in x are constants, of the variance that they have over a range
+            low, high = low - AT_ONE_SIZE, high + AT_ONE_SIZE
+        return cls(low, high, float(y.min()), float(y.max()))
 
     @property
     def x0(self) -> float:
@@ -435,6 +448,10 @@ class Model:
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
+        elif self.n_own:
+            own = frame.in_x(cells.x)[:, : self.n_own]
+            member = self.at_depth[:, None] == np.arange(len(self.depths))
+            departures = [(member[:, :, None] * own[:, None, :]).reshape(len(cells.x), -1)]
         self.X = np.hstack([*level, *waving, cells.effects, *departures])
         # cells of about one variance are one group
         with np.errstate(divide="ignore"):
@@ -459,6 +476,7 @@ class Model:
         has = {
             "scale": cells.df > 0.0,
             "shared": cells.shared is not None,
+            "depthwise": not form.effect,
             "interact": form.effect and any(one.interacts or one.departs for one in cells.columns),
             **dict.fromkeys(("p", "a"), form.law),
             **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
@@ -482,6 +500,11 @@ class Model:
         """(n, J·M) waves of δ times S, size first."""
         both = self.frame.in_x(x)[:, :, None] * self.frame.in_y(y)[:, None, :]
         return both.reshape(len(x), -1) * self.effect.scale(x, y)[:, None]
+
+    @property
+    def n_own(self) -> int:
+        """Count of waves in x that each depth has of its own where depth does nothing."""
+        return 0 if self.form.effect else min(self.frame.waves[0], MOST_OWN // len(self.depths))
 
     @property
     def moving(self) -> list[Column]:
@@ -528,7 +551,8 @@ class Model:
         if self.cells.shared is not None:
             fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.cells.shared.shape[1]))
         if not self.form.effect:
-            return np.hstack([one * WIDE, *fixed])
+            own = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
+            return np.hstack([one * WIDE, *fixed, np.tile(own, len(self.depths))])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
         # the skew's unit is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]

@@ -1,18 +1,9 @@
-"""Cell means, and how far they can be trusted: σ, τ, degrees of freedom, covariance.
+"""Cell means, and how far they can be trusted: σ, degrees of freedom, covariance; declared noise; documents.
 
 *Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
-*Scatter between shapes* is noise that replicates do not show: tuning, what all seeds of a width share and, with one
-seed, everything else. It is judged by how far cell means lie off smooth curves of ln N. Third differences remove
-parabolas, but what is left of a curve that bends counts as noise: on curves that bend within a factor of 10 in N the
-intervals were 1.7 times too wide. So the contrasts z that annihilate a parabola at each depth, and higher powers of
-ln N that all depths share, are split by restricted likelihood into
-
-    z ~ N(0, τ²·I + s²·C K_ℓ Cᵀ),   K_ℓ(x, x') = exp(−(x − x')²/2ℓ²) within a depth
-
-a rough part τ, wanted, and a smooth part (s, ℓ), shared by all depths and profiled away. With fewer than six sizes at
-every depth the two cannot be told apart: all of z counts as noise, too wide rather than too narrow, and is used only
-where there are no replicates.
+*Scatter between shapes* is noise that replicates do not show. scatter.py judges it by the posterior of the losses, and
+``Noise.with_scatter`` puts it beside σ. Where nothing shows it, it is ``LIKELY_SHAPE_SD``.
 
 *Documents.* A sweep directory also has held-out losses per document, which pair the shapes on the same text, and
 training curves, which show whether training had settled.
@@ -36,11 +27,16 @@ from dwsweep.text import listed
 
 MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
 MOST_DENSE = 5_000  # cell means whose covariance is formed in full
-MOST_SCATTER = 600  # cells from which the scatter between shapes is judged: its error is then 3 %
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
+FEWEST_SIZES = 4  # of a curve, on which a parabola leaves something to judge
+SEPARABLE_SIZES = 6  # from which on scatter is told from the bend of a curve
 # what the scatter between shapes, which all seeds of one share, is known from
-SCATTER, DOCUMENTS, DECLARED, DEFAULT = "scatter", "documents", "declared", "default"
+SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
+# nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
+LIKELY_SHAPE_SD = 0.004
+# two losses closer than this are the same number in float32; also keeps noise-free tables from dividing by zero
+FLOOR_NATS = 1e-7
 
 
 @dataclass(frozen=True)
@@ -168,16 +164,44 @@ def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """sd: τ, nats. own: (D,) draws of τ² and scale: (D,) of the variance of a run over its estimate, which go together.
+    sizes: that a curve has, at most. joint: by the model of all depths."""
+
+    sd: float
+    own: np.ndarray
+    scale: np.ndarray
+    sizes: int
+    joint: bool
+
+    @property
+    def judged(self) -> bool:
+        """Whether losses show it: else it is its prior, or what no seed of a shape repeats."""
+        return self.sizes >= FEWEST_SIZES
+
+    @property
+    def separable(self) -> bool:
+        """Whether scatter is told from the bend of a curve."""
+        return self.sizes >= SEPARABLE_SIZES
+
+    def df(self, variance: float) -> float:
+        """Degrees of freedom of the whole variance of a mean of its own, to which its runs give ``variance`` by the
+        estimate of their noise, nats². What means share cancels between them, and has none."""
+        return chi2_df(np.log(self.scale * variance + self.own))
+
+
+@dataclass(frozen=True)
 class Noise:
     """Noise of one run and of a fitted cell mean.
 
     source: what the numbers rest on. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
-    equal σ. tau: sd of a cell mean about a smooth curve (scatter.py), nats; tau_df its degrees of freedom.
+    equal σ. tau: scatter between shapes as it was judged, nats; tau_df its degrees of freedom; None, 0: it was not.
     shape_variance: nats², what a mean varies beyond its replicates; shape_source: what it rests on.
-    replicate_df: degrees of freedom of the replicates alone, 0 without.
+    replicate_df: degrees of freedom of the replicates alone, 0 without; replicated: a shape has several runs.
     known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, of what
-    the seeds of a shape share, as it was declared; None: it was not.
+    the seeds of a shape share, as it was declared; None: it was not. documents: nats², variance between shapes by their
+    documents; None without. most_df: that documents allow.
     """
 
     source: str
@@ -185,14 +209,17 @@ class Noise:
     df: dict[int, float]
     pooled: bool
     bartlett_p: float | None
-    tau: float | None
-    tau_df: float
-    shape_variance: float
-    known: bool
-    shape_source: str
     replicate_df: float
+    replicated: bool
+    known: bool
+    tau: float | None = None
+    tau_df: float = 0.0
+    shape_variance: float = 0.0
+    shape_source: str = DECLARED
     why_unknown: str = ""
     declared_shape_sd: float | None = None
+    documents: float | None = None
+    most_df: float = math.inf
 
     @property
     def declared(self) -> bool:
@@ -203,11 +230,62 @@ class Noise:
         """Noise for a held-out set of few documents: a variance that rests on them has one degree of freedom less
         than there are, and with a single one it is not known (unless it was declared)."""
         if count > 1:
-            fewer = {depth: min(df, count - 1.0) for depth, df in self.df.items()}
-            return replace(self, df=fewer, replicate_df=min(self.replicate_df, count - 1.0))
+            most = count - 1.0
+            fewer = {depth: min(df, most) for depth, df in self.df.items()}
+            return replace(self, df=fewer, replicate_df=min(self.replicate_df, most), most_df=most)
         if self.source == "declared":
             return self
         return replace(self, known=False, why_unknown="a single held-out document: another text may say otherwise")
+
+    def with_scatter(self, found: Scatter | None, known: MeanCovariance, depth: np.ndarray) -> Noise:
+        """The noise of means (K,) at ``depth`` (K,) with the scatter between their shapes. found: as it was judged;
+        None: it could not be. known: covariance of the means by replicates and documents.
+
+        The model of all depths decides where there is one. Fewer than six sizes on every curve cannot tell scatter from
+        a bend: there it is ``LIKELY_SHAPE_SD``, of which documents account for a part. A declared σ of a single run
+        per shape holds all of it already.
+        """
+        variance, source = self._shape_variance(found)
+        df = {}
+        for d, of_replicates in self.df.items():
+            own = float(known.diagonal[depth == d].mean())
+            if source == DECLARED:  # a known variance that is added to an estimated one makes no interval narrower
+                df[d] = of_replicates
+            elif found is not None:
+                df[d] = found.df(own)
+            else:
+                df[d] = of_replicates * ((own + variance) / own) ** 2 if own > 0.0 else of_replicates
+            df[d] = min(df[d], self.most_df)
+        named = self.source
+        if named == "replicates" and source in (SURFACE, SCATTER):
+            named = "replicates and scatter"
+        elif named == "none" and found is not None and found.judged and source != DECLARED:
+            named = "scatter"
+        return replace(
+            self,
+            source=named,
+            df=df,
+            tau=found.sd if found else None,
+            tau_df=found.df(0.0) if found else 0.0,
+            shape_variance=variance,
+            shape_source=source,
+            known=named != "none" and not self.why_unknown,
+        )
+
+    def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
+        """(nats², what it rests on)."""
+        default = LIKELY_SHAPE_SD**2
+        if self.declared_shape_sd is not None:
+            return self.declared_shape_sd**2, DECLARED
+        if found is not None and found.joint:
+            return found.sd**2, SURFACE
+        if self.source == "declared" and not self.replicated:
+            return 0.0, DECLARED
+        if found is not None and (found.separable or (self.documents is None and found.sd**2 > default)):
+            return found.sd**2, SCATTER
+        if self.documents is not None:
+            return max(0.0, default - self.documents), DOCUMENTS
+        return default, DEFAULT
 
     def df_of(self, depths: Sequence[int], variances: Sequence[float]) -> float:
         """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""
@@ -266,21 +344,17 @@ def estimate_noise(
     run_depth: np.ndarray,
     chosen: np.ndarray,
     chosen_depth: np.ndarray,
-    chosen_x: np.ndarray,
     declared: float | Mapping[int, float] | None = None,
     extra: np.ndarray | None = None,
     shape_sd: float | None = None,
 ) -> tuple[Noise, MeanCovariance]:
-    """The noise model and the covariance of the fitted cell means, nats², but for the scatter between shapes.
+    """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
-    run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth, chosen_x: (K',).
+    run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
     known from elsewhere (documents), nats². shape_sd: declared sd of what all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
-    Cell means that scatter about smooth curves of ln N by more than that show the scatter between shapes (tuning,
-    initialisation), which is added to every mean. Fewer than six sizes at every depth cannot show it: there it is
-    LIKELY_SHAPE_SD, of which documents may account for a part. A single run per shape holds all of it already.
     """
     depths = [int(d) for d in np.unique(chosen_depth)]
     sigma2: dict[int, float]
@@ -290,51 +364,26 @@ def estimate_noise(
     else:
         sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
         source = "replicates" if sigma2 else "none"
-    replicate_df = min(df.values(), default=0.0)
     variance = np.zeros(len(means.mean))
     for depth, value in sigma2.items():
         variance[means.cells[run_depth == depth]] = value
     covariance = means.covariance(variance)
+    documents = None
     if extra is not None:
         covariance = covariance.plus(root(extra))
-    known = covariance.at(chosen)
-    some = np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MOST_SCATTER)).astype(int))
-    found = scatter(means.mean[chosen[some]], chosen_depth[some], chosen_x[some], known.at(some).dense())
-    replicated = len(run_depth) > len(means.mean)
-    shape_variance, shape_source = 0.0, DECLARED
-    shape_df: float | None = np.inf
-    if shape_sd is not None:
-        shape_variance, shape_df = declared_shape(shape_sd) ** 2, None
-    elif found is not None and not sigma2:
-        shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
-        if not found.separable and found.excess < LIKELY_SHAPE_SD**2:
-            shape_variance, shape_source, shape_df = LIKELY_SHAPE_SD**2, DEFAULT, found.excess_df
-        source, df, pooled = "scatter", dict.fromkeys(depths, np.inf), True
-    elif declared is None or replicated:
-        shape_variance, shape_source = LIKELY_SHAPE_SD**2, DEFAULT
-        if found is not None and found.separable:
-            shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
-            source = "replicates and scatter" if declared is None else source
-        elif extra is not None:
-            centred = extra[np.ix_(chosen, chosen)]
-            own = float(np.trace(centred) - centred.mean() * len(centred)) / max(len(centred) - 1, 1)
-            shape_variance, shape_source = max(0.0, shape_variance - own), DOCUMENTS
-        elif found is not None and found.excess > shape_variance:  # how the curves bend counts as scatter here
-            shape_variance, shape_source, shape_df = found.excess, SCATTER, found.excess_df
-    of_means = {d: float(known.variances()[chosen_depth == d].mean()) for d in depths}
+        centred = extra[np.ix_(chosen, chosen)]
+        documents = float(np.trace(centred) - centred.mean() * len(centred)) / max(len(centred) - 1, 1)
     noise = Noise(
         source=source,
         sigma={d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths},
-        df={d: _joint_df(of_means[d], df.get(d, 0.0), shape_variance, shape_df) for d in depths},
+        df={d: df.get(d, 0.0) for d in depths},
         pooled=pooled,
         bartlett_p=p_value,
-        tau=found.tau if found else None,
-        tau_df=found.df if found else 0.0,
-        shape_variance=shape_variance,
+        replicate_df=min(df.values(), default=0.0),
+        replicated=len(run_depth) > len(means.mean),
         known=source != "none",
-        shape_source=shape_source,
-        replicate_df=replicate_df,
-        declared_shape_sd=None if shape_sd is None else math.sqrt(shape_variance),
+        declared_shape_sd=None if shape_sd is None else declared_shape(shape_sd),
+        documents=documents,
     )
     return noise, covariance
 
@@ -346,17 +395,6 @@ def root(covariance: np.ndarray) -> np.ndarray:
     """
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-
-
-def _joint_df(replicates: float, df: float, shape: float, shape_df: float | None) -> float:
-    """Degrees of freedom of a variance ``replicates`` + ``shape``, where shape_df is that of the sum for the former
-    known: relative variances add. None: ``shape`` was declared, and the replicates keep their own, since a known
-    variance that is added to an estimated one makes no interval narrower."""
-    if shape_df is None:
-        return df
-    total = replicates + shape
-    inverse = (1.0 / shape_df if shape > 0 else 0.0) + ((replicates / total) ** 2 / df if df > 0 and total > 0 else 0.0)
-    return 1.0 / inverse if inverse > 0 else (np.inf if df > 0 else 0.0)
 
 
 def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
@@ -451,11 +489,13 @@ def chi2_tail(x: float, df: float) -> float:
     return float(chdtrc(df, x))
 
 
-def f_quantile(p: float, dfn: float, dfd: float) -> float:
-    """x with P(F(dfn, dfd) ≤ x) = p."""
-    from scipy.special import fdtri
+def chi2_df(ln_variance: np.ndarray) -> float:
+    """Degrees of freedom ν of the scaled inverse χ² whose logarithm varies as ``ln_variance`` (D,): ψ′(ν/2) is the
+    variance of ln χ²_ν."""
+    from scipy.special import polygamma
 
-    return float(fdtri(dfn, dfd, p)) if math.isfinite(dfd) else float(chi2_quantile(p, dfn)) / dfn
+    half = np.geomspace(0.5, 1e6, 400)
+    return 2.0 * float(np.exp(np.interp(-float(ln_variance.var()), -polygamma(1, half), np.log(half))))
 
 
 def f_tail(x: float, dfn: float, dfd: float) -> float:
@@ -463,182 +503,6 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
     from scipy.special import fdtrc
 
     return float(fdtrc(dfn, dfd, x)) if math.isfinite(dfd) else chi2_tail(x * dfn, dfn)
-
-
-# two losses closer than this are the same number in float32; also keeps noise-free tables from dividing by zero
-FLOOR_NATS = 1e-7
-LENGTHS = (1.2, 2.0, 3.5)
-SEPARABLE_SIZES = 6
-SHARED_POWERS = (3, 4, 5, 6)
-SMOOTH_STEPS = np.concatenate([[0.0], np.geomspace(1e-1, 1e5, 19)])
-# eigenvalues of a kernel below this share of the largest are rounding
-ROUNDING = 1e-15
-ROUGH_STEPS = np.geomspace(1e-3, 4.0, 25)
-SHAPE_SD_STEPS = np.geomspace(0.03, 6.0, 40)
-# nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
-LIKELY_SHAPE_SD = 0.004
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """tau: sd of a cell mean about its curve, nats, at its most likely. df: its degrees of freedom. excess: nats², what
-    a mean may vary by beyond the variance already known, see ``_excess``; excess_df: degrees of freedom of the sum of
-    the two. separable: rough and smooth could be told apart."""
-
-    tau: float
-    df: float
-    excess: float
-    excess_df: float
-    separable: bool
-
-
-def scatter(mean: np.ndarray, depth: np.ndarray, x: np.ndarray, known: np.ndarray) -> Scatter | None:
-    """τ of the cell means (K,) at depth (K,) and ln axis x (K,), where ``known`` (K, K) is the covariance that is
-    already explained. None where no contrast is left (fewer than four sizes at every depth, or one depth of four).
-
-    df: −2 times the curvature of the profile likelihood in ln τ², which for contrasts of pure noise is their number.
-    """
-    used = _usable(depth, x)
-    if not len(used):
-        return None
-    C = contrasts(depth[used], x[used])
-    if not len(C):
-        return None
-    count = len(C)
-    z, S = C @ mean[used], C @ known[np.ix_(used, used)] @ C.T
-    problem = Contrasts.of(z, S, [C @ kernel_root(depth[used], x[used], length) for length in LENGTHS])
-    top = max(float(z @ z) / count, problem.explained, FLOOR_NATS**2)
-    separable = bool(np.unique(depth[used], return_counts=True)[1].max() >= SEPARABLE_SIZES)
-    smooth = top * (SMOOTH_STEPS if separable else SMOOTH_STEPS[:1])
-    tau2 = np.maximum(top * ROUGH_STEPS, FLOOR_NATS**2)
-    best = 0
-    for steps in (9, 9, 1):
-        best = int(problem.profile(tau2, smooth).argmax())
-        low, high = tau2[max(best - 1, 0)], tau2[min(best + 1, len(tau2) - 1)]
-        if steps == 1 or high <= low:
-            break
-        tau2 = np.geomspace(low, high, steps)
-    value = float(tau2[best])
-    spread = 0.35
-    p = problem.profile(value * np.exp(np.array([-spread, 0.0, spread])), smooth)
-    df = float(np.clip(-2.0 * (p[0] - 2.0 * p[1] + p[2]) / spread**2, 1.0, count))
-    excess, excess_df = _excess(problem, smooth, top)
-    return Scatter(max(float(np.sqrt(value)), FLOOR_NATS), df, excess, excess_df, separable)
-
-
-def _excess(problem: Contrasts, smooth: np.ndarray, top: float) -> tuple[float, float]:
-    """s² beyond the explained variance (nats²) and degrees of freedom of v = explained + s².
-
-    The ML estimate of s is zero in about half of sweeps even when s equals the other noise, so s is averaged over its
-    posterior: flat in s with a Cauchy tail from LIKELY_SHAPE_SD on, and every smooth part of the grid as likely
-    before the data. A scaled inverse χ² stands for the result, with the mean and variance of ln v.
-    """
-    from scipy.special import digamma, polygamma
-
-    explained, s = problem.explained, np.sqrt(top) * SHAPE_SD_STEPS
-    if explained > 0:
-        s = np.concatenate([[0.0], s])
-    log = problem.marginal(explained + s**2, smooth)
-    weight = np.exp(log - log.max()) * np.gradient(s) / (1.0 + (s / LIKELY_SHAPE_SD) ** 2)
-    weight /= weight.sum()
-    ln_v = np.log(explained + s**2 + FLOOR_NATS**2)
-    mean = float(weight @ ln_v)
-    spread = float(weight @ (ln_v - mean) ** 2)
-    half = np.geomspace(0.5, 1e6, 400)  # of the degrees of freedom
-    df_half = float(np.exp(np.interp(-spread, -polygamma(1, half), np.log(half))))
-    return max(0.0, float(np.exp(mean - np.log(df_half) + digamma(df_half))) - explained), 2.0 * df_half
-
-
-def contrasts(depth: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """(C, K) orthonormal rows that annihilate any parabola in x at each depth, and x³ … x⁶ with the same coefficient
-    at every depth: what all depths share is the scaling law, not noise."""
-    z = (x - x.mean()) / (np.ptp(x) / 2.0)
-    columns = [np.where(depth == d, z**p, 0.0) for d in np.unique(depth) for p in range(3)]
-    columns += [z**p for p in SHARED_POWERS] if len(np.unique(depth)) > 1 else []
-    u, s, _ = np.linalg.svd(np.stack(columns, axis=1) / np.linalg.norm(columns, axis=1), full_matrices=True)
-    rank = int(np.count_nonzero(s > 1e-6 * s[0]))
-    return u[:, rank:].T
-
-
-def _usable(depth: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Indices of the cells at depths with four or more distinct sizes."""
-    kept = [np.flatnonzero(depth == d) for d in np.unique(depth)]
-    kept = [where for where in kept if len(np.unique(np.round(x[where], 9))) >= 4]
-    return np.concatenate(kept) if kept else np.array([], dtype=int)
-
-
-def kernel_root(depth: np.ndarray, x: np.ndarray, length: float) -> np.ndarray:
-    """F (K, R) with F·Fᵀ = K_ℓ to rounding. K_ℓ has one block per depth, each of low rank: R is about 15 per depth at
-    any number of sizes."""
-    columns = []
-    for d in np.unique(depth):
-        where = np.flatnonzero(depth == d)
-        values, vectors = np.linalg.eigh(np.exp(-((x[where][:, None] - x[where]) ** 2) / (2.0 * length**2)))
-        kept = values > ROUNDING * values[-1]
-        block = np.zeros((len(depth), int(kept.sum())))
-        block[where] = vectors[:, kept] * np.sqrt(values[kept])
-        columns.append(block)
-    return np.hstack(columns)
-
-
-@dataclass(frozen=True)
-class Contrasts:
-    """The contrasts in the basis where their known covariance S is diagonal: z (C,), variances (C,), and for each
-    length the root of the smooth part's covariance (C, R), of orthogonal columns, R at most C. explained: nats², the
-    mean of the known variances."""
-
-    z: np.ndarray
-    variances: np.ndarray
-    roots: list[np.ndarray]
-    explained: float
-
-    @classmethod
-    def of(cls, z: np.ndarray, S: np.ndarray, roots: list[np.ndarray]) -> Contrasts:
-        values, Q = np.linalg.eigh(S)
-        orthogonal = [_orthogonal(Q.T @ root) for root in roots]
-        return cls(Q.T @ z, np.maximum(values, 0.0), orthogonal, float(np.trace(S)) / len(z))
-
-    def profile(self, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-        """(T,) restricted log likelihood at each τ² (T,), maximised over the smooth part's variance and length."""
-        return self.likelihood(tau2, smooth).max(axis=(1, 2))
-
-    def marginal(self, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-        """(T,) restricted likelihood at each τ², averaged over the smooth part's variance and length."""
-        log = self.likelihood(tau2, smooth)
-        top = log.max(axis=(1, 2), keepdims=True)
-        return top[:, 0, 0] + np.log(np.exp(log - top).mean(axis=(1, 2)))
-
-    def likelihood(self, tau2: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-        """(T, lengths, smooth) restricted log likelihood at each τ² (T,) and smooth part.
-
-        The known covariance S is scaled to τ² below its own level, so that τ² runs over all values with the same shape.
-        With W the inverse of the (diagonal) rough covariance and A = Fᵀ·W·F = U·diag(a)·Uᵀ, every s² costs R steps:
-        ln|V| = ln|W⁻¹| + Σ ln(1 + s²·a),  zᵀV⁻¹z = zᵀWz − s²·Σ (UᵀFᵀWz)² / (1 + s²·a)  (Woodbury).
-        """
-        log = np.empty((len(tau2), len(self.roots), len(smooth)))
-        for k, value in enumerate(tau2):
-            share = min(1.0, value / self.explained) if self.explained > 0 else 0.0
-            rough = share * self.variances + max(value - self.explained, 0.0) + FLOOR_NATS**2
-            weighted = self.z / rough
-            for j, F in enumerate(self.roots):
-                projected = F.T @ weighted
-                if np.ptp(rough) <= 1e-9 * rough[0]:  # as many replicates everywhere: orthogonal as they are
-                    a = (F**2).sum(axis=0) / rough[0]
-                else:
-                    a, U = np.linalg.eigh(F.T @ (F / rough[:, None]))
-                    projected = U.T @ projected
-                gain = 1.0 + smooth[:, None] * np.maximum(a, 0.0)
-                fitted = smooth[:, None] * projected**2 / gain
-                log[k, j] = -0.5 * (np.log(gain) - fitted).sum(axis=1)
-            log[k] -= 0.5 * float(np.log(rough).sum() + self.z @ weighted)
-        return log
-
-
-def _orthogonal(root: np.ndarray) -> np.ndarray:
-    """Orthogonal columns G with G·Gᵀ = F·Fᵀ to rounding."""
-    U, s, _ = np.linalg.svd(root, full_matrices=False)
-    kept = s**2 > ROUNDING * s[0] ** 2
-    return U[:, kept] * s[kept]
 
 
 # documents that belong to the row give its loss up to rounding; those of another checkpoint of the run do not

@@ -25,6 +25,7 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Candidate, Run
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
+from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.transitions import Pair
 from dwsweep.text import NATS, listed
 
@@ -184,7 +185,9 @@ def _paired(
     def estimate(shape_sd: float | None) -> tuple[Noise, MeanCovariance]:
         # with replicates the noise of a difference is measured; declared, it is that of two runs that share nothing
         own = None if declared is None or len(losses) > len(cells) else _of_two(declared)
-        return estimate_noise(at_b, depth[cell], everything, depth, x, own, documents, shape_sd)
+        noise, found = estimate_noise(at_b, depth[cell], everything, depth, own, documents, shape_sd)
+        judged = of_curves(at_b.mean, depth, x, found, noise.replicate_df) if shape_sd is None else None
+        return noise.with_scatter(judged, found, depth), found
 
     noise, found = estimate(None if shape_sd is None else independent)
     if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the scatter of each arm is its own

@@ -37,7 +37,7 @@ from dwsweep.fit.curves import (
     shared_grid,
     spline,
 )
-from dwsweep.fit.noise import DOCUMENTS, SEPARABLE_SIZES, t_two_sided
+from dwsweep.fit.noise import SEPARABLE_SIZES, t_two_sided
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def own_curves(curves: Curves, shallow: int, deep: int, confidence: float) -> Ow
         return OwnCurves(d, Crossing("undecided", reason=reason, cause=NOISE_UNKNOWN))
     crossing, two_widths = classify(d, confidence), two_width_rule(curves, d, confidence)
     sizes = min(len(curves.sizes(shallow)), len(curves.sizes(deep)))
-    if sizes < SEPARABLE_SIZES and noise.shape_source != DOCUMENTS:
+    if sizes < SEPARABLE_SIZES and noise.documents is None:
         crossing, two_widths = _of_few_sizes(crossing, sizes), two_widths and _of_few_sizes(two_widths, sizes)
     return OwnCurves(d, crossing, two_widths)
 

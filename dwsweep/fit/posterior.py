@@ -1,7 +1,7 @@
 """The posterior of the loss: hyperparameters on importance nodes, draws of equal weight, and their Monte-Carlo error.
 
-For each form of the model (model.py) Newton's method by differences finds the mode of η. Scrambled Sobol points through
-a normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
+For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
+normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
 weight the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
 weighs forms and η alike. Forms that matter get more nodes.
 
@@ -19,10 +19,12 @@ from functools import cached_property
 
 import numpy as np
 
+from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
+AGAIN = 3  # times that a form is sampled at the most nodes, each time where the last ones found the weight
 ENOUGH = 400.0  # effective nodes of all forms together, up to which more are taken
 LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
 TEMPER = 0.5  # power of the evidence between forms
@@ -31,7 +33,11 @@ DIGITS = 6  # of a node, as files keep it
 WIDER = 1.15  # the normal of the first nodes over that at the mode
 MARGIN = 1.0  # of the later ones over the spread that these find
 TAILS = 8.0  # degrees of freedom of the nodes' t
-LEAST_ESS = 0.15  # share of the nodes, below which their weights are tempered before they move the normal
+LEAST_ESS, LEAST_POWER = (
+    3.0,
+    0.1,
+)  # effective nodes per hyperparameter, below which weights are tempered, down to a power
+SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
 BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
@@ -51,6 +57,12 @@ class Nodes:
     z: np.ndarray
     log_weight: np.ndarray
     scramble: np.ndarray
+
+    @property
+    def ess(self) -> float:
+        """Effective number of these nodes."""
+        w = np.exp(self.log_weight - self.log_weight.max())
+        return float(w.sum() ** 2 / (w**2).sum())
 
 
 @dataclass(frozen=True)
@@ -139,23 +151,31 @@ class Sampler:
         self.nodes = self._sampled(each)
 
     def _move(self) -> None:
-        """Centre and scale the normal, axis by axis of its own root, where the nodes find the weight."""
-        w = np.exp(self.nodes.log_weight - self.nodes.log_weight.max())
-        if w.sum() ** 2 < LEAST_ESS * len(w) * (w**2).sum():
-            w = np.sqrt(w)  # tempered: a few heavy nodes do not make a spread
-        w /= w.sum()
+        """Centre and shape the normal where the nodes find the weight."""
         t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
+        n = t.shape[1]
+        log_weight, power = self.nodes.log_weight - self.nodes.log_weight.max(), 1.0
+        while True:  # tempered: a few heavy nodes do not make a spread
+            w = np.exp(power * log_weight)
+            ess = float(w.sum() ** 2 / (w**2).sum())
+            if ess >= LEAST_ESS * n or power < LEAST_POWER:
+                break
+            power /= 2.0
+        w /= w.sum()
         mean = w @ t
-        spread = np.sqrt(np.clip(w @ (t - mean) ** 2, 0.25, 4.0))
+        covariance = ((t - mean) * w[:, None]).T @ (t - mean)
+        sds = np.sqrt(np.diag(covariance))
+        correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
+        np.fill_diagonal(correlation, 1.0)
+        sds = np.clip(sds, 0.5, 2.0) * MARGIN
         self.centre = self.centre + self.root @ mean
-        self.root = self.root * (spread * MARGIN)
+        self.root = self.root @ (sds[:, None] * np.linalg.cholesky(correlation))
 
     def _sampled(self, each: int) -> Nodes:
         from scipy.special import gammaincinv, ndtri
-        from scipy.stats.qmc import Sobol
 
         n = len(self.centre)
-        cube = [Sobol(n + 1, seed=np.random.default_rng([self.seed, k])).random(each) for k in range(SCRAMBLES)]
+        cube = [lattice(each, n + 1, np.random.default_rng([self.seed, k])) for k in range(SCRAMBLES)]
         cube = np.clip(np.concatenate(cube), 1e-6, 1.0 - 1e-6)
         # a Student t: the posterior of a scale has a long tail towards zero
         spread = np.sqrt(TAILS / (2.0 * gammaincinv(TAILS / 2.0, cube[:, n])))
@@ -180,17 +200,25 @@ def weigh(
         samplers.append(Sampler(model, z, seed))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
     each = dict.fromkeys(range(len(samplers)), FEW)
+    left = dict.fromkeys(each, AGAIN)  # times that a form may still be sampled at its most nodes
     while True:
-        share = _shares([one.nodes for one in samplers])
-        weight = _weights([one.nodes for one in samplers], share)
+        nodes = [one.nodes for one in samplers]
+        share = _shares(nodes)
+        weight = _weights(nodes, share)
         ess = float(1.0 / (weight**2).sum())
-        wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE and each[k] < MOST]
-        if (ess >= enough and max(each.values()) > FEW) or not wanted:
+        if max(each.values()) == FEW:
+            wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE]
+        elif ess >= enough:
+            break
+        else:  # the forms that make up the most of 1/ess
+            lost = [part**2 / one.ess for part, one in zip(share, nodes, strict=True)]
+            wanted = [k for k in each if lost[k] > 0.5 / (enough * len(each)) and left[k]]
+        if not wanted:
             break
         for k in wanted:
+            left[k] -= each[k] == MOST
             each[k] = min(MOST, max(2 * each[k], MANY if share[k] > MUCH else 0))
             samplers[k].more(each[k])
-    nodes = [one.nodes for one in samplers]
     count = _systematic(weight, np.concatenate([one.scramble for one in nodes]), draws, seed)
     chosen, at = [], 0
     for one in nodes:

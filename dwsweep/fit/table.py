@@ -53,7 +53,7 @@ class Table:
     source: where the rows came from, for messages and provenance.
     sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
-    n_read: rows before ``where``.
+    n_read: rows before ``where``, with lines of comments among them.
     loss_column: what the table calls the loss.
     named: columns beyond those that the analysis reads to which the user gave a name.
     taken: ``ours = theirs`` for columns that were found under another usual name.
@@ -116,7 +116,7 @@ def read_table(
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    held, source, digest, directory = formats.load(table)
+    held, source, digest, directory, comments = formats.load(table)
     n_read = len(next(iter(held.values()), ()))
     held = _without(held, drop)
     renamed = _mapping(columns)
@@ -143,6 +143,8 @@ def read_table(
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
     theirs = {their: our for our, their in (*renamed.items(), *taken.items())}
     rows, account = _chosen(rows, tuple(held), theirs, where, source)
+    if comments:
+        account.append(LeftOutRows(rows=comments, why="begin with # and count as comments"))
     _words_to_status(rows)
     reasons = [why_no_loss(row) for row in rows]
     left_out = Counter(map(str, filter(None, reasons)))
@@ -167,7 +169,7 @@ def read_table(
         source=source,
         sha256=digest,
         directory=directory,
-        n_read=n_read,
+        n_read=n_read + comments,
         named=named,
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in taken.items()),
         loss_column=loss,

@@ -20,6 +20,7 @@ from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.data.shape import weights
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
+from dwsweep.fit.noise import SURFACE
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import Fit, FitResult
@@ -37,6 +38,7 @@ OTHER_QUANTITIES = {  # parts of a column's name → what it holds
     "accuracy": ("acc", "accuracy"),
 }
 NEAR_CHANCE = 0.8  # of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
+BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error, from which on it doubles that error
 RISING_SHARE = 0.6  # of a depth's steps from one size to the next
 
 SHOULD_AGREE = {
@@ -173,17 +175,18 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
         )
     elif noise.source == "scatter":
+        about = "the surface of all shapes" if noise.shape_source == SURFACE else "smooth curves"
         yield (
-            f"noise: one run per shape, so the error is judged by the scatter about smooth curves alone "
+            f"noise: one run per shape, so the error is judged by the scatter about {about} alone "
             f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
         )
     elif noise.source == "declared" and noise.tau is not None:
         sigma = next(iter(noise.sigma.values())) or 0.0
         per_mean = sigma / math.sqrt(float(np.median(curves.n)))
-        if noise.tau > 2.0 * per_mean:
+        if noise.tau > BEYOND_DECLARED * per_mean:
             yield (
                 f"noise: the declared σ gives ±{per_mean:.2g} {nats} per mean, the cells scatter by {noise.tau:.2g} "
-                f"about smooth curves; the errors are likely too small"
+                f"beyond it; the declared σ is likely too small"
             )
     if curves.seed_slope:
         tilt = curves.seed_slope

@@ -1,4 +1,4 @@
-"""From a law or a loss to a decision: how deep and how wide at a budget, the verdict on a shape or a rule.
+"""Guide: how deep and how wide a net should be at a budget, and verdicts on shapes and rules of thumb.
 
 The function ``dwsweep.guide`` is in ``dwsweep/results.py``; it calls ``answer``.
 """

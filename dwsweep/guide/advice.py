@@ -1,4 +1,4 @@
-"""The answers: how deep and how wide at a budget, the verdict on a shape, and on a rule of thumb over all sizes."""
+"""Advice: shapes for a budget, a verdict on a shape, and a verdict on a rule of thumb over all sizes."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from dwsweep.text import format_count
 
 Parsed = TypeVar("Parsed")
 
-LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # budgets that are answered from a fit, and from public evidence
+LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets, with a fit and with public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
-LITTLE = 0.05  # share of compute that a range of depths, or a rule of thumb, may waste
+LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
 BALANCED = 1.0  # % of compute that a shape wastes at most to be called balanced
-PARALLEL = 8  # by which depth and heads of a default shape can be divided, where there is such a shape
-# counts of all parameters by which models are called, and the share of embeddings from which on that matters
+PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists
+# usual names of models by all parameters, and the share of embeddings from which on the count matters
 USUAL_TOTALS = (
     *(14e6, 70e6, 100e6, 110e6, 117e6, 124e6, 125e6, 130e6, 135e6, 150e6, 160e6, 200e6, 250e6, 300e6, 345e6, 350e6),
     *(
@@ -74,7 +74,7 @@ USUAL_TOTALS = (
     ),
 )
 MUCH_EMBEDDED = 0.1
-DEEPER_THAN_WIDE = 4  # times, from which on a shape is asked back as written the wrong way round
+DEEPER_THAN_WIDE = 4  # ratio of depth to width from which on a shape is taken as written the wrong way round
 SIZED = (("params", None), ("flops", None), ("hours", None), ("shapes", "--shape"), ("rules", "--rule"))
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 
@@ -92,17 +92,17 @@ def answer(
     by_source: bool = False,
     options: Options | None = None,
 ) -> Answer:
-    """All that ``dwsweep guide`` says.
+    """Answer of ``dwsweep guide``.
 
     Args:
         params: budgets. shapes: ``96x12288``. rules: of thumb, see practice.py. None of them: the GPT-3 sizes.
-        flops, hours: of training on ``options.device``, a budget from which parameters and tokens follow.
+        flops, hours: budget of training on ``options.device``, which determines parameters and tokens.
         fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law, side by side.
-        law: ``levine2020``, the published law in place of the evidence. by_source: what each public source says, too.
-        options: what shapes must satisfy.
+        law: ``levine2020``, the published law in place of the evidence. by_source: adds the answer of each public
+        source. options: constraints on the shapes.
 
     Raises:
-        InputError: numbers, shapes or rules that are none, or no fit at ``fit``; all at once.
+        InputError: invalid numbers, shapes or rules, or no fit at ``fit``; all errors at once.
     """
     chosen = options or Options()
     least = LEAST_OF_A_FIT if fit is not None else LEAST_PUBLIC
@@ -183,7 +183,7 @@ def answer(
 
 
 def _too_large(name: str, option: str | None, given: str) -> str:
-    """The line that refuses a size beyond which no evidence speaks."""
+    """Line that refuses a size beyond all evidence."""
     of_law = argument("law")
     return (
         f"{argument(name, option)}: {given}; must be at most {format_count(LARGEST)} non-embedding parameters: no "
@@ -193,7 +193,7 @@ def _too_large(name: str, option: str | None, given: str) -> str:
 
 
 def _wrong_budget(params: Sequence[float], flops: float | None, hours: float | None, options: Options) -> list[str]:
-    """What is wrong with a budget of training, in ``flops`` or ``hours``."""
+    """Errors of a training budget in ``flops`` or ``hours``."""
     errors = []
     if flops is not None and hours is not None:
         errors.append(f"{argument('hours')}: a budget is in FLOPs or in hours; allowed: one of them")
@@ -209,7 +209,7 @@ def _wrong_budget(params: Sequence[float], flops: float | None, hours: float | N
 
 
 def affordable(flops: float | None, hours: float | None, source: Source, options: Options) -> tuple[float, float]:
-    """(parameters of the blocks, tokens) that training with ``flops``, or for ``hours``, pays for, at the best depth.
+    """Parameters of the blocks and tokens that training with ``flops``, or for ``hours``, pays for at the best depth.
 
     The N at which tokens(N) × cost of a token = budget, where the cost is that of the best shape of N.
 
@@ -220,7 +220,7 @@ def affordable(flops: float | None, hours: float | None, source: Source, options
 
     def short(ln_n: float) -> float:
         n = math.exp(ln_n)
-        # beyond what the source can speak of the shape hardly matters
+        # outside the source's depths the shape hardly matters
         depth = source.at(n).law.depth(n)[0] or 1.0
         shape = matched(max(1, round(depth)), n, options)
         trained = tokens.at(n) * n / shape.n_params  # no width meets every size
@@ -252,7 +252,7 @@ def _afforded(size: float, tokens: float, flops: float | None, hours: float | No
 
 
 def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> float | None:
-    """How many times the recommended shapes are deeper, wider or both than the nearest that was benched, at most."""
+    """Largest factor in depth or width between a recommended shape and the nearest benchmarked one."""
     if calibration is None:
         return None
     shapes = [best for row in rows for best in row.best.values() if best]
@@ -260,10 +260,10 @@ def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | Sha
 
 
 def exported(found: Answer, options: Options, project: str) -> str:
-    """The first recommended shape, or else the first one judged, as a configuration of ``project`` (see export.py).
+    """Configuration of ``project`` (see export.py) for the first recommended shape, else for the first judged one.
 
     Raises:
-        InputError: there is none, or the project has no such block.
+        InputError: no shape is recommended or judged, or the project has no such block.
     """
     chosen = [(row.depth, row.width) for b in found.budgets if (row := b.recommended)]
     chosen += [(row.depth, row.width) for row in found.verdicts]
@@ -278,13 +278,13 @@ def exported(found: Answer, options: Options, project: str) -> str:
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """(depth, width) of ``96x12288``.
+    """Depth and width of a text such as ``96x12288``.
 
     Raises:
-        InputError: no shape, or one that is written the wrong way round.
+        InputError: the text is no shape, or a shape written the wrong way round.
     """
     found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
-    # twelve digits are beyond any net and keep 12·L·d_x² inside the range of floats
+    # twelve digits exceed any net and keep 12·L·d_x² within the range of floats
     if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
         raise InputError(f"{argument('shapes', '--shape')}: {text[:40]!r}; allowed: DEPTHxWIDTH, such as 96x12288")
     depth, width = int(found[1]), int(found[2])
@@ -300,7 +300,7 @@ def parse_shape(text: str) -> tuple[int, int]:
 
 
 def _parsed(parse: Callable[[str], Parsed], texts: Sequence[str], errors: list[str]) -> list[Parsed]:
-    """Parse what can be; ``errors`` gets the lines of what cannot."""
+    """Parse the texts; ``errors`` collects the lines of invalid ones."""
     found = []
     for text in texts:
         try:
@@ -318,7 +318,7 @@ def _parse_rule(text: str) -> Rule:
 
 
 def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> BestDepth:
-    """The best depth and width at one size, with what was trained for reference."""
+    """Best depth and width at one size, with the GPT-3 shape for reference."""
     depth, law_low, law_high = source.law.depth(n_params)
     refused = source.silent(n_params)
     rivals = source.alternative_depths(n_params)
@@ -362,7 +362,7 @@ def _width(n_params: float, depth: float | None) -> float | None:
 
 
 def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
-    """Depth and width for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
+    """Answer for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
     size = block_params(n_params, options, lambda n: source.at(n).law.depth(n)[0])
     source = source.at(size)
     optimum = best_depth(format_count(n_params), size, None, source)
@@ -418,7 +418,7 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
 
 
 def _default(candidates: Sequence[Candidate], near: tuple[float, float]) -> Candidate | None:
-    """The best at equal training time of the shapes whose depths waste little, where possible one that parallelism can
+    """Default shape: the best at equal training time whose depth wastes little; if possible, one that parallelism can
     divide."""
     low, high = near
     kept = [c for c in candidates if c.within_budget and c.time and low <= c.depth <= high]
@@ -431,7 +431,8 @@ def _ends(depths: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _extrapolated(n_params: float, options: Options) -> tuple[float, float]:
-    """The shallowest and the deepest that the recipes of sources that compare shapes have at a size beyond theirs."""
+    """Shallowest and deepest depth at a size beyond the sources', extrapolated from each source that compares
+    shapes."""
     every = evidence.read()
     tokens = Tokens(options.tokens, options.tokens_per_param).at(n_params) / n_params
     found = [words(one, evidence.read_populations(), n_params, tokens).depth for one in every if compares_at_scale(one)]
@@ -439,8 +440,8 @@ def _extrapolated(n_params: float, options: Options) -> tuple[float, float]:
 
 
 def _blocks_if_total(n_params: float, best: Candidate | None, options: Options, source: Source) -> float | None:
-    """Parameters in the blocks, were the budget a count of all parameters, as a usual name of a model is; None where
-    it is no such name, or embeddings hardly count."""
+    """Parameters in the blocks if the budget counts all parameters, as model names do; None if the budget is no usual
+    name or embeddings are small."""
     if options.total or best is None or not any(math.isclose(n_params, usual) for usual in USUAL_TOTALS):
         return None
     if best.n_params_total / best.n_params - 1.0 < MUCH_EMBEDDED:
@@ -452,7 +453,7 @@ def _blocks_if_total(n_params: float, best: Candidate | None, options: Options, 
 
 
 def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
-    """What each public source says of a size, in its own words where it has any."""
+    """Answer of each public source at a size, by its own statement if it made one."""
     rows = []
     for source in evidence.read():
         said = words(source, evidence.read_populations(), n_params, tokens.at(n_params) / n_params)
@@ -462,7 +463,8 @@ def sources_at(n_params: float, tokens: Tokens) -> tuple[SourceRow, ...]:
 
 
 def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAnswer:
-    """Too deep, too shallow, balanced or undecided, and what it costs at its own size under each constraint.
+    """Verdict on a shape: too deep, too shallow, balanced or undecided, with its cost at its own size under each
+    constraint.
 
     Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
     transition a depth ties with the next, and the best lies between the two; below the grid's first depth at most twice
@@ -510,11 +512,11 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
 
 
 def _own_shape(depth: int, width: int, options: Options) -> Shape:
-    """The shape with the asked-for block; where no head size was asked for and the usual one does not divide the width,
-    with two heads, or one: they hardly count in the costs.
+    """Shape with the requested block. If no head size was requested and the usual one does not divide the width, the
+    shape has two heads, or one; their number hardly changes the costs.
 
     Raises:
-        InputError: heads that do not fit the width.
+        InputError: the heads do not fit the width.
     """
     try:
         return options.shape(depth, width)
@@ -525,7 +527,7 @@ def _own_shape(depth: int, width: int, options: Options) -> Shape:
 
 
 def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
-    """A rule of thumb against the best, from 1e7 to 1e12 parameters."""
+    """Verdict on a rule of thumb, from 1e7 to 1e12 parameters."""
     rows = [_rule_row(rule, float(n), source, options) for n in RULE_SIZES]
     tags = dict.fromkeys(source.at(row.n_params).loss(row.n_params).tag for row in rows if row.size)
     percent = 100.0 * LITTLE

@@ -1,4 +1,4 @@
-"""What ``dwsweep guide`` answers, as records: ``--json`` prints them, tables and figures are drawn from them."""
+"""Records of the answers of ``dwsweep guide``: ``--json`` prints them, tables and figures show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dwsweep.records.record import to_dict
 
-# constraints under which shapes are compared, and how they are called in a sentence
+# constraints under which shapes are compared, with their names in a sentence
 SPOKEN = {
     "size": "equal size",
     "flops": "equal training FLOPs",
@@ -19,7 +19,7 @@ CONSTRAINTS = tuple(SPOKEN)
 
 @dataclass(frozen=True)
 class SourceNote:
-    """Where the answers come from: the published law or a fit."""
+    """Note on the source of the answers: the published law or a fit."""
 
     name: str
     notes: tuple[str, ...]
@@ -27,7 +27,7 @@ class SourceNote:
 
 @dataclass(frozen=True)
 class Trust:
-    """level: low, medium or high, by the rule in sources.py; reasons: what it rests on, the gravest first."""
+    """Trust in an answer. level: low, medium or high, by the rule in sources.py. reasons: the gravest first."""
 
     level: str
     reasons: tuple[str, ...]
@@ -35,15 +35,15 @@ class Trust:
 
 @dataclass(frozen=True, kw_only=True)
 class BestDepth:
-    """The best depth and width at one size.
+    """Best depth and width at one size.
 
-    n_params: in the blocks. depth_low, depth_high: the one interval, of form, parameters and recipe (sources.py); None:
-    no bound, or no depth at all. law_low, law_high: of the source's own form alone. next_depth: what the depth ties
-    with where the source is a law of transitions, else the depth itself. The width is √(N/12L); its low end goes with
-    the deep one. rivals: best depth by every other form that is not rejected; of public evidence, by each form where
-    the two are more than a tenth apart. extrapolation_factor: how many times outside the data, 1 inside. basis:
-    ``compared`` (at such sizes shapes were compared), ``projection``, ``range`` (no best depth can be named), ``law``
-    or ``refused``.
+    n_params: weights of the blocks. depth_low, depth_high: interval over form, parameters and recipe (sources.py);
+    None: no bound, or no depth at all. law_low, law_high: interval of the source's own form alone. next_depth: depth
+    that ties with the best if the source is a law of transitions, else the best depth. The width is √(N/12L); its low
+    end belongs to the deep end. rivals: best depth by every other form that is not rejected; for public evidence, by
+    each form if the two differ by more than a tenth. extrapolation_factor: factor by which the size lies outside the
+    data, 1 inside. basis: ``compared`` (shapes were compared at such sizes), ``projection``, ``range`` (no best depth
+    can be named), ``law`` or ``refused``.
     """
 
     name: str
@@ -72,12 +72,12 @@ class BestDepth:
 
 @dataclass(frozen=True)
 class Cost:
-    """Wasted compute of a shape. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w in ln
-    N. nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with its
-    interval where it has one.
+    """Cost of a shape: wasted compute. less_compute: in percent, "as if you had this much less": 100·(1 − exp(−w)), w
+    in ln N. nats: the loss above the best at a constraint, w times the slope −dloss/d ln N of best-shaped nets, with
+    its interval where it has one.
 
-    At equal tokens compute grows in proportion to N, so this is exact; where tokens grow with N as they should, a
-    factor of compute moves N and tokens by its root each and the loss by as much again.
+    At equal tokens compute grows in proportion to N, so the percent is exact. If tokens grow in proportion to N, a
+    factor of compute moves N and tokens by its root each, and the loss by as much again.
     """
 
     nats: float
@@ -88,8 +88,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class NearBest:
-    """Depths that waste at most ``less_compute`` percent of compute: ``nats``, ``percent`` of the loss. An end that
-    lies beyond what the source can speak of is None."""
+    """Range of depths that waste at most ``less_compute`` percent of compute, equal to ``nats`` or ``percent`` of the
+    loss. An end outside the source's depths is None."""
 
     percent: float
     nats: float
@@ -102,10 +102,10 @@ class NearBest:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape one can build. mismatch: its count over the budget, less 1. missing_nats: price of its distance from the
-    budget, on either side, which is part of every cost. size: wasted against the best depth of the budget; flops, time,
-    decode: against the best of the candidates that spend as much, on the same tokens; None where the source says
-    nothing, or the shape is above the budget while others are not."""
+    """Candidate: a shape one can build. mismatch: its count over the budget, minus 1. missing_nats: price of its
+    distance from the budget, on either side, a part of every cost. size: waste against the best depth of the budget;
+    flops, time, decode: waste against the best candidate of equal spending, on the same tokens; None if the source has
+    no answer, or the shape exceeds the budget while others do not."""
 
     depth: int
     width: int
@@ -137,8 +137,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Risk:
-    """Regret of a recommendation: what it may waste against the best shape under its constraint, which nobody knows, in
-    expectation and at most (95 %). At equal size it is that of the depth."""
+    """Risk (regret) of a recommendation: compute wasted against the unknown best shape under its constraint, in
+    expectation and at most (95 %). At equal size, the regret of the depth."""
 
     expected: Cost
     worst: Cost
@@ -146,8 +146,8 @@ class Risk:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """What one public source says of a budget's size. outside: factor by which the size lies outside the source's
-    own; 1 inside. words: whose they are, the source's own or all sources' with its offset."""
+    """Answer of one public source at a budget's size. outside: factor by which the size lies outside the source's
+    sizes; 1 inside. words: origin of the answer, the source itself or all sources with its offset."""
 
     name: str
     reference: str
@@ -163,8 +163,8 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class NoBest:
-    """Depths at a size at which no shapes were compared: by the published law, of models that were built (shallowest,
-    deepest), and of recipes extrapolated from the sizes at which their shapes were compared (shallowest, deepest)."""
+    """Depths at a size without compared shapes: by the published law, of built models (shallowest, deepest), and of
+    recipes extrapolated from their compared sizes (shallowest, deepest)."""
 
     law: float | None
     built: tuple[int, int] | None
@@ -173,8 +173,8 @@ class NoBest:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A model of about the budget's size that somebody built. cost: of its depth, at its own size in the blocks,
-    n_params; None where the source says nothing of it. source: the file that says its shape."""
+    """Built model of about the budget's size. cost: cost of its depth at its own size in the blocks, n_params; None if
+    the source has no answer there. source: file that states the shape."""
 
     model: str
     depth: int
@@ -190,16 +190,16 @@ class BuiltModel:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
-    """What to build for a budget.
+    """Answer for a budget: shapes to build.
 
-    optimum: at the budget's size in the blocks. budget: as asked for, of all parameters if ``total``. best: the
-    candidate of least cost under each constraint, among those not above the budget. recommended: that under the
-    constraint asked for, ``at``; at equal size ``default`` where no best can be named (``no_best``), the
-    best at equal time of the shapes that waste at most 5 % in expectation. usual: the shape that GPT-3's table has at
-    this size. built: models of other families near it. risks: of the best shape under each constraint; risk: of the
-    recommended one. loss_level: nats per token of the best depth. blocks_if_total: parameters in the blocks, were a
-    budget that is a usual count of all parameters meant so. limits: the options that rule out shapes, as given, by
-    their names; widths: the narrowest and the widest shape that meets them.
+    optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if ``total``.
+    best: candidate of least cost under each constraint, among candidates within the budget. recommended: the best one
+    under the requested constraint, ``at``; at equal size without a known best (``no_best``), ``default``: the best at
+    equal time of the shapes that waste at most 5 % in expectation. usual: shape of GPT-3's table at this size. built:
+    models of other families near this size. risks: regret of the best shape under each constraint; risk: regret of the
+    recommended one. loss_level: nats per token of the best depth. blocks_if_total: parameters in the blocks if the
+    budget is a usual count of all parameters. limits: options that rule out shapes, as given, by name; widths:
+    narrowest and widest shape that meets them.
     """
 
     optimum: BestDepth
@@ -229,10 +229,10 @@ class BudgetAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeAnswer:
-    """The verdict on a shape: ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its cost under
-    each constraint, and the shape that it is measured against there.
+    """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
+    cost under each constraint, and the shape that it is measured against there.
 
-    optimum: at the shape's own size.
+    optimum: best depth at the shape's own size.
     """
 
     optimum: BestDepth
@@ -247,7 +247,7 @@ class ShapeAnswer:
 
 @dataclass(frozen=True)
 class RuleRow:
-    """A rule of thumb at one size: its shape, the best one, and what the rule costs at equal size and equal time."""
+    """Rule of thumb at one size: its shape, the best shape, and the cost of the rule at equal size and equal time."""
 
     n_params: float
     depth: float | None
@@ -263,7 +263,8 @@ class RuleRow:
 
 @dataclass(frozen=True)
 class RuleAnswer:
-    """A rule over sizes. good: (from, to) of the sizes at which it wastes at most ``tolerance`` percent of compute."""
+    """Answer for a rule over sizes. good: (from, to) of the sizes at which the rule wastes at most ``tolerance``
+    percent of compute."""
 
     rule: str
     source: str
@@ -275,11 +276,10 @@ class RuleAnswer:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """decode_seconds_per_layer: of launches and waits. device: for decoding. devices: that train together.
-
-    vocabulary: of the nets. context: their positions. training_rate: ``measured``, ``compiled`` or ``assumed``, on
-    training_device. training_distance: how many times deeper or wider the best shapes are than the nearest benched.
-    tokens: of training, where they were named.
+    """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. device: device of decoding.
+    devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured``, ``compiled`` or
+    ``assumed``, on training_device. training_distance: largest factor in depth or width between the best shapes and the
+    nearest benchmarked one. tokens: tokens of training, if given.
     """
 
     decode_seconds_per_layer: float
@@ -295,8 +295,8 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that one call of ``dwsweep guide`` says. notes: on the whole of it. afforded: what a budget in FLOPs or hours
-    pays for. instead: why public evidence answers though a fit was given, where that is so at every size."""
+    """Answer of one call of ``dwsweep guide``. notes: remarks on the whole answer. afforded: size and tokens that a
+    budget in FLOPs or hours pays for. instead: why public evidence replaces a given fit at every size, if it does."""
 
     sources: tuple[SourceNote, ...]
     budgets: tuple[BudgetAnswer, ...]
@@ -309,5 +309,5 @@ class Answer:
     instead: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """For ``--json``."""
+        """Answer as plain values, for ``--json``."""
         return to_dict(self)

@@ -1,4 +1,4 @@
-"""What the shapes that one can build for a budget cost at equal size, training FLOPs, training time, decode latency."""
+"""Costs of the shapes for a budget at equal size, training FLOPs, training time and decode latency."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from dwsweep.guide.shapes import BUDGET_TOLERANCE, Options, counted, matched, sh
 from dwsweep.guide.sources import Source, regret
 from dwsweep.shapes import Shape
 
-LAYER_SECONDS = 20e-6  # ASSUMPTION: a layer's launches and waits while decoding one token, whatever its width
-TOKENS_PER_STEP = 500_000  # of the assumed training step
-TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # the last digits that the table prints: costs that look the same tie
+LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits of a layer while decoding one token, at any width
+TOKENS_PER_STEP = 500_000  # tokens of the assumed training step
+TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print alike tie
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
-NEAR_BUDGET = 0.25  # ASSUMED: share at which a distance from the budget counts that is inside its tolerance
+NEAR_BUDGET = 0.25  # ASSUMED: weight of a distance from the budget within its tolerance
 ANOTHER_SIZE = 1.5
 FEWEST_ROWS, MOST_ROWS = 4, 11
-SPANS = (0.05, 0.1, 0.2, 0.4)  # of compute: the candidates span the depths that waste at most one of these shares
-MARGIN = 1.1  # factor in depth that is compared beyond the likely best ones
+SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: the candidates span the depths that waste at most one of them
+MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depths are compared
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What shapes spend per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
-    (4, K) nats that they lose beside those of their depth, by constraint."""
+    """Spending of shapes per token. flops, seconds: of training, (K,); decode: seconds of one sequence, (K,). beside:
+    (4, K) nats lost in addition to the cost of the depth, by constraint."""
 
     flops: np.ndarray
     seconds: np.ndarray
@@ -42,9 +42,9 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """A budget, ``asked`` for as ``options`` count it, and what the shapes that one can build for it cost.
+    """Budget and the costs of its shapes. asked: the budget as ``options`` count it.
 
-    n_params: its part in the blocks. source: what guides at that size.
+    n_params: the budget's part in the blocks. source: source of the answer at that size.
     """
 
     asked: float
@@ -57,19 +57,20 @@ class Budget:
         return self.source.loss(self.n_params)
 
     def holds(self, shape: Shape) -> bool:
-        """Whether a shape is no larger than the budget allows."""
+        """Test that a shape is no larger than the budget allows."""
         return counted(shape, self.options) <= (1 + BUDGET_TOLERANCE) * self.asked
 
     def missing(self, shape: Shape) -> float:
-        """Nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, but a quarter of
-        that up to BUDGET_TOLERANCE. Below, its loss is higher; above, it spends more; and no budget is exact."""
+        """Price in nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, a quarter
+        of that up to BUDGET_TOLERANCE. A smaller shape has a higher loss, a larger one spends more; no budget is
+        exact."""
         off = abs(math.log(counted(shape, self.options) / self.asked))
         return self.loss.slope * (off - (1.0 - NEAR_BUDGET) * min(off, math.log1p(BUDGET_TOLERANCE)))
 
     @cached_property
     def shapes(self) -> list[Shape]:
-        """Shapes at the depths that waste at most the last of SPANS, or beyond them where the best under some
-        constraint lies at their end."""
+        """Shapes at the depths that waste at most the last of SPANS, and beyond if the best shape under a constraint
+        lies at an end."""
         (low, high), spoken = self.loss.stretch(SPANS[-1]), self.loss.depths
         while True:
             every = shapes_near(self.asked, low, high, self.options)
@@ -81,9 +82,8 @@ class Budget:
             high = min(float(spoken[-1]), 2.0 * high) if up else high
 
     def candidates(self, more: Shape | None) -> list[Candidate]:
-        """Some of ``shapes``, and one ``more``, with their costs: those of the depths that are nearly as good as the
-        best, or further afield, where the constraints leave hardly one, and where the best under another constraint
-        lies beyond them."""
+        """Candidates of ``shapes``, and one ``more``, with their costs: shapes at nearly the best depth; more depths if
+        the constraints leave hardly a shape, or if the best shape under another constraint lies beyond."""
         found = list[Candidate]()
         shallowest, deepest = self._likely_best(self.shapes)
         for tolerance in SPANS:
@@ -95,7 +95,7 @@ class Budget:
         return found
 
     def spent(self, shapes: Sequence[Shape], any_size: bool = False) -> Spent:
-        """What shapes spend, and what that is worth beside their distances from the budget; none with ``any_size``.
+        """Spending of shapes, and its worth in nats; distances from the budget are zero with ``any_size``.
 
         With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets
         ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what
@@ -113,27 +113,26 @@ class Budget:
         return Spent(flops, seconds, parts.sum(axis=1), beside)
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
-        """The shallowest and the deepest of the best shapes under each constraint, were each depth to cost at its own
-        size what it costs at the budget's, but for sizes that are ANOTHER_SIZE times apart; (inf, 0) without shapes."""
+        """Range of optimal depths over the constraints, with the cost of a depth at the budget's size, except for sizes
+        ANOTHER_SIZE times apart; (inf, 0) without shapes."""
         possible = [shape for shape in shapes if self.holds(shape)]
         if not possible:
             return math.inf, 0.0
         depths = np.array([float(shape.depth) for shape in possible])
         penalties = self.loss.penalties(depths)
-        for k, shape in enumerate(possible):  # embeddings that a budget includes may leave blocks of quite another size
+        for k, shape in enumerate(possible):  # embeddings within a total budget may leave blocks of another size
             if abs(math.log(shape.n_params / self.n_params)) > math.log(ANOTHER_SIZE):
                 penalties[k] = self.source.loss(float(shape.n_params)).penalties(depths[k : k + 1])[0]
         best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
     def costed(self, shapes: Sequence[Shape], any_size: bool = False) -> list[Candidate]:
-        """Shapes with their costs: what the depth loses at the shape's own size, and the price of the shape's distance
-        from the budget (``missing``); above the best depth of the budget, and above the best of ``shapes`` at
-        equal training FLOPs, training time and decode latency. Shapes above the budget are compared in the first only,
-        unless all of them are. A shape off the budget is left out if it cannot be the best. Without intervals: see
-        ``bounded``.
+        """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
+        distance from the budget (``missing``). Size: above the best depth of the budget. FLOPs, time, decode: above the
+        best of ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above. A
+        shape off the budget is left out if it cannot be the best. Costs have no intervals yet: see ``bounded``.
 
-        any_size: shapes are compared as if each had its width to the last unit; none is off the budget.
+        any_size: compares shapes as if widths were continuous; none is off the budget.
         """
         if not shapes:
             return []
@@ -196,10 +195,10 @@ class Budget:
         return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
-        """Regret of the best shape under each constraint, against the best of each draw: at equal size of its depth
-        against all depths, else against all ``shapes`` that are not above the budget."""
+        """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size, of
+        its depth against all depths, else against all ``shapes`` within the budget."""
         named = [best for best in bests.values() if best and best.size]
-        if isinstance(self.loss, LawLoss) or not named:  # a law that is taken to be true risks nothing
+        if isinstance(self.loss, LawLoss) or not named:  # a law taken as true has no regret
             return {}
         mine = [self.options.shape(best.depth, best.width) for best in named]
         others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]
@@ -218,21 +217,21 @@ class Budget:
 
 
 def with_one(shapes: Iterable[Shape], more: Shape | None) -> list[Shape]:
-    """``shapes`` and one more, once each, by depth."""
+    """Shapes and one more, each once, by depth."""
     found = {(shape.depth, shape.width): shape for shape in [*shapes, *([more] if more else [])]}
     return [found[key] for key in sorted(found)]
 
 
 def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
-    """Seconds per token of one sequence: for the weights of the blocks, for what else is read, and for the layers."""
+    """Decode seconds per token of one sequence: for the weights of the blocks, the other reads, and the layers."""
     read = decode_bytes_per_token(shape, options.positions)
     rate = BANDWIDTH_SHARE * options.found_device.bandwidth
-    weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the blocks' weights
+    weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the weights of the blocks
     return weights / rate, (read - weights) / rate, shape.depth * LAYER_SECONDS
 
 
 def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
-    """(K,) ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
+    """Growth (K,): ln of the factor in size at which each shape, scaled at its own ratio of width to depth, decodes in
     ``seconds``.
 
     Weights grow as N, depth as N^(1/3), the rest (cache and unembedding) as N^(2/3) and N^(1/3), taken as N^(1/2).
@@ -247,8 +246,7 @@ def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
 
 
 def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
-    """The candidate of least cost under a constraint, of those that are not above the budget; of those that tie with
-    it, the one nearest to the budget."""
+    """Best candidate under a constraint: least cost within the budget; among ties, nearest to the budget."""
     known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
 
     def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
@@ -258,8 +256,8 @@ def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | Non
 
 
 def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
-    """The rows that are near the budget, or the FEWEST_ROWS nearest to it; of these at most MOST_ROWS, evenly spread;
-    and those ``kept``."""
+    """Rows of a table: candidates near the budget, at least FEWEST_ROWS, at most MOST_ROWS evenly spread, and those
+    ``kept``."""
     named = {(row.depth, row.width) for row in kept if row}
     near = sum(is_near(row) for row in rows)
     nearest = sorted(rows, key=lambda row: (not row.within_budget, abs(row.mismatch)))
@@ -270,16 +268,16 @@ def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tupl
 
 
 def is_near(candidate: Candidate) -> bool:
-    """Whether its size is the budget's, but for BUDGET_TOLERANCE."""
+    """Test that a candidate's size equals the budget within BUDGET_TOLERANCE."""
     return abs(candidate.mismatch) <= BUDGET_TOLERANCE
 
 
 def training_seconds(shape: Shape, options: Options) -> float:
-    """Seconds per training token on one device: measured, or assumed."""
+    """Training seconds per token on one device: measured, or assumed."""
     flops = training_flops_per_token(shape)
     if options.calibration is not None:
         return flops / options.calibration.flops_per_second(shape)
-    # nets of these sizes are trained with fused attention; else heads of 64 would look a third slower than heads of 128
+    # fused attention, usual at these sizes; otherwise heads of 64 would seem a third slower than heads of 128
     device = options.found_device
     mfu = assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16", fused=True)
     return flops / (device.peak_flops * mfu)

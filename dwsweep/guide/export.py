@@ -1,4 +1,4 @@
-"""The chosen shape as the configuration of a project that trains it: fields that say the shape, and no others.
+"""Export of a shape as the configuration of a project that trains it: fields of the shape, no others.
 
 hf        transformers: LlamaConfig for a gated MLP, GPT2Config for a plain one
 nanochat  GPTConfig; its MLP is plain, four times as wide as the model
@@ -18,10 +18,10 @@ Fields = dict[str, int | bool | str | list[str]]
 
 
 def fields(shape: Shape, project: str) -> Fields:
-    """The fields of the project's configuration that make it this shape.
+    """Fields of a project's configuration that give this shape.
 
     Raises:
-        InputError: no such project, or it has no such block.
+        InputError: the project is unknown, or has no such block.
     """
     if project not in PROJECTS:
         raise InputError(f"{argument('project', '--export')}: {project!r}; allowed: {', '.join(PROJECTS)}")
@@ -74,7 +74,7 @@ def fields(shape: Shape, project: str) -> Fields:
 
 
 def text(shape: Shape, project: str) -> str:
-    """What one pastes: JSON for hf, arguments for nanochat, YAML for the others."""
+    """Text to paste: JSON for hf, arguments for nanochat, YAML for the others."""
     found = fields(shape, project)
     if project == "hf":
         return json.dumps(found, indent=2)

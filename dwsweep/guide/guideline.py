@@ -1,7 +1,7 @@
-"""Guideline of a fit, completed: at each size the answer that ``guide --fit`` gives there.
+"""Guideline of a fit, completed: at each size the answer of ``guide --fit``.
 
-Inside the data the rows are the fit's own. Elsewhere public evidence answers, from where the losses end; where no best
-depth can be named, a row has the depths that waste at most 5 % of compute.
+Inside the data the rows come from the fit. Elsewhere public evidence answers, from where the losses end; without a
+known best depth, a row holds the depths that waste at most 5 % of compute.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 
 
 def completed(fit: FitResult) -> FitResult:
-    """The fit with the rows of its guideline that lie outside its data answered by public evidence; as it is where it
-    has no law of its own, since then its rows are the published law's, and say so."""
+    """Fit whose guideline is completed by public evidence outside its data; unchanged without a law of its own, since
+    its rows then follow the published law, labelled so."""
     if not fit.own_law:
         return fit
     source = source_of(fit, "this fit")
@@ -64,5 +64,6 @@ def _row(row: GuidelineRow, source: Source) -> GuidelineRow:
 
 KEPT = (
     *("name", "n_params", "trained_depth", "trained_width", "law", "extrapolation_factor"),
-    *("loss_penalty", "penalty_low", "penalty_high", "equivalent_size_percent"),  # of the trained shape, as measured
+    # cost of the trained shape, as measured
+    *("loss_penalty", "penalty_low", "penalty_high", "equivalent_size_percent"),
 )

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from dwsweep.records.transitions import Optimum
 
 TAIL = 0.025
-GRID = 400  # points of depth
+GRID = 400  # points of the grid of depths
 
 
 def wasted(share: float) -> float:
-    """w of a share of compute that is wasted: 0.05 → −ln 0.95."""
+    """Price w of a wasted share of compute: 0.05 → −ln 0.95."""
     return -math.log1p(-share)
 
 
@@ -50,23 +50,23 @@ class LossAt(ABC):
     @property
     @abstractmethod
     def tag(self) -> str:
-        """Where it comes from, for the reader."""
+        """Origin of the losses, for the reader."""
 
     @cached_property
     @abstractmethod
     def depths(self) -> np.ndarray:
-        """(M,) depths that it can speak of, rising."""
+        """Depths (M,) at which losses are known, rising."""
 
     @abstractmethod
     def penalties(self, depths: np.ndarray) -> np.ndarray:
-        """(M,) nats above the best depth."""
+        """Penalties (M,): nats above the best depth."""
 
     @abstractmethod
     def drawn(self, depths: np.ndarray) -> np.ndarray:
-        """(D, M) the same for parameters inside the confidence region."""
+        """Draws (D, M) of the penalties, for parameters inside the confidence region."""
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """(low, high) of a quantity that was computed for each of the D rows of ``drawn``."""
+        """Interval of a quantity that was computed for each of the D rows of ``drawn``."""
         low, high = quantiles(values, [TAIL, 1.0 - TAIL])
         return float(low), float(high)
 
@@ -80,21 +80,21 @@ class LossAt(ABC):
 
     @cached_property
     def slope(self) -> float:
-        """−d loss / d ln N of the best depth, nats."""
+        """Slope −d loss / d ln N of the best depth, nats."""
         return levels.slope(self.n_params)
 
     @property
     def slope_tag(self) -> str:
-        """The law whose slope turns size into nats."""
+        """Name of the law whose slope converts size into nats."""
         return f"by the slope of {levels.law_at(self.n_params).name}"
 
     def cost(self, nats: float, *interval: float) -> Cost:
-        """``nats`` above the best, also as by how many percent a best-shaped model would be smaller that is as much
-        worse: 100·(1 − exp(−nats / slope))."""
+        """Cost of ``nats`` above the best, also as wasted compute: a best-shaped model of equal loss would be smaller
+        by 100·(1 − exp(−nats / slope)) percent."""
         return Cost(nats, 100.0 * (1.0 - math.exp(-nats / self.slope)), *interval)
 
     def cost_of(self, depth: float, rough: bool = False) -> Cost | None:
-        """What a depth costs against the best one, without its interval if ``rough``; None beyond ``depths``."""
+        """Cost of a depth against the best one, without its interval if ``rough``; None outside ``depths``."""
         if not self.depths[0] - 1e-9 <= depth <= self.depths[-1] + 1e-9:
             return None
         one = np.array([float(depth)])
@@ -103,17 +103,17 @@ class LossAt(ABC):
 
     @cached_property
     def _above(self) -> np.ndarray:
-        """(1, M) penalties of all ``depths``."""
+        """Penalties of all ``depths`` as one row (1, M)."""
         return self.penalties(self.depths)[None]
 
     @property
     def best(self) -> float:
-        """The one of ``depths`` that costs least."""
+        """Depth of least penalty."""
         return float(self.depths[self._above[0].argmin()])
 
     def stretch(self, share: float) -> tuple[float, float]:
-        """(shallow, deep) ends of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of what it can
-        speak of."""
+        """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of the known
+        depths."""
         low, high = _ends(self.depths, self._above, wasted(share) * self.slope)
         return float(low[0]), float(high[0])
 
@@ -135,7 +135,7 @@ class LossAt(ABC):
 
 
 def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) ends of the stretch around each row's least penalty where it is at most ``nats`` above it."""
+    """Ends (low, high) of the stretch around each row's least penalty within ``nats`` above it."""
     above = penalties - penalties.min(axis=1, keepdims=True) > nats
     best, index = penalties.argmin(axis=1)[:, None], np.arange(len(depths))[None]
     before, after = (above & (index < best))[:, ::-1], above & (index > best)
@@ -144,8 +144,8 @@ def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.nd
     return depths[low], depths[high]
 
 
-# ASSUMED of a law alone: κ of w = κ·(ln L − ln L*)², and the ends between which it is taken to lie. Four sources have
-# 0.08 to 0.32 between 3e7 and 1.5e9 parameters, without a common trend.
+# ASSUMED for a law alone: κ of w = κ·(ln L − ln L*)², with its range. Four sources have 0.08 to 0.32 between 3e7 and
+# 1.5e9 parameters, without a common trend.
 LAW_PRICE = 0.19
 LAW_PRICE_ENDS = (0.08, 0.32)
 LAW_GRID = 600
@@ -181,28 +181,28 @@ class LawLoss(LossAt):
         return self.slope * LAW_PRICE * self._squares(np.asarray(self.law.theta)[None], depths)[0]
 
     def drawn(self, depths: np.ndarray) -> np.ndarray:
-        """Every law of the region, and the likeliest, with each of the prices."""
+        """Penalties for every law of the region, and the likeliest, with each of the prices."""
         laws = np.concatenate([np.asarray(self.law.theta)[None], np.asarray(self.law.region)[::REGION_STEP]])
         squares = self._squares(laws, depths)
         return np.concatenate([self.slope * price * squares for price in (LAW_PRICE, *LAW_PRICE_ENDS)])
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """The extremes: the rows of ``drawn`` lie on the edges of the law's region and of the price's range."""
+        """Extremes of the rows, since ``drawn`` lies on the edges of the law's region and of the price's range."""
         return float(np.nanmin(values)), float(np.nanmax(values))
 
     def _squares(self, theta: np.ndarray, depths: np.ndarray) -> np.ndarray:
-        """(R, M) of (ln L − ln L*)² for theta (R, 2); a law without a best depth says nothing: NaN."""
+        """Squares (R, M) of ln L − ln L* for theta (R, 2); NaN for a law without a best depth."""
         best = self.law.equation.optimal_depth(theta, self.n_params)
         return (np.log(depths)[None] - np.log(best)[:, None]) ** 2
 
 
 def _around(best: float | None, points: int) -> np.ndarray:
-    """(M,) depths within a factor of ``REACH`` from the best one."""
+    """Depths (M,) within a factor of ``REACH`` from the best one."""
     assert best is not None
     return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), points)
 
 
-STEEPNESS = (0.05, 4.0)  # of one's own losses over those of the published laws, beyond which noise is read
+STEEPNESS = (0.05, 4.0)  # slope of the user's losses over the published laws' slope; larger ratios are noise
 
 
 def bounds_of(rows: Iterable[Optimum]) -> tuple[Bound, ...]:
@@ -219,11 +219,11 @@ def bounds_of(rows: Iterable[Optimum]) -> tuple[Bound, ...]:
 
 @dataclass(frozen=True)
 class OwnLosses:
-    """The surface of one's own fit, and the sizes at which it answers.
+    """Own losses: the surface of a user's fit, and the sizes at which it answers.
 
-    trained: it speaks of the depths between those trained alone, where the data do not bound the best depth. bounds: on
-    one side, at sizes where the losses bound the best depth on no other. answers: whether the fit guides at its sizes;
-    else the surface gives the level and the slope of the loss, and the bounds.
+    trained: restricts answers to depths between the trained ones, where the data do not bound the best depth. bounds:
+    one-sided bounds, at sizes where the losses bound the best depth on one side. answers: True if the fit guides at its
+    sizes; else the surface gives the level and the slope of the loss, and the bounds.
     """
 
     surface: LossSurface
@@ -235,40 +235,40 @@ class OwnLosses:
 
     @cached_property
     def source(self) -> Mapping[str, Estimates]:
-        """What the losses say beyond their sizes, as one more source: ``depth`` and the prices on its ``shallow`` and
-        ``deep`` side at the sizes at which the losses bound the best depth on both sides; empty without such a size."""
-        # the fit's own tokens are the usual ones: others move the answer by what all sources say
+        """Own losses as one more source beyond their sizes: ``depth`` and the prices on its ``shallow`` and ``deep``
+        side at the sizes at which the losses bound the best depth on both sides; empty without such a size."""
+        # reference: the tokens of the fit; other tokens move the answer by the trend of all sources
         return answers([(self.surface, None)], TOKENS_PER_PARAM, "own")
 
     @property
     def bounded(self) -> bool:
-        """Whether the losses bound the best depth on both sides at some size."""
+        """Test that the losses bound the best depth on both sides at some size."""
         return self.answers and len(self.source["depth"]) > 0
 
     @cached_property
     def profiles(self) -> dict[float, np.ndarray]:
-        """(D, G) price in ln N of each depth against the best whole number of layers on the surface's grid, at either
-        end of the sizes."""
+        """Profiles (D, G): price in ln N of each depth against the best whole number of layers on the surface's grid,
+        at either end of the sizes."""
         grid = np.exp(self.surface.grid)
         rows = {n: self.surface.penalties(n, grid) / self.slope(n) for n in (self.low, self.high)}
         return {n: np.resize(found, (DRAWS, len(grid))) for n, found in rows.items()}
 
     def level_of(self, n_params: float) -> float:
-        """Loss of the best depth; outside the sizes of the losses it falls as those of the published laws do, by the
-        slope that the losses have at their end."""
+        """Loss of the best depth. Outside the sizes of the losses it falls in proportion to the published laws, with
+        the losses' slope at their end."""
         inside = self._inside(n_params)
         fallen = levels.level(inside) - levels.level(n_params)
         return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
 
     def slope(self, n_params: float) -> float:
-        """−d ``level_of`` / d ln N, nats."""
+        """Slope −d ``level_of`` / d ln N, nats."""
         return self._steepness(self._inside(n_params)) * levels.slope(n_params)
 
     def _inside(self, n_params: float) -> float:
         return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))
 
     def _steepness(self, n_params: float) -> float:
-        """Slope of one's own losses over that of the published laws, at most where the loss would end at zero."""
+        """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
         x = math.log(n_params)
         least, most = STEEPNESS
         steep = own_slope(self.surface, x) / levels.slope(n_params)
@@ -277,7 +277,7 @@ class OwnLosses:
 
 @dataclass(frozen=True)
 class SurfaceLoss(LossAt):
-    """Penalties of one's own sweep: its loss surface, by its forms outside the depths trained."""
+    """Penalties by the loss surface of the user's sweep; its forms extend the surface outside the trained depths."""
 
     own: OwnLosses
 
@@ -303,7 +303,7 @@ class SurfaceLoss(LossAt):
         return self.own.slope(self.n_params)
 
     def penalties(self, depths: np.ndarray) -> np.ndarray:
-        """Penalties by the mean loss of all draws: zero at its own best whole number of layers."""
+        """Penalties by the mean loss of all draws: zero at the best whole number of layers."""
         mean = self.own.surface.profile(math.log(self.n_params)).mean(axis=0, keepdims=True)
         return self.own.surface.above_best(mean, depths, self.own.trained)[0]
 
@@ -311,7 +311,7 @@ class SurfaceLoss(LossAt):
         return self.own.surface.penalties(self.n_params, depths, self.own.trained)
 
     def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """Quantiles: the rows of ``drawn`` are draws from the surface's distribution."""
+        """Interval by quantiles, since the rows of ``drawn`` are draws of the surface."""
         tail = (1 - self.own.surface.record.confidence) / 2
         low, high = np.nanquantile(values, [tail, 1 - tail])
         return float(low), float(high)
@@ -319,7 +319,7 @@ class SurfaceLoss(LossAt):
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of training: so many in all, or so many for each parameter of the blocks."""
+    """Tokens of training: a total, or a number per parameter of the blocks."""
 
     count: float | None = None
     per_param: float = TOKENS_PER_PARAM
@@ -333,16 +333,16 @@ class Tokens:
         return f"{self.per_param:g} tokens per parameter"
 
 
-SIZES_KEPT = 128  # about those of two budgets
+SIZES_KEPT = 128  # holds two budgets
 FORMS = ("all", "power", "theory")
 QUANTITIES = ("depth", "shallow", "deep")
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the sources say of a recipe like theirs, as a law; with ``own``, of one's own recipe outside its losses.
+    """Prediction of all sources for a similar recipe, as a law; with ``own``, for the user's recipe outside its losses.
 
-    everyone: what the sources have in common. form: of the curve of all recipes, ``all`` averaged by their evidence, or
+    everyone: the common part of the sources. form: form of the curve of all recipes: ``all``, averaged by evidence, or
     one: ``power`` of N, or ``theory``'s logarithm.
     """
 
@@ -356,7 +356,7 @@ class Predicted:
 
     @cached_property
     def _compared(self) -> list[float]:
-        """Sizes at which shapes were trained and compared at equal size."""
+        """Ranges of sizes at which shapes were trained and compared at equal size."""
         return [n for source in self.sources if source.kind in ("losses", "optima") for n in source.depth.n_params]
 
     @cached_property
@@ -368,8 +368,7 @@ class Predicted:
         return max(self._compared)
 
     def recipe(self, name: str) -> Recipe:
-        """Draws of ln of the best ``depth``, or of ln of the price on its ``shallow`` or ``deep`` side, for one
-        recipe."""
+        """Draws for one recipe: ln of the best ``depth``, or ln of the price on its ``shallow`` or ``deep`` side."""
         if name not in self._recipes:
             own = self.own.source[name] if self.own and self.own.bounded else None
             bounds = self.own.bounds if self.own and name == "depth" else ()
@@ -386,7 +385,7 @@ class Predicted:
         return {}
 
     def loss(self, n_params: float) -> PredictedLoss:
-        """The loss at a size; tables of shapes, risks and constraints ask for the same ones again and again."""
+        """Loss at a size, cached, since tables of shapes, risks and constraints need the same sizes repeatedly."""
         found = self._losses.get(n_params)
         if found is None:
             found = self._losses[n_params] = PredictedLoss(n_params, self)
@@ -395,25 +394,24 @@ class Predicted:
         return found
 
     def extrapolation(self, n_params: float) -> float:
-        """Factor by which the size lies outside those at which shapes were compared, in public or by one's own losses;
-        1 inside."""
+        """Factor by which the size lies outside the compared sizes, public or own; 1 inside."""
         factor = outside(n_params, self.valid_from, self.valid_to)
         if self.own is None or not self.own.bounded:
             return factor
         return min(factor, outside(n_params, self.own.low, self.own.high))
 
     def depth(self, n_params: float) -> tuple[float, float, float]:
-        """(L*, low, high): median and 95 % of what a recipe like these may have."""
+        """Best depth of a similar recipe: median and 95 % interval (L*, low, high)."""
         return self.loss(n_params).best_depth
 
 
-WHOLE, WITHIN = 48, 4.0  # numbers of layers, of which a best depth is one, and their factor from it
+WHOLE, WITHIN = 48, 4.0  # whole numbers of layers around the best depth, and their ratio to it
 NEWTON_STEPS = 12
 
 
 @dataclass(frozen=True)
 class PredictedLoss(LossAt):
-    """Losses of a recipe like those of the public sources, in expectation over its draws."""
+    """Losses of a recipe similar to the public sources, in expectation over its draws."""
 
     law: Predicted
 
@@ -437,12 +435,12 @@ class PredictedLoss(LossAt):
 
     @cached_property
     def ln_depth(self) -> np.ndarray:
-        """(D,) ln of the best depth."""
+        """Draws (D,) of ln of the best depth."""
         return np.maximum(self._drawn("depth"), 0.0)
 
     @cached_property
     def _prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """(D,) each, on the shallow and on the deep side."""
+        """Prices (D,) on the shallow and on the deep side."""
         return np.exp(self._drawn("shallow")), np.exp(self._drawn("deep"))
 
     def _drawn(self, name: str) -> np.ndarray:
@@ -459,17 +457,17 @@ class PredictedLoss(LossAt):
         return _around(self.best_depth[0], GRID)
 
     def penalties(self, depths: np.ndarray) -> np.ndarray:
-        """(M,) expected nats above those of the whole number of layers that is best in expectation."""
+        """Expected penalties (M,): nats above the whole number of layers that is best in expectation."""
         rows = self.drawn(np.append(np.asarray(depths, dtype=float), self._best_layers)).mean(axis=0)
         return np.maximum(rows[:-1] - rows[-1], 0.0)
 
     @cached_property
     def _known(self) -> dict[float, np.ndarray]:
-        """(D,) nats above the best depth of each draw, by depth."""
+        """Draws (D,) of nats above the best depth of each draw, cached by depth."""
         return {}
 
     def drawn(self, depths: np.ndarray) -> np.ndarray:
-        """(D, M) nats of ``depths`` above the best depth of each draw."""
+        """Draws (D, M): nats of ``depths`` above the best depth of each draw."""
         asked = np.asarray(depths, dtype=float).tolist()
         if new := [depth for depth in dict.fromkeys(asked) if depth not in self._known]:
             self._known.update(zip(new, (self.slope * self._priced(np.array(new))).T.copy(), strict=True))
@@ -477,7 +475,7 @@ class PredictedLoss(LossAt):
 
     @cached_property
     def _best_layers(self) -> float:
-        """The whole number of layers that is best in expectation."""
+        """Whole number of layers that is best in expectation."""
         if self.law.own is not None:
             middle = float(np.exp(np.median(self.ln_depth)))
             whole = np.unique(np.maximum(1.0, np.geomspace(middle / WITHIN, middle * WITHIN, WHOLE).round()))
@@ -491,7 +489,7 @@ class PredictedLoss(LossAt):
         return float(whole[self.drawn(whole).mean(axis=0).argmin()])
 
     def _priced(self, depths: np.ndarray) -> np.ndarray:
-        """(D, M) price of ``depths`` in ln N, of each draw."""
+        """Prices (D, M) of ``depths`` in ln N, per draw."""
         best, own = self.ln_depth, self.law.own
         shallow, deep = (side[:, None] for side in self._prices)
         apart = np.log(depths)[None] - best[:, None]
@@ -506,7 +504,7 @@ class PredictedLoss(LossAt):
 
 
 def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(D, M) each of ``rows`` (D, G) over ``grid`` (G,), read at its own places ``at`` (D, M)."""
+    """Values (D, M) of ``rows`` (D, G) over ``grid`` (G,), interpolated at the places ``at`` (D, M) of each row."""
     at = np.clip(at, grid[0], grid[-1])
     left = np.clip(np.searchsorted(grid, at) - 1, 0, len(grid) - 2)
     share = (at - grid[left]) / (grid[left + 1] - grid[left])
@@ -515,11 +513,11 @@ def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndar
 
 
 def public(tokens: Tokens | None = None, own: OwnLosses | None = None) -> Predicted:
-    """What the package's own sources say."""
+    """Prediction of the package's own sources."""
     return Predicted(read(), read_populations(), tokens or Tokens(), own)
 
 
 def one_form(law: Predicted, form: str) -> Predicted:
-    """``law`` with one form of the curve that all recipes share: ``power`` or ``theory``."""
+    """Prediction ``law`` restricted to one form of the common curve: ``power`` or ``theory``."""
     forms: dict[str, Population] = {"power": read_populations().power, "theory": read_populations().theory}
     return replace(law, everyone=replace(law.everyone, depth=forms[form]), form=form)

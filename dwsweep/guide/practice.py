@@ -1,4 +1,4 @@
-"""What people build: rules of thumb for a shape, and the shapes of model families.
+"""Practice: rules of thumb for a shape, and the shapes of built model families.
 
 A rule has a name, or is an expression that is parsed and never run as code:
 
@@ -40,7 +40,8 @@ ALLOWED = "allowed: width = …, depth = … of depth, width and N, such as 'wid
 
 @dataclass(frozen=True)
 class Rule:
-    """name: as asked for. text: what it says. depth: of a size N = 12·L·d_x²; None where the rule has no shape."""
+    """Rule of thumb. name: as requested. text: the formula. depth: function of a size N = 12·L·d_x²; None if the rule
+    gives no shape."""
 
     name: str
     text: str
@@ -48,10 +49,10 @@ class Rule:
 
 
 def parse(text: str) -> Rule:
-    """The rule of a name or an expression.
+    """Rule of a name or an expression.
 
     Raises:
-        InputError: neither.
+        InputError: the text is neither.
     """
     name = text.strip().replace("^", "**")
     for sign, plain in (("×", "*"), ("·", "*"), ("−", "-")):
@@ -72,12 +73,12 @@ def parse(text: str) -> Rule:
         raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; {target} stands on both sides; {ALLOWED}")
 
     def excess(depth: float, n_params: float) -> float:
-        """ln of what the rule says over what the size has; NaN where the rule says no positive number."""
+        """Excess: ln of the rule's value over the value at the size; NaN if the rule gives no positive number."""
         width = math.sqrt(n_params / (12.0 * depth))
         has = {"depth": depth, "width": width, "n": n_params}
         try:
             said_value = expressions.evaluate(body, lambda name: has[ALIASES[name.lower()]])
-            # the rule's value falls behind, or runs ahead of, what the depth itself has
+            # the rule's value crosses the value of the depth itself
             return math.log(said_value / width) if target == "width" else math.log(depth / said_value)
         except (ArithmeticError, ValueError, TypeError):
             return math.nan
@@ -85,43 +86,44 @@ def parse(text: str) -> Rule:
     return Rule(name, said, lambda n_params: _root(lambda depth: excess(depth, n_params)))
 
 
-GPT3_BEYOND = 2.0  # factor beyond the smallest and the largest net of GPT-3's table, to which its depths are usual
+GPT3_BEYOND = 2.0  # factor outside GPT-3's table up to which its depths count as usual
 
 
 def gpt3_reaches(n_params: float) -> bool:
-    """Whether GPT-3's table has a net about as large."""
+    """Test that GPT-3's table has a net of about this size."""
     sizes = [n for _, n, shape in published_law.targets() if shape]
     return min(sizes) / GPT3_BEYOND <= n_params <= max(sizes) * GPT3_BEYOND
 
 
 def gpt3_depth(n_params: float) -> float:
-    """Depth of GPT-3's table at a size, interpolated in (ln N, ln L); that of the smallest and largest beyond."""
+    """Depth of GPT-3's table at a size, interpolated in (ln N, ln L), constant outside the table."""
     rows = [(math.log(n), math.log(shape[0])) for _, n, shape in published_law.targets() if shape]
     at, ln_depth = np.array(sorted(rows)).T
     return float(np.exp(np.interp(math.log(n_params), at, ln_depth)))
 
 
 def _root(excess: Callable[[float], float]) -> float | None:
-    """The shallowest depth at which the rule holds; None without one."""
+    """Root of a rule: the shallowest depth at which it holds, or None."""
     from scipy.optimize import brentq
 
     values = np.array([excess(float(depth)) for depth in GRID])
     changes = np.flatnonzero(np.isfinite(values[:-1]) & np.isfinite(values[1:]) & (values[:-1] * values[1:] <= 0))
     if not len(changes):
         return None
-    with contextlib.suppress(ValueError):  # between the two the rule says no number
+    with contextlib.suppress(ValueError):  # between the two the rule gives no number
         return float(brentq(excess, *GRID[changes[0] : changes[0] + 2], xtol=1e-13, rtol=1e-14))
     return None
 
 
 FILE = Path(__file__).with_name("families.csv")
-NEAR = 2.0  # factor in size, within which a model is named
-ABOUT = 1.35  # factor in size, within which a model is about as large
+NEAR = 2.0  # factor in size within which a model is named
+ABOUT = 1.35  # factor in size within which a model counts as about as large
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model. sure: ``P`` read in the family's own repository, ``S`` in a second place. source: the file."""
+    """Built model. sure: ``P`` for a shape read in the family's own repository, ``S`` in a second place. source: the
+    file."""
 
     family: str
     model: str
@@ -144,7 +146,7 @@ class Model:
 
 @cache
 def models() -> tuple[Model, ...]:
-    """Every model, in the order of the file."""
+    """All models, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as lines:
         return tuple(
             Model(**{name: int(text) if text.isdigit() else text for name, text in row.items()})  # type: ignore[arg-type]
@@ -153,7 +155,7 @@ def models() -> tuple[Model, ...]:
 
 
 def near(n_params: float, factor: float = NEAR) -> list[Model]:
-    """The model of each family that is nearest in size, within a ``factor``; the nearest first."""
+    """Nearest model in size of each family, within a ``factor``, the nearest first."""
 
     def apart(model: Model) -> float:
         return abs(math.log(model.n_params / n_params))

@@ -1,4 +1,4 @@
-"""Shapes one can build at a size: what they must satisfy, true counts, hardware multiples."""
+"""Shapes one can build at a size: constraints, true counts, hardware multiples."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape
 if TYPE_CHECKING:
     from dwsweep.records.fit import TrainedNets
 
-BUDGET_TOLERANCE = 0.05  # how far a shape may lie above the budget; below it the missing size is priced
-LEAST_SHARE = 0.02  # of a budget of all parameters that must be left for the blocks
-FREE_GRID = 0.05  # of a layer: the ends of the depths that cost next to nothing lie on a grid
+BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a size below the budget has a price
+LEAST_SHARE = 0.02  # least share of a total budget for the blocks
+FREE_GRID = 0.05  # step of a layer: the ends of nearly free depths lie on a grid
 SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the published sweep
-MIDDLE, WIDE = 512, 2048  # widths, from which on they are multiples of 64 and of 128
-HEAD_SIZES = (128, 96, 64)  # that are built, the first that fits; the last first below MIDDLE
-WIDEST = 1 << 20  # of the widths that are compared
-INNER_OFF = 1.5  # factor by which multiples may move the inner width
-APART = 4.0  # factor from heads × head size to the width
-SPARSE = 2.0  # factor between neighbouring widths, from which on counts of heads need not be round
-FARTHEST = 2.0  # factor from the budget, beyond which a shape is not even compared
+MIDDLE, WIDE = 512, 2048  # widths from which on multiples of 64 and of 128 apply
+HEAD_SIZES = (128, 96, 64)  # usual head sizes, tried in this order; in reverse below MIDDLE
+WIDEST = 1 << 20  # largest width compared
+INNER_OFF = 1.5  # largest factor by which multiples may change the inner width
+APART = 4.0  # largest factor between heads × head size and the width
+SPARSE = 2.0  # ratio of neighbouring widths from which on numbers of heads need not be round
+FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
 MOST_DEVICES = 1_000_000
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
 
 
 def matched(depth: int, n_params: float, options: Options) -> Shape:
-    """The shape of this depth that one can build and that is nearest to the budget: by its block weights, or by all its
-    parameters with ``total``."""
+    """Nearest shape to the budget at this depth, by its block weights, or by all parameters with ``total``."""
     widths, counts = options.widths.counts(depth)
     return options.shape(depth, int(widths[np.abs(counts - n_params).argmin()]))
 
 
 def block_params(n_params: float, options: Options, optimal_depth: Callable[[float], float | None]) -> float:
-    """Non-embedding parameters of a budget: itself, or with ``total`` what embeddings leave of it at the best depth.
+    """Non-embedding parameters of a budget: the budget itself, or with ``total`` the budget less embeddings at the best
+    depth.
 
     Fixed point of N = budget − embeddings(d(N)), d = √(N/12L*(N)).
 
@@ -73,19 +73,19 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
 
 
 def counted(shape: Shape, options: Options) -> int:
-    """The count that the budget is of: the weights of the blocks, or all parameters with ``total``."""
+    """Count of a shape in the budget's terms: weights of the blocks, or all parameters with ``total``."""
     return shape.n_params_total if options.total else shape.n_params
 
 
 def shapes_near(budget: float, low: float, high: float, options: Options) -> list[Shape]:
     """Shapes one can build for ``budget`` at depths from ``low`` to ``high``.
 
-    Where widths come in large steps hardly any depth has a width that meets the budget, so the depths are those that
-    the possible widths ask for, beside those of the ``lattice``. Each has the width that comes nearest to the budget
-    without being more than BUDGET_TOLERANCE above it, or the narrowest that there is.
+    If widths come in large steps, few depths have a width that meets the budget. The depths therefore come from the
+    possible widths, in addition to the ``lattice``. Each shape has the width nearest to the budget, at most
+    BUDGET_TOLERANCE above it, or the narrowest width.
 
     Raises:
-        InputError: constraints that no net has.
+        InputError: no net meets the constraints.
     """
     unit = options.pipeline_parallel
     depths = {*lattice(low, high, unit), *options.widths.depths(budget, low, high, unit)}
@@ -101,8 +101,8 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
 
 
 def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
-    """The shape of GPT-3's table at this size, under the options; None at a size that the table does not reach, or
-    where no width comes near the budget."""
+    """Usual shape: GPT-3's table at this size, under the options; None outside the table or if no width is near the
+    budget."""
     if not gpt3_reaches(size):
         return None
     unit = options.pipeline_parallel
@@ -111,10 +111,10 @@ def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
 
 
 def lattice(low: float, high: float, unit: int = 1) -> list[int]:
-    """Multiples of ``unit`` from ``low`` to ``high``: all below 128 of it, every second below 256, every fourth below
-    512, and so on, so that neighbours hardly differ in what they cost.
+    """Lattice: multiples of ``unit`` from ``low`` to ``high``; all below 128 units, every second below 256, every
+    fourth below 512, and so on, so that neighbours cost nearly the same.
 
-    A grid that hangs on neither end: whoever knows the ends less well compares the same shapes, but for the worst.
+    The grid depends on neither end, so that other ends give the same shapes except at the margins.
     """
     multiples = range(max(1, math.floor(low / unit)), max(1, math.ceil(high / unit)) + 1)
     return [multiple * unit for multiple in multiples if multiple % max(1, 1 << multiple.bit_length() >> 7) == 0]
@@ -125,7 +125,7 @@ VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
 
 @dataclass(frozen=True)
 class Options:
-    """What the shapes must satisfy, and how they are costed.
+    """Options: constraints on the shapes, and the assumptions of their costs.
 
     width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, else 8. head_size: None: one of HEAD_SIZES of
     which the width has a round number; two heads below SMALL. heads: as many at every width, apart from d_x over the
@@ -142,7 +142,7 @@ class Options:
     head_size: int | None = None
     kv_heads: int | None = None
     mlp: str = "plain"
-    mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, which keeps 8·d_x² weights
+    mlp_ratio: float | None = None  # None: 4, or 8/3 if gated, for 8·d_x² weights in both cases
     mlp_multiple: int | None = None
     vocab_size: int | None = None
     tied_embeddings: bool = False
@@ -207,7 +207,7 @@ class Options:
             raise InputError(*wrong)
 
     def for_nets(self, nets: TrainedNets | None) -> Options:
-        """Take the vocabulary and the context of ``nets`` where none was asked for."""
+        """Options with the vocabulary and the context of ``nets`` where none was given."""
         if nets is None:
             return self
         return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
@@ -233,34 +233,34 @@ class Options:
 
     @property
     def devices(self) -> int:
-        """How many of them."""
+        """Number of devices."""
         count = self.device[len(self.device_name) + 1 :]
         return int(count) if count else 1
 
     @property
     def given(self) -> list[str]:
-        """Names of the options that are not at their defaults, but for those that a size needs no shape for."""
+        """Names of the options that differ from their defaults and matter only for shapes."""
         apart = (one for one in fields(self) if one.name not in ("tokens", "tokens_per_param", "device"))
         return [one.name for one in apart if getattr(self, one.name) != one.default]
 
     @property
     def limits(self) -> dict[str, float]:
-        """The options that rule out shapes, as given."""
+        """Options that rule out shapes, as given."""
         return {
             name: value for name in (*OF_WIDTHS, "pipeline_parallel") if (value := getattr(self, name)) not in (None, 1)
         }
 
     @property
     def together(self) -> int:
-        """What the number of heads must be a multiple of."""
+        """Divisor of the number of heads."""
         return math.lcm(self.tensor_parallel, self.kv_heads or 1)
 
     @cached_property
     def widths(self) -> Widths:
-        """The widths that one can build.
+        """Widths that one can build.
 
         Raises:
-            InputError: there is none.
+            InputError: no width meets the options.
         """
         if self.heads is not None:
             step = self.width_multiple or 8
@@ -285,7 +285,7 @@ class Options:
         return Widths.of(small, every, self)
 
     def _in_proportion(self, width: int, block: Block) -> bool:
-        """Whether multiples do not make the inner width, nor the heads, quite another than is asked."""
+        """Test that multiples change the inner width and the heads by little."""
         asked = block.mlp_ratio * width
         inner = block.mlp_multiple * max(1, round(asked / block.mlp_multiple)) / asked
         rule = block.head_rule
@@ -293,7 +293,7 @@ class Options:
         return 1 / INNER_OFF <= inner <= INNER_OFF and 1 / APART <= heads <= APART
 
     def _widths_of(self, head_sizes: Iterable[int]) -> list[int]:
-        """Multiples of head sizes with a round number of heads, or with any, where these lie far apart."""
+        """Widths as multiples of head sizes: round numbers of heads, or any number if round ones lie far apart."""
         every, rounded = set[int](), set[int]()
         for size in head_sizes:
             for count in rising(WIDEST // size):
@@ -306,11 +306,11 @@ class Options:
         return sorted(every if len(wide) < 2 or max(b / a for a, b in pairwise(wide)) > SPARSE else rounded)
 
     def step(self, width: int) -> int:
-        """What this width must be a multiple of."""
+        """Divisor of a width of this size."""
         return self.width_multiple or (128 if width >= WIDE else 64 if width >= MIDDLE else 8)
 
     def head_rule(self, width: int, small: bool) -> HeadRule:
-        """Heads of a net this wide: a round number of them where that is possible."""
+        """Heads of a net this wide: a round number if possible."""
         if self.heads is not None:
             near = min(HEAD_SIZES, key=lambda size: abs(size * (self.heads or 1) - width))
             return HeadRule(count=self.heads, size=self.head_size or near)
@@ -323,7 +323,7 @@ class Options:
         return HeadRule(count=math.lcm(2, self.together))
 
     def refusal(self, shape: Shape) -> str:
-        """Which of the options a shape does not meet, empty if none."""
+        """Reason why a shape does not meet the options; empty if it does."""
         tensor, kv = self.tensor_parallel, shape.kv_heads
         if shape.heads % tensor:
             return f"{shape.heads} heads are no multiple of {argument('tensor_parallel')} {tensor}"
@@ -336,15 +336,15 @@ class Options:
         return ""
 
     def shape(self, depth: int, width: int) -> Shape:
-        """The shape with these options.
+        """Shape with these options.
 
         Raises:
-            ValueError: heads that do not fit the width.
+            ValueError: the heads do not fit the width.
         """
         return self.block(width, 12.0 * depth * width**2 < SMALL).shape(depth, width)
 
     def block(self, width: int, small: bool = False) -> Block:
-        """The block of a net this wide. small: of fewer than SMALL parameters."""
+        """Block of a net this wide. small: for nets of fewer than SMALL parameters."""
         rule = self.head_rule(width, small)
         gated = self.mlp == "gated"
         multiple = self.mlp_multiple or (256 if width >= WIDE else 64 if width >= MIDDLE else 8 if gated else 1)
@@ -358,19 +358,19 @@ class Options:
             positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,
-            # each rank's part is a round number too
+            # the part of each rank is a round number
             mlp_multiple=math.lcm(multiple, (8 if width >= MIDDLE or gated else 1) * self.tensor_parallel),
         )
 
 
 def is_round(heads: int) -> bool:
-    """Whether nets are built with so many heads: any number up to 16, else one of at most four binary digits, which are
-    even numbers up to 32, multiples of 4 up to 64 and so on."""
+    """Test of a usual number of heads: any up to 16, even up to 32, multiples of 4 up to 64, and so on (four leading
+    binary digits)."""
     return heads <= 16 or heads % (1 << (heads - 1).bit_length() - 4) == 0
 
 
 def rising(most: int, fine: int = 512) -> Iterator[int]:
-    """Whole numbers from 1 to ``most``: all up to ``fine``, every second up to twice that, and so on."""
+    """Rising whole numbers from 1 to ``most``: all up to ``fine``, every second up to 2·``fine``, and so on."""
     number, step = 1, 1
     while number <= most:
         yield number
@@ -381,8 +381,8 @@ def rising(most: int, fine: int = 512) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Widths:
-    """Widths that one can build (K,), with their counts: those of one layer (K,), and of every other (K,). small: for
-    nets of fewer than SMALL parameters, or for all others."""
+    """Buildable widths (K,) with their counts: of a layer (K,), and of all other parts (K,). small: for nets of fewer
+    than SMALL parameters, or for all others."""
 
     width: np.ndarray
     small: np.ndarray
@@ -398,11 +398,11 @@ class Widths:
         return cls(width, few, one, two - one)
 
     def counts(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """(widths, what a net of this depth counts at each of them), rising."""
+        """Widths and the count of a net of this depth at each of them, rising."""
         kept = self.small == (12.0 * depth * self.width**2 < SMALL)
         return self.width[kept], (self.first + (depth - 1) * self.layer)[kept]
 
     def depths(self, budget: float, low: float, high: float, unit: int) -> set[int]:
-        """The depths, multiples of ``unit`` from ``low`` to ``high``, at which a width comes nearest to the budget."""
+        """Depths at which a width comes nearest to the budget: multiples of ``unit`` from ``low`` to ``high``."""
         depths = unit * np.maximum(1, np.round((1.0 + (budget - self.first) / self.layer) / unit))
         return {int(depth) for depth in depths[(depths >= low) & (depths <= high)]}

@@ -1,17 +1,17 @@
-"""Sources of a guideline: public evidence, one's own fit, or the published law; with its range, its loss and its trust.
+"""Sources of a guideline: public evidence, a user's fit, or the published law; each with range, losses and trust.
 
-An own fit brings its interval along: forms that the data leave open, parameters and noise are averaged in it, and the
-recipe is one's own. It answers at the sizes of its data. Elsewhere, and without one, public evidence answers, with what
-differs from recipe to recipe in its interval (losses.py). The published law's own interval is that of its two
-constants alone. So for it the interval is drawn around all forms that fit its points as well (fit/guideline.py).
+A user's fit has an interval of its own, averaged over open forms, parameters and noise, for the user's recipe. The fit
+answers at the sizes of its data. Elsewhere, and without a fit, public evidence answers, with the variation between
+recipes in its interval (losses.py). The published law states errors of its two constants only. Its interval here
+therefore covers all forms that fit its points equally well (fit/guideline.py).
 
-Shapes were compared up to 1.5 billion parameters. To ten times that an answer is a projection; beyond, no best depth is
-named, but a range; beyond 1T nothing.
+Shapes were compared up to 1.5 billion parameters. Up to ten times that an answer is a projection; beyond, it is a range
+without a best depth; beyond 1T it is refused.
 
-Trust, by one rule for public evidence and for own fits, from what the depth to build may waste (its regret) and from
-the distance to the nearest sizes at which shapes were compared, in public or by one's own losses:
+One rule gives the trust in public evidence and in fits, from the regret of the depth to build and from the distance to
+the nearest compared sizes, public or own:
 
-    high    inside one's own sizes, and a regret of at most SURE percent of compute (95 %)
+    high inside the user's sizes, and a regret of at most SURE percent of compute (95 %)
     medium  at most FAR times outside, and a regret of at most FAIR percent in expectation, GRAVE (95 %)
     low     else, and the published law alone at every size, since nothing prices what it risks
 
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
     from dwsweep.fit.guideline import OwnGuide
     from dwsweep.records.fit import FitResult, TrainedNets
 
-CONFIDENCE = 0.95  # of intervals, below which a fit is not trusted more for narrow ones, and says so
-FAR = 10.0  # times outside the range, beyond which a projection is called far, and public evidence names no best depth
-LARGEST = 1e12  # parameters, beyond which public evidence gives no answer
+CONFIDENCE = 0.95  # confidence below which narrow intervals earn no trust, and a note says so
+FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
+LARGEST = 1e12  # largest size of an answer by public evidence
 
 
 @dataclass(frozen=True)
 class Source:
-    """What guides: a law, or the loss surface of one's own sweep.
+    """Source of answers: a law, or the loss surface of a user's sweep.
 
     alternatives: forms that are not rejected. own: the losses behind an ``OwnGuide``. spacing: layers between
-    neighbouring depths of a law's grid, since a depth ties with the next at its transition. inside: one's own losses,
-    which guide at the sizes of their data. nets: those of one's own fit. misfit: the losses contradict every form
-    somewhere. instead: why public evidence stands in for one's own fit at every size; empty where it does not.
+    neighbouring depths of a law's grid, since a depth ties with the next at its transition. inside: source for the
+    sizes of the user's losses. nets: the nets of the user's fit. misfit: True if the losses contradict every form
+    somewhere. instead: why public evidence replaces the fit at every size; empty if it does not.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Source:
     instead: str = ""
 
     def at(self, n_params: float) -> Source:
-        """What guides at this size."""
+        """Source of the answer at this size."""
         inside = self.inside
         return self if inside is None or inside.law.extrapolation(n_params) > 1.0 or inside.silent(n_params) else inside
 
@@ -90,7 +90,7 @@ class Source:
         return self.law.extrapolation(n_params) > EXTRAPOLATION_LIMIT
 
     def basis(self, n_params: float) -> str:
-        """What an answer at this size is: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
+        """Basis of the answer at this size: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
         ``refused``."""
         if self.silent(n_params):
             return "refused"
@@ -102,14 +102,15 @@ class Source:
         )
 
     def silent(self, n_params: float) -> bool:
-        """Whether it says no depth of a size, or less than a layer."""
+        """Test that the source gives no depth at a size, or less than one layer."""
         if isinstance(self.law, Predicted):
             return self.refuses(n_params)
         depth = self.law.depth(n_params)[0]
         return depth is None or depth < 1.0 or self.refuses(n_params)
 
     def loss(self, n_params: float) -> LossAt:
-        """The sweep's own surface, what the evidence expects, or the law with an assumed curvature."""
+        """Loss at a size: the sweep's surface, the expectation of the evidence, or the law with an assumed
+        curvature."""
         if self.own is not None:
             return SurfaceLoss(n_params, self.own)
         if isinstance(self.law, Predicted):
@@ -118,8 +119,8 @@ class Source:
         return LawLoss(n_params, self.law)
 
     def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
-        """What a depth costs at a size, against the best depth there, without its interval if ``rough``; None where the
-        source says nothing of it."""
+        """Cost of a depth at a size against the best depth, without its interval if ``rough``; None if the source has
+        no answer."""
         if self.refuses(n_params):
             return None
         if not isinstance(self.law, Predicted) and self.law.depth(n_params)[0] is None:
@@ -127,12 +128,12 @@ class Source:
         return self.loss(n_params).cost_of(depth, rough)
 
     def alternative_depths(self, n_params: float) -> dict[str, float]:
-        """Best depth by form, of every alternative that has one."""
+        """Best depth by form, for every alternative that has one."""
         found = ((form.form, form.depth(n_params)[0]) for form in self.alternatives)
         return {form: depth for form, depth in found if depth is not None and form != self.law.form}
 
     def reach(self, n_params: float) -> str:
-        """How far this size is from what the answer rests on, and what to make of it."""
+        """Reach of the answer: distance of the size from the data, and the advice that follows."""
         law, factor = self.law, self.law.extrapolation(n_params)
         span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
         if isinstance(law, Predicted):
@@ -176,7 +177,7 @@ SPEAKS_FOR = (
 
 
 def public_source(tokens: Tokens | None = None, own: OwnLosses | None = None, notes: Sequence[str] = ()) -> Source:
-    """What the public sources say of a recipe like theirs; with ``own``, of one's own outside its losses. tokens: of
+    """Public evidence for a similar recipe; with ``own``, for the user's recipe outside its losses. tokens: of
     training."""
     law = public(tokens, own)
     names = ", ".join(source.name for source in law.sources)
@@ -186,10 +187,10 @@ def public_source(tokens: Tokens | None = None, own: OwnLosses | None = None, no
 
 
 def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
-    """One's own fit at the sizes of its data; elsewhere the public evidence, from where the fit's losses end.
+    """Fit of the user at the sizes of its data; elsewhere public evidence, from where the fit's losses end.
 
     Raises:
-        InputError: there is no fit.json at ``path``.
+        InputError: ``path`` holds no fit.json.
     """
     from dwsweep.records import fit as fit_record
 
@@ -197,7 +198,7 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
 
 
 def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
-    """``fitted_source`` of a fit that was read from ``path`` already."""
+    """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
     from dwsweep.fit.guideline import guides
     from dwsweep.records.fit import NO_FORM_FITS
 
@@ -230,13 +231,13 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         nets=fit.nets,
         misfit=any(NO_FORM_FITS in line for line in fit.warnings),
     )
-    # losses that bound nothing change nothing beyond their sizes
+    # losses without bounds have no effect beyond their sizes
     beyond = own if own.bounded or own.bounds else None
     return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets)
 
 
 def _bounded(fit: FitResult) -> OwnLosses | None:
-    """The losses of a fit that shows no best depth and bounds it on one side somewhere."""
+    """Losses of a fit that shows no best depth but bounds it on one side somewhere."""
     from dwsweep.fit.ask import LossSurface
 
     record = fit.surface
@@ -248,15 +249,15 @@ def _bounded(fit: FitResult) -> OwnLosses | None:
 
 # the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
-FORMS_AGREE = 1.1  # deepest over shallowest best depth of the forms, beyond which both are named
-SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: of a regret at 95 %, of one in expectation, and again at 95 %
-ENDLESS = 0.975  # quantile beyond which a draw's loss counts as much as there
-# where the shape that costs least on average is further than this from the likeliest best depth, it is said why
+FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
+SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
+ENDLESS = 0.975  # quantile at which the loss of a draw is capped
+# distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
 
 
 def interval(source: Source, n_params: float) -> tuple[float | None, float | None]:
-    """(low, high) of the best depth at ``n_params``; None: no bound."""
+    """Interval (low, high) of the best depth at ``n_params``; None: no bound."""
     if not isinstance(source.law, Law):
         return source.law.depth(n_params)[1:]
     forms = [law for law in source.alternatives if isinstance(law, Law)]
@@ -264,15 +265,15 @@ def interval(source: Source, n_params: float) -> tuple[float | None, float | Non
 
 
 def regret(drawn: np.ndarray, own: bool) -> tuple[float, float]:
-    """(in expectation, at most at 95 %) of nats that one choice loses in each draw (D,), of one's ``own`` fit or of
+    """Regret in expectation and at 95 %, from the nats that one choice loses in each draw (D,) of the ``own`` fit or of
     public evidence."""
-    # a few draws of one's own fit lose without end at depths that were not trained
+    # a few draws of a fit lose without bound at untrained depths
     endless, worst = quantiles(drawn, [ENDLESS, 0.95]).tolist()
     return float(np.minimum(drawn, endless if own else math.inf).mean()), worst
 
 
 def judge(source: Source, n_params: float) -> Trust:
-    """Level and reasons at ``n_params``, by the rule above."""
+    """Trust at ``n_params``: level and reasons, by the rule above."""
     law = source.law
     if source.silent(n_params):
         return Trust("low", (source.reach(n_params),))
@@ -324,7 +325,7 @@ def _judge_law(source: Source, n_params: float) -> Trust:
 
 
 def of_shape(found: Trust, wasted: float) -> Trust:
-    """Lower high trust where the shape to build wastes more than FAIR percent of compute against the best depth."""
+    """Trust in a shape: high trust falls to medium if the shape to build wastes more than FAIR percent of compute."""
     if wasted <= FAIR:
         return found
     reason = f"the best shape that one can build wastes {wasted:.1f} % of compute against the best depth"

@@ -14,7 +14,7 @@ from itertools import pairwise
 from dwsweep import published_law, theory
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import MEASURED
-from dwsweep.data.prepare import FEWEST_HELDOUT
+from dwsweep.data.split import FEWEST_HELDOUT
 from dwsweep.plan.lengths import RunLengths, steps_of
 from dwsweep.plan.schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run

@@ -56,7 +56,10 @@ class BestRate(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthAfter(Record):
-    """Best depth at one size after a count of tokens, and its ratio to the best depth after the least of them."""
+    """Best depth at one size after a count of tokens, and its ratio to the best depth after the least of them.
+
+    of: the value of a text, such as a recipe, where runs of several have counts of their own; the held one first.
+    """
 
     tokens: float
     n_params: float
@@ -66,6 +69,27 @@ class DepthAfter(Record):
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    of: str = ""
+
+
+EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time", "FLOPs", "wall time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualWhat(Record):
+    """Best depth where nets are equal in ``equal``: parameters, tokens per parameter, FLOPs or seconds, ``budget`` of
+    it. n_params: of the best net, with an interval where each depth has its best size."""
+
+    equal: Annotated[str, one_of(*EQUAL)]
+    budget: float
+    n_params: float | None
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    tokens: float | None  # of the best net
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    known_from: str = ""  # columns or formulas behind the budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +110,8 @@ class Adjustment(Record):
     readings: tuple[Reading, ...] = ()
     rates: tuple[BestRate, ...] = ()
     along_tokens: tuple[DepthAfter, ...] = ()  # where runs have several counts
+    tokens_disagree: tuple[str, ...] = ()  # values of a text whose runs move the best depth otherwise with tokens
+    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs, time, as far as runs tell
     shared_rate: float | None = None  # the learning rate that costs all depths least
     sentences: tuple[str, ...] = ()  # what is held fixed and what cannot be separated: the first lines
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.adjusted import Adjustment
+from dwsweep.records.adjusted import Adjustment, EqualWhat
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, sealed
 from dwsweep.records.studies import (
     Along,
@@ -281,10 +281,10 @@ class NoiseSummary(Record):
     df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
     pooled: bool | None = None  # one sigma for all depths
     bartlett_p: float | None = None  # of equal sigma
-    tau: float | None = None  # scatter of a cell mean about its curve, nats
+    tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
     tau_df: float | None = None
     shape_sd: float | None = None  # what all seeds of a shape share, nats
-    shape_source: str | None = None  # what that rests on: scatter, documents, declared, default
+    shape_source: str | None = None  # what that rests on: surface, scatter, documents, declared, default
     paired_seeds: bool | None = None
     documents: str | None = None  # how the held-out documents were used
     diverged_rule: str | None = None
@@ -560,9 +560,10 @@ def _either(file: Any, name: str) -> Fit | None:
 
 def write(result: Fit, out_dir: Any) -> list[str]:
     """Write fit.json, cells.csv, transitions.csv and guideline.csv (and transitions_by_tokens.csv where there are
-    several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal
-    compute, comparison.csv where arms were compared); along.csv and along_equal.csv of a column, which have only
-    fit.json beside them where nothing else was fitted; each atomically. Returns the paths.
+    several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal compute,
+    equal_what.csv of a heap that answers at equal cost, comparison.csv where arms were compared); along.csv and
+    along_equal.csv of a column, which have only fit.json beside them where nothing else was fitted; each atomically.
+    Returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -588,6 +589,8 @@ def tables_of(result: Fit) -> dict[str, str]:
             texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
         if result.by_tokens:
             texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, TokenTransition)
+        if result.adjusted and result.adjusted.equal:
+            texts["equal_what.csv"] = csv_text(result.adjusted.equal, EqualWhat)
         if result.equal_budgets:
             texts["equal_budgets.csv"] = csv_text(result.equal_budgets.best, BestAtBudget)
             texts["equal_budget_depths.csv"] = csv_text(result.equal_budgets.depths, DepthAtBudget)

@@ -321,6 +321,12 @@ class AtOneSize(Record):
     worst_percent: float | None = None  # by how much its loss is above the least
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
+    effect_p: float | None = None  # probability that depth does nothing
+
+    @property
+    def flat(self) -> bool:
+        """True if no effect of depth is shown, so that nothing bounds a best depth."""
+        return self.effect_p is not None and self.effect_p >= 1.0 - self.confidence
 
 
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"

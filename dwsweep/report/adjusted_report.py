@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
 from dwsweep.report.document import MISSING, Lines, Part, Table, estimate, shown
-from dwsweep.text import SHORT, format_count, listed
+from dwsweep.text import SHORT, format_count, format_duration, listed
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
@@ -31,11 +31,17 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         parts.append(readings)
     if len(record.along_tokens) > 1:
         title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
-        after = Table(title, "tokens> depth> interval< ratio> interval<")
+        several = any(later.of for later in record.along_tokens)
+        after = Table(
+            title, ("of< " if several else "") + "tokens> depth> interval< ratio> interval<", keys=1 + several
+        )
         for later in record.along_tokens:
             ratio = estimate(Interval.of(later, "ratio"), ".2f")
-            after.add(format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
+            of = [later.of] if several else []
+            after.add(*of, format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
         parts.append(after)
+    if record.equal:
+        parts += equal_parts(record)
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "
         title += f"rate {record.shared_rate:.2g} costs, {short}"
@@ -47,6 +53,28 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
             rates.add(str(row.depth), shown(rate.value, ".2g", "beyond those tried"), ends, *cost)
         parts.append(rates)
     return parts
+
+
+def equal_parts(record: Adjustment) -> list[Part]:
+    """Table of the best depths at each kind of equality, and the columns or formulas behind the budgets."""
+    title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
+    table = Table(title, "equal< budget> depth> interval< N> tokens>", keys=2, file="equal_what.csv")
+    for row in record.equal:
+        n, tokens = (MISSING if value is None else format_count(value) for value in (row.n_params, row.tokens))
+        table.add(row.equal, budget(row), *_best(Interval.of(row, "depth")), n, tokens)
+    known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
+    lines = [f"{name}: {said}" for name, said in known.items()]
+    equal = {row.equal for row in record.equal}
+    if "N" in equal and any(name.startswith("N and ") for name in equal):
+        lines.append("N and FLOPs, N and wall time: the budget is that of the best net at equal N")
+    return [table, Lines(lines, indent=2)] if lines else [table]
+
+
+def budget(row: EqualWhat) -> str:
+    """A budget in its unit."""
+    if row.equal.endswith("wall time"):
+        return format_duration(row.budget)
+    return format_count(row.budget)
 
 
 def next_runs_parts(found: NextRuns) -> list[Part]:

@@ -1,5 +1,5 @@
-"""The budget box of a page: answers of ``guide`` at listed sizes, as markup of which a script shows one, and numbers
-from which it interpolates between two of them."""
+"""Budget box of a page: answers of ``guide`` at listed sizes, as markup of which the script shows one, and numbers for
+interpolation between two sizes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from dwsweep.guide import Source, answer
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN, Answer, BudgetAnswer
 from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
-from dwsweep.report.document import escaped, html_of
+from dwsweep.report.markup import escaped, html_of
 from dwsweep.text import format_count
 
-LEAST, MOST = 1e3, 1e12  # sizes; guide takes no smaller one of a fit
-BELOW = 2.0  # times below the smallest net, where the list begins
-# sizes of a decade: the first list is taken that asks for few enough answers
+LEAST, MOST = 1e3, 1e12  # smallest and largest sizes of the box; the smallest is guide's limit with a fit
+BELOW = 2.0  # factor below the smallest net at which the list begins
+# sizes per decade: the first list with few enough answers
 DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
-# by one's own losses an answer takes 0.3 s of a CPU, by a law 0.1 s: a page is to take three seconds for them
+# an answer takes 0.3 s of a CPU by own losses, 0.1 s by a law; a page may spend three seconds
 MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
 
 
 @dataclass(frozen=True)
 class AnswersBox:
-    """markup: the controls and every answer, all but one of them hidden. data: what the script interpolates."""
+    """Answers box. markup: the controls and every answer, all but one hidden. data: numbers that the script
+    interpolates."""
 
     markup: str
     data: dict[str, Any]
 
 
 def answers_box(fit: FitResult, source: Source, file: Any, directory: Any) -> AnswersBox:
-    """The answers to a fit's budgets. ``file``: the fit.json that ``source`` was made from; ``directory``: what a
-    reader passes to ``--fit``."""
-    with threadpool_limits(1, user_api="blas"):  # small matrices: more threads only wait for each other
+    """Answers box of a fit. ``file``: the fit.json of ``source``; ``directory``: argument of ``--fit`` for the
+    reader."""
+    with threadpool_limits(1, user_api="blas"):  # small matrices: threads would wait for each other
         found = answered(sizes(fit, source), source, file)
     largest = max(trained_sizes(fit))
     start = min(found, key=lambda n: abs(math.log(n / largest)))
@@ -68,7 +69,7 @@ def answers_box(fit: FitResult, source: Source, file: Any, directory: Any) -> An
 
 
 def _controls(listed: Sequence[float], start: float) -> str:
-    """A field, a slider over ln N and a list of constraints, which a page without scripts hides."""
+    """Controls of the box: a field, a slider over ln N and a list of constraints; hidden without scripts."""
     ends = f'min="{math.log(listed[0]):.6f}" max="{math.log(listed[-1]):.6f}" value="{math.log(start):.6f}"'
     marks = "".join(f'<option value="{math.log(n):.6f}"></option>' for n in listed)
     choices = "".join(f'<option value="{at}">{escaped(SPOKEN[at])}</option>' for at in CONSTRAINTS)
@@ -83,16 +84,16 @@ def _controls(listed: Sequence[float], start: float) -> str:
 
 
 def common_end(lists: Sequence[Sequence[str]]) -> int:
-    """How many of their last parts all lists share: the notes on the sources, which a page has once. One part of each
-    list is left to itself."""
+    """Number of last parts that all lists share: notes on the sources, which a page shows once. Each list keeps at
+    least one part."""
     most, first = min(map(len, lists)) - 1, lists[0]
     same = itertools.takewhile(lambda k: all(one[-k] == first[-k] for one in lists), range(1, most + 1))
     return len(list(same)) if len(lists) > 1 else 0
 
 
 def one_answer(found: Answer) -> list[str]:
-    """The answer to one size under every constraint, part by part: one that a constraint changes stands once for each,
-    the first shown and the others hidden."""
+    """Markup of the answer at one size, part by part: a part that depends on the constraint has one version per
+    constraint, all but the first hidden."""
     told = [[html_of([part]) for part in guide_report.document(under(found, at))] for at in CONSTRAINTS]
     if len({len(parts) for parts in told}) > 1:
         told = [["".join(parts)] for parts in told]
@@ -108,9 +109,8 @@ def one_answer(found: Answer) -> list[str]:
 
 
 def _point(n: float, row: BudgetAnswer) -> dict[str, Any]:
-    """The numbers of an answer that lie on a curve over N: the best depth with its interval, the depths that waste
-    little where no best can be named, and under each constraint the shape to build and its expected waste in
-    percent."""
+    """Numbers of an answer for interpolation over N: the best depth with its interval, or the range of depths that
+    waste little, and per constraint the shape to build with its expected waste in percent."""
     best = row.optimum
     point: dict[str, Any] = {"n": n, "label": format_count(n)}
     if best.refused:
@@ -130,8 +130,8 @@ def _point(n: float, row: BudgetAnswer) -> dict[str, Any]:
 
 
 def sizes(fit: FitResult, source: Source) -> list[float]:
-    """Round sizes from a bit below the nets of the fit to ``MOST``, less those that guide refuses; but the refused one
-    next to an answer is kept at either end, since it says where answers end."""
+    """Round sizes from slightly below the nets of the fit to ``MOST``. Refused sizes are dropped, except one next to an
+    answer at either end, which shows where answers end."""
     low = max(LEAST, min(trained_sizes(fit)) / BELOW)
     listed: list[float] = []
     for digits in DECADES:
@@ -147,13 +147,13 @@ def sizes(fit: FitResult, source: Source) -> list[float]:
 
 
 def trained_sizes(fit: FitResult) -> list[float]:
-    """Sizes of the nets that were fitted; of those left out where there are no others; 1M without any."""
+    """Sizes of the fitted nets; else of the excluded nets; 1M without nets."""
     return [cell.n_params for cell in fit.cells if not cell.excluded] or [cell.n_params for cell in fit.cells] or [1e6]
 
 
 def answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, Answer]:
-    """Answer each size as if it had been asked alone. Sizes that one source guides are asked together, which reads the
-    fit once for all of them."""
+    """Answers at each size, equal to separate calls. Sizes with one source share a call, so that the fit is read
+    once."""
     found: dict[float, Answer] = {}
     for own in (True, False):
         group = [n for n in asked if (source.at(n).own is not None) == own]
@@ -164,5 +164,5 @@ def answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, A
 
 
 def under(found: Answer, at: str) -> Answer:
-    """The answer under another constraint: what is compared and what it costs is the same under all of them."""
+    """Answer under another constraint; candidates and costs are equal under all constraints."""
     return replace(found, budgets=tuple(replace(row, at=at) for row in found.budgets))

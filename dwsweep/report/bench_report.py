@@ -9,17 +9,18 @@ from rich.console import Group
 
 from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
-from dwsweep.report.document import MISSING, Line, Lines, Part, Table, render
+from dwsweep.report.console import render
+from dwsweep.report.document import MISSING, Line, Lines, Part, Table
 from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
 Row = TypeVar("Row", BenchRow, CompiledRow)
 LEAST_FLOPS = 0.98
-"""Share of the FLOPs of a model that XLA must count in its program, or part of the program was not counted."""
+"""Least share of a model's FLOPs that XLA must count in its program; below it a part was not counted."""
 
 
 def render_bench(rows: Sequence[BenchRow]) -> Group:
-    """Show the rows of :func:`dwsweep.train.bench.bench`."""
+    """Report of measured shapes: rows of :func:`dwsweep.train.bench.bench`."""
     first = rows[0]
     parts: list[Part] = []
     for recipe, own in _by_recipe(rows).items():
@@ -35,7 +36,7 @@ def render_bench(rows: Sequence[BenchRow]) -> Group:
 
 
 def _by_recipe(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by block and optimizer; together, without a name, where all have the same."""
+    """Rows grouped by block and optimizer; one unnamed group if all agree."""
     names = dict.fromkeys(row.recipe or "" for row in rows)
     if len(names) < 2:
         return {"": list(rows)}
@@ -59,7 +60,8 @@ def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
 
 
 def render_compiled(rows: Sequence[CompiledRow]) -> Group:
-    """Show rows of :func:`dwsweep.train.compile_only.compile_only`: a table per target, or one of the devices here."""
+    """Report of compiled shapes: rows of :func:`dwsweep.train.compile_only.compile_only`, a table per target or for the
+    local devices."""
     parts: list[Part] = []
     targets = dict.fromkeys(row.target for row in rows)
     for target in targets:
@@ -144,7 +146,7 @@ def _name(row: CompiledRow) -> str:
 
 
 def _exchanges(rows: Sequence[CompiledRow]) -> list[Line]:
-    """Exchanges of a step between devices, a line per shape."""
+    """Lines on the exchanges of a step between devices, one per shape."""
     lines: list[Line] = []
     for row in rows:
         parts = [
@@ -163,7 +165,7 @@ def _refusals(rows: Sequence[CompiledRow]) -> list[Line]:
 
 
 def _doubts(rows: Sequence[CompiledRow]) -> list[Line]:
-    """Warn where XLA counts fewer FLOPs in a program than its model needs, such as in a call of a library."""
+    """Warnings of programs in which XLA counts fewer FLOPs than the model needs, as in a call of a library."""
     found: list[Line] = []
     for row in rows:
         if row.program_flops is None or row.flops_per_token is None or row.seq_len is None:

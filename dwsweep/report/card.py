@@ -1,4 +1,4 @@
-"""``dwsweep report DIR --card``: a sweep or a published study as a data set of the Hugging Face Hub.
+"""Data card, ``dwsweep report DIR --card``: a sweep or a published study as a data set of the Hugging Face Hub.
 
 README.md, whose header the Hub reads, and results.parquet: one row per run, typed columns that carry their units.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE = "results.parquet"
-MARK = "<!-- written by `dwsweep report --card` -->"  # a README with it may be written anew
+MARK = "<!-- written by `dwsweep report --card` -->"  # a README with this mark may be overwritten
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-UNKNOWN = "unknown"  # the Hub's own name for a licence that nobody stated
+UNKNOWN = "unknown"  # the Hub's name for an unstated licence
 USE = f"""## Use
 
 ```python
@@ -51,12 +51,12 @@ _ROLES = {
 
 
 def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
-    """Write the card of the sweep in ``directory`` into the folder ``out``; the files that were written.
+    """Write the card of the sweep in ``directory`` into the folder ``out``; returns the written files.
 
-    licence: an identifier of the Hub, such as cc-by-4.0; None: the one that the study's manifest states, else unknown.
+    licence: an identifier of the Hub, such as cc-by-4.0; None: the licence of the study's manifest, else unknown.
 
     Raises:
-        InputError: there are no results, the licence is no identifier, or a README.md of another hand is there.
+        InputError: there are no results, the licence is no identifier, or a README.md by another author exists.
     """
     source, manifest = directory / "results.csv", paths.read_json(directory / "manifest.json") or {}
     if not source.exists():
@@ -81,7 +81,7 @@ def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
 
 
 def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
-    """The rows as int64, float64 and string columns; a blank field is null, and a column of blanks is left out.
+    """Typed columns of the rows: int64, float64 or string; a blank field is null, an empty column is left out.
 
     A column's metadata has its unit and its meaning.
     """
@@ -101,7 +101,7 @@ def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
                     values = pa.array([None if text is None else parse(text) for text in texts], number)
                     kind = number
                     break
-                except (ValueError, OverflowError):  # no number, or more FLOPs than int64 counts
+                except (ValueError, OverflowError):  # a text, or more FLOPs than int64 holds
                     continue
         notes = {"unit": column.unit, "meaning": _meaning(name)}
         fields.append(pa.field(name, kind, metadata={key: text for key, text in notes.items() if text}))
@@ -170,7 +170,7 @@ def _what(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def _found(directory: Any) -> list[str]:
-    """What the fit beside the table says, where there is one."""
+    """Findings of the fit beside the table, if there is one."""
     try:
         fit = fit_record.read_any(directory)
     except InputError:

@@ -1,4 +1,4 @@
-"""A fit as a document: the answer in at most five lines, then the tables behind it; guideline.md."""
+"""Report of a fit: the answer in at most five lines, then its tables; and guideline.md."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from dwsweep.records.transitions import (
     Transition,
     verdicts,
 )
-from dwsweep.report import document
+from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
-from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, shown
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, markdown, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.terminal import plain_text
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
-OWN = "own"  # what the law of a row of the guideline begins with where it is the fit's own
+OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
 NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
 
 
 def to_text(result: Fit) -> str:
-    """The summary without colours, at most 100 columns wide."""
+    """Summary as plain text, at most 100 columns wide."""
     return plain_text(render(result))
 
 
 def render(result: Fit) -> Group:
-    """The document that ``dwsweep fit`` prints."""
+    """Document that ``dwsweep fit`` prints."""
     parts: list[Part] = [
         Lines(account(result)),
         Lines(answer(result), apart=True),
@@ -56,11 +56,11 @@ def render(result: Fit) -> Group:
         parts += own
     if result.warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
-    return document.render(parts)
+    return console.render(parts)
 
 
 def account(result: Fit) -> list[str]:
-    """What became of the rows of the table, and what its columns were taken to mean."""
+    """Account of the table: rows used and left out, and the meaning assigned to its columns."""
     found = result.provenance.account
     if found is None:
         return []
@@ -97,10 +97,12 @@ def _best_at(row: Any) -> str:
 
 
 def _at_one_size(found: AtOneSize) -> str:
-    """The best depth of nets of one size, and what the worst one loses."""
+    """Sentence on nets of one size: the best depth, and the loss of the worst one."""
     size = f"N = {format_count(found.n_params)}"
     if not found.known:
         return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
+    if found.flat:
+        return f"At {size} no effect of depth is shown (p = {found.effect_p:.2g})."
     ends = Interval.of(found, "depth")
     best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
     if not ends.value and not ends.unbounded:
@@ -111,7 +113,7 @@ def _at_one_size(found: AtOneSize) -> str:
 
 
 def _crossings(result: FitResult) -> str:
-    """State the verdict on each pair of depths in one sentence; with many pairs, name only the informative ones."""
+    """Sentence on the verdict of each pair of depths; of many pairs, only the informative ones."""
     rows = result.verdicts
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
@@ -125,7 +127,7 @@ def _crossings(result: FitResult) -> str:
 
 
 def _beyond(result: FitResult) -> str:
-    """The largest size that the guideline speaks of."""
+    """Sentence on the largest size of the guideline."""
     known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
         return (
@@ -135,14 +137,14 @@ def _beyond(result: FitResult) -> str:
     far, depth = row.extrapolation_factor, Interval.of(row, "depth")
     size = f"At N = {format_count(row.n_params)}"
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    if depth.high is None:  # what the forms say on average where they end nowhere is no answer
+    if depth.high is None:  # an average of forms without bounds is no answer
         bound = "unbounded" if depth.low is None else f"above {depth.low:.1f}"
         return f"{size} the best depth is {bound} by these losses{outside}."
     return f"{size} the best depth is {depth.format('.1f')} by these losses{outside}."
 
 
 def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
-    """(anchor, title, parts) of all that the fit found, in the order in which it is read."""
+    """Sections (anchor, title, parts) of a fit's findings, in reading order."""
     found: list[tuple[str, str, list[Part]]] = []
     if result.along:
         said = ANSWER_LINES if isinstance(result, AlongFit) else 0
@@ -198,7 +200,7 @@ def _noise_line(result: Fit) -> str:
         shared = f"; points of one run share {adjusted.shared:.2g} {nats}" if adjusted.shared is not None else ""
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     if noise.source == "none":
-        return "noise: not known"
+        return "noise: not known" + (f"; scatter about the surface τ {noise.tau:.2g} {nats}" if noise.tau else "")
     sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
     parts = [f"noise from {noise.source}"]
     if sigmas:
@@ -206,7 +208,7 @@ def _noise_line(result: Fit) -> str:
         spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
         parts.append(f"σ of one run {spread} {nats}" + ("" if noise.pooled else " (differs by depth)"))
     if noise.tau is not None:
-        parts.append(f"scatter of a cell mean about its curve τ {noise.tau:.2g} {nats}")
+        parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
     if noise.shape_sd and noise.shape_source == "default":
         parts.append(f"scatter between shapes {noise.shape_sd:.2g} {nats} by default (fewer than six sizes per depth)")
     if noise.documents:
@@ -215,7 +217,7 @@ def _noise_line(result: Fit) -> str:
 
 
 def _ends(row: Any, name: str = "n_params", text: Form = format_count) -> str:
-    """The interval of a row; empty where it has no bound."""
+    """Interval of a row as text; empty without a bound."""
     found = Interval.of(row, name)
     return "" if found.unbounded else found.ends(text)
 
@@ -246,7 +248,7 @@ def _transitions(result: FitResult) -> list[Part]:
 
 
 def _status(row: Transition) -> str:
-    """The status of a row, with the reason where undecided and a note where depths tie beyond a bound."""
+    """Status of a row, with the reason if undecided and a note if depths tie beyond a bound."""
     status: str = row.status.replace("_", " ")
     if row.cause:
         status += f": {row.cause}"
@@ -256,7 +258,7 @@ def _status(row: Transition) -> str:
 
 
 def _other(result: FitResult, other: OtherFit) -> list[Part]:
-    """Table of the pairs that both fits have, and how far apart their transitions lie."""
+    """Table of the pairs that both fits have, with the distance of their transitions."""
     shared = [(row, found) for row in result.verdicts if (found := other.crossing(row))]
     if not shared:
         return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
@@ -268,15 +270,15 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 
 
 def _place(row: Transition) -> str:
-    """Format the crossing of a pair with its interval, or the bound that it has."""
+    """Crossing of a pair as text, with its interval, or its bound."""
     if row.n_params:
         return Interval.of(row, "n_params").format(format_count)
     return " ".join(filter(None, (_status(row), _ends(row))))
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
-    """The contrasts of the neighbouring depths whose own two curves cannot be compared; none where the noise alone is
-    why."""
+    """Table of contrasts of neighbouring depths whose own two curves cannot be compared, unless noise alone is the
+    reason."""
     silent = {row.pair for row in result.transitions if row.estimator == PCHIP and row.cause not in ("", "noise")}
     return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
 
@@ -293,7 +295,7 @@ def _contrasts(result: FitResult) -> Table:
 
 
 def _by_tokens(result: FitResult) -> Table:
-    """N of each pair's transition against the tokens trained."""
+    """Table of each pair's transition size by training tokens."""
     rows = verdicts(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
     cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
@@ -321,7 +323,7 @@ def _law(result: FitResult) -> list[Part]:
     by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
-        if row.form in by_losses:  # two tests, which need not agree: each verdict names what it rests on
+        if row.form in by_losses:  # two tests, which need not agree: each verdict names its basis
             joint = " and" if verdict == "rejected" else ", rejected"
             verdict += f" by the transitions{joint} by the losses of all depths"
         held, miss = row.held_out, ""
@@ -332,7 +334,7 @@ def _law(result: FitResult) -> list[Part]:
 
 
 def _second_route(result: FitResult) -> str:
-    """The law that the loss surface has in it, beside the one from the crossings."""
+    """Law implied by the loss surface, in addition to the law of the crossings."""
     guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
     if guide is None:
         return ""
@@ -348,8 +350,8 @@ def _second_route(result: FitResult) -> str:
 
 
 def guideline(result: FitResult) -> Table:
-    """Best depth and width at each size, and what to build where a law says it; what the trained shape costs where that
-    is known of half the sizes, else guideline.csv alone has it."""
+    """Guideline table: best depth and width at each size, and the shape to build by a law. The trained shape's cost
+    appears if known at half the sizes; guideline.csv always has it."""
     rows = result.guideline
     laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
     laws = [f"{NOT_YOURS}: {law}" if law == published_law.NAME else law for law in laws]
@@ -379,7 +381,7 @@ def guideline(result: FitResult) -> Table:
 
 
 def _best(row: GuidelineRow) -> list[str]:
-    """Cells of the best depth and its interval; a range alone where no best depth can be named."""
+    """Cells of the best depth and its interval; only a range without a known best depth."""
     found = Interval.of(row, "depth")
     if found.value is None and found.bounded:
         return [MISSING, found.ends(".0f")]
@@ -387,7 +389,7 @@ def _best(row: GuidelineRow) -> list[str]:
 
 
 def _outside(row: GuidelineRow) -> str:
-    """Factor by which a size lies outside what its row rests on, or whose data that is."""
+    """Factor by which a size lies outside the data of its row, or the owner of the data."""
     if row.law.startswith(published_law.SHORT):
         return "not your data"
     if row.extrapolation_factor <= 1:
@@ -400,12 +402,12 @@ def _shape(depth: int | None, width: int | None) -> str:
 
 
 def write_guideline(result: Fit, folder: Any) -> list[str]:
-    """Write guideline.md beside guideline.csv, where the fit has a guideline; returns its path."""
+    """Write guideline.md beside guideline.csv if the fit has a guideline; returns its path."""
     if isinstance(result, AlongFit):
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")
-    paths.write_atomic(path, document.markdown([title, guideline(result), *listed(_guideline_notes(result))]))
+    paths.write_atomic(path, markdown([title, guideline(result), *listed(_guideline_notes(result))]))
     return [str(path)]
 
 
@@ -443,7 +445,7 @@ def _guideline_notes(result: FitResult) -> list[str]:
 
 
 def _best_depths(result: FitResult) -> list[Part]:
-    """The minimum over depth of the loss of all depths together, at a few sizes: first, as it needs no law."""
+    """Table of best depths at a few sizes, by the loss of all depths together; shown first, since it needs no law."""
     assert result.surface
     axis = result.curves.size_name
     level = round(100 * result.surface.confidence)
@@ -455,7 +457,7 @@ def _best_depths(result: FitResult) -> list[Part]:
     for row in result.surface.optima:
         bounded, depth = row in known, Interval.of(row, "depth")
         width = width_at(row.n_params, row.depth if bounded else None)
-        # an upper end of one layer says no more than that one layer is best
+        # an upper end of one layer only means that one layer is best
         empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
@@ -467,11 +469,11 @@ def _best_depths(result: FitResult) -> list[Part]:
 
 
 def _shape_matters(result: FitResult) -> str:
-    """How much the worst of the depths tried loses to the best one, at the smallest and at the largest size; empty
-    where no effect of depth is shown."""
+    """Sentence on the loss of the worst depth tried against the best, at the smallest and the largest size; empty
+    without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs say it
+    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it
         return ""
     axis = result.curves.size_name
 

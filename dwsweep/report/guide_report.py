@@ -1,14 +1,13 @@
-"""What ``dwsweep guide`` and ``dwsweep design`` say: the verdict first, then the tables, then what it rests on."""
+"""Report of ``dwsweep guide``: the verdict first, then the tables, then the assumptions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from dwsweep import paths, published_law
+from dwsweep import published_law
 from dwsweep.fit.laws import RECIPE_FACTOR
 from dwsweep.guide.advice import PARALLEL
 from dwsweep.guide.answers import (
@@ -28,25 +27,22 @@ from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART
 from dwsweep.interval import Interval
+from dwsweep.report.console import render as rendered
 from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate, shown
-from dwsweep.report.document import render as rendered
 from dwsweep.text import format_count, format_factor, format_hours
 
-if TYPE_CHECKING:  # takes as long as an answer of `guide`
-    from dwsweep.design.study import Errors, Study
-
 MARK = "►"
-FAR_FROM_BENCH = 2.0  # times deeper or wider than the nearest shape that was benched
+FAR_FROM_BENCH = 2.0  # factor in depth or width to the nearest benchmarked shape
 NEAR_BUDGET = f"{100 * BUDGET_TOLERANCE:.0f} %"
 
 
 def render(answer: Answer) -> Group:
-    """What ``dwsweep guide`` prints."""
+    """Output of ``dwsweep guide`` for a terminal."""
     return rendered(document(answer))
 
 
 def document(answer: Answer) -> list[Part]:
-    """Tables and sentences of :func:`dwsweep.guide.answer`."""
+    """Document of :func:`dwsweep.guide.answer`: tables and sentences."""
     several = len(answer.sources) > 1
     parts: list[Part] = [Lines([[(f"{answer.instead}.", "bold")]])] if answer.instead else []
     parts += [Lines([f"{answer.afforded}."])] if answer.afforded else []
@@ -69,7 +65,7 @@ def document(answer: Answer) -> list[Part]:
 
 
 def _soft(*lines: str, apart: bool = False) -> Lines:
-    """Explanations, set in by two."""
+    """Explanations, indented by two columns."""
     return Lines(lines, soft=True, indent=2, apart=apart)
 
 
@@ -78,7 +74,7 @@ def _said(*parts: Said) -> Lines:
 
 
 def _estimate(found: Interval, digits: int = 1) -> str:
-    """``48.5 (47.4 … 49.6)``."""
+    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``."""
     return found.format(lambda value: f"{value:,.{digits if value < 99.95 else 0}f}", MISSING)
 
 
@@ -98,7 +94,7 @@ def _nats(cost: Cost | None) -> str:
 
 
 def _name(name: str, best: BestDepth, several: bool) -> str:
-    """The name of a row, with the source that it is by where there are several."""
+    """Name of a row, with its source if there are several."""
     by = "published" if best.source.startswith(published_law.SHORT) else "own"
     return f"{name} ({by})" if several else name
 
@@ -108,7 +104,7 @@ def _outside(factor: float) -> str:
 
 
 def _trust(trust: Trust) -> Lines:
-    """Level, from regret and distance, and its reasons."""
+    """Line on trust: level, from regret and distance, and reasons."""
     reasons = "; ".join(trust.reasons)
     return _said((f"Trust: {trust.level}. ", "bold"), f"{reasons[:1].upper()}{reasons[1:]}.")
 
@@ -151,7 +147,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
 
 
 def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
-    """First line: what to build, and what to build under the other constraints."""
+    """First line: the shape to build, and the shapes under the other constraints."""
     shape = row.recommended
     if shape is None:
         why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
@@ -180,7 +176,7 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
 
 
 def _no_best(row: BudgetAnswer) -> Lines:
-    """What is known where no shapes were compared: the law, built models, recipes extrapolated, and the range."""
+    """Lines for a size without compared shapes: the law, built models, extrapolated recipes, and the range."""
     known, size = row.no_best, format_count(row.optimum.n_params)
     assert known is not None
     law = f"The law says {known.law:.0f}, " if known.law is not None else ""
@@ -202,12 +198,12 @@ def _span(low: float, high: float) -> str:
 
 
 def _allowed(row: BudgetAnswer) -> float:
-    """% of compute that the named range of depths may waste."""
+    """Percent of compute that the named range of depths may waste."""
     return row.near_best[1].less_compute
 
 
 def _little(row: BudgetAnswer) -> tuple[int, int | None]:
-    """Whole numbers of layers that waste little, ends inside; without those whose own row of the table says more."""
+    """Range of whole numbers of layers that waste little, narrowed to depths whose own table row agrees."""
     near = row.near_best[1]
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
@@ -220,7 +216,7 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
 
 
 def _meant(row: BudgetAnswer) -> list[Part]:
-    """How to ask for a count of all parameters, where the budget is a usual one."""
+    """Hint to ``--total`` if the budget is a usual count of all parameters."""
     if row.blocks_if_total is None:
         return []
     size, left = format_count(row.budget), format_count(row.blocks_if_total)
@@ -230,12 +226,12 @@ def _meant(row: BudgetAnswer) -> list[Part]:
 
 
 def _off(shape: Candidate) -> str:
-    """How far from the budget a shape is, where the widths leave none that is near it."""
+    """Distance of a shape from the budget, if no width comes near it."""
     return "" if is_near(shape) else f", {shape.mismatch:+.1%} off"
 
 
 def _by_limits(row: BudgetAnswer) -> str:
-    """The options that leave no shape, and the widths that they leave; empty where none was given."""
+    """Options that leave no shape, and the widths that they allow; empty without such options."""
     if not row.limits or row.widths is None:
         return ""
     given = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in row.limits.items())
@@ -281,7 +277,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
 
 
 def forest(row: BudgetAnswer) -> Figure:
-    """What each public source says of a budget, drawn for a page; ``row`` of an answer ``by_source``."""
+    """Forest plot of a budget's answer by each public source, for a page; ``row`` comes from an answer
+    ``by_source``."""
     from dwsweep.report.figures import laws, style
 
     size = format_count(row.optimum.n_params)
@@ -294,8 +291,8 @@ def forest(row: BudgetAnswer) -> Figure:
 
 
 def _apart(row: BudgetAnswer, shape: Candidate) -> str:
-    """Why the shape to build is deeper or shallower than the best depth, where it is: what is uncertain, or the
-    widths."""
+    """Reason why the shape to build is deeper or shallower than the best depth: uncertainty, or the steps of widths;
+    empty if equal."""
     likeliest, depth = row.optimum.depth, shape.depth
     if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.5:
         return ""
@@ -310,7 +307,7 @@ def _apart(row: BudgetAnswer, shape: Candidate) -> str:
 
 
 def _free(row: BudgetAnswer) -> list[Part]:
-    """The depths that waste little, and what the usual shape wastes."""
+    """Lines on the depths that waste little, and on the waste of the usual shape."""
     low, high = _little(row)
     parts: list[Said] = []
     if row.no_best is None:
@@ -327,7 +324,7 @@ def _free(row: BudgetAnswer) -> list[Part]:
 
 
 def _built(row: BudgetAnswer) -> list[Part]:
-    """What others build at about this size, and what their depths cost."""
+    """Line on built models of about this size, with the cost of their depths."""
     rows = [f"{one.model} {one.label}, {one.cost.less_compute:.1f} %" for one in row.built if one.cost is not None]
     if not rows:
         return []
@@ -491,7 +488,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
 
 
 def _named(best: BestDepth) -> str:
-    """The best depth with its interval; the interval alone where no best can be named."""
+    """Best depth with its interval; only the interval without a known best depth."""
     if best.refused:
         return "refused"
     found = Interval.of(best, "depth")
@@ -522,102 +519,3 @@ OVERVIEW_LEGEND = (
     "beyond 10 times no best depth can be named, and `--params N` says a range. `--params N` gives shapes to build, "
     "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
 )
-
-
-def render_design(study: Study) -> Group:
-    """Tables and sentences of :func:`dwsweep.design.study`."""
-    errors = study.errors
-    head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
-    parts: list[Part] = [Heading(study.spec.name, head), _soft(*study.prior.basis)]
-    parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
-    parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
-    if study.now is not None:
-        parts.append(Lines([f"With the finished runs alone: {depth_text(study.now)}"]))
-    parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
-    return rendered([*parts, _soft(LEGEND, apart=True)])
-
-
-def depth_text(errors: Errors) -> str:
-    """One sentence or two on L*(target)."""
-    at = f"at {format_count(errors.target)} parameters"
-    if errors.depth is None or errors.se_depth is None or errors.stated is None or errors.bias_depth is None:
-        return f"none {at}: {errors.reason}"
-    few = f"; {errors.reason}" if errors.reason else ""
-    error = errors.rms * errors.depth
-    return (
-        f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.stated)} and miss it by "
-        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds{few}"
-    )
-
-
-def _layers(value: float) -> str:
-    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-
-
-def _pair_errors(errors: Errors) -> Table:
-    table = Table("", "pair> N> width> ±_ln_N> ±_width> bias_ln_N> P(crossed)>", ruled=False, apart=False)
-    for pair in errors.pairs:
-        cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
-        if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
-            table.add(*cells, "outside the sizes")
-            continue
-        half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
-        table.add(*cells, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}")
-    return table
-
-
-def _alternatives(study: Study) -> Table:
-    table = Table("", "change< runs> FLOPs> best_depth_±> stated_±> of_as_planned>", ruled=False, apart=False)
-    rows = [("as planned", 0, 0, study.errors)]
-    rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
-    for name, runs, flops, errors in rows:
-        known = errors.depth is not None and errors.stated is not None
-        table.add(
-            name,
-            f"+{runs}" if runs else str(study.runs),
-            f"+{format_count(flops)}" if flops else format_count(study.flops),
-            f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
-            f"{errors.stated:.2f}" if known else "",
-            f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
-        )
-    return table
-
-
-def _halving(study: Study) -> str:
-    best = study.halving
-    if best is None:
-        what = "halves the error at" if study.errors.known else "gives a best depth at"
-        return f"None of these changes {what} the target."
-    what = "that halves the error at the target" if study.errors.known else "that gives a best depth at the target"
-    return f"The cheapest of these {what}: {best.name}, {format_count(best.flops)} FLOPs more."
-
-
-LEGEND = (
-    "N, width: of the transition that the prior expects (width: the shallower net's). ± one standard deviation. "
-    "bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. Best depth ±: "
-    "what noise, and forms of the law that these runs cannot reject, would do to it, in layers; stated ±: half of "
-    "the central 68 % that `fit` would give, which also allows for departures from every form. FLOPs: training, "
-    "all learning rates."
-)
-
-
-def draw(study: Study, path: Any) -> Any:
-    """The error at the target as planned and after each change, with the FLOPs it adds. PNG or SVG by suffix."""
-    from dwsweep.report.figures import style
-
-    rows = [("as planned", study.errors.rms)]
-    rows += [(f"+ {a.name}: {format_count(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
-    known = rows if study.errors.known else rows[1:]
-    with style.styled():
-        figure = style.figure(5.6, 3.6)
-        axes = figure.add_subplot()
-        axes.set_title(f"{study.spec.name}: best depth at {format_count(study.errors.target)} parameters", loc="left")
-        if known:
-            axes.barh([name for name, _ in known], [100 * rms for _, rms in known], color="#0072B2")
-            axes.invert_yaxis()
-            axes.set_xlabel("error of the best depth, %")
-        else:
-            style.says(axes, "no best depth, with or without these changes")
-        paths.make_directory(path.parent)
-        paths.write_atomic(path, style.render(figure, path.suffix[1:]))
-    return path

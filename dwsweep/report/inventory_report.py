@@ -1,18 +1,18 @@
-"""The table of ``dwsweep verify``: what of a sweep directory is whole, rebuilt or lost."""
+"""Report of ``dwsweep verify``: whole, rebuilt and lost files of a sweep directory."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Lines, Table
-from dwsweep.report.document import render as rendered
 from dwsweep.sweep.inventory import LOST, REBUILT, Fault, Inventory
 
-MOST_FAULTS = 3  # that a row names
+MOST_FAULTS = 3  # files that a row names
 
 
 def render(found: Inventory) -> Any:
-    """The table, and the lines that mending left, to be printed by rich."""
+    """Table of the inventory and lines on the repairs, for rich."""
     table = Table("", "file< whole> rebuilt> lost> what_was_wrong~")
     for finding in found.findings:
         faults = [*finding.rebuilt, *finding.lost]
@@ -35,7 +35,7 @@ def _shown(fault: Fault) -> str:
 
 
 def to_json(found: Inventory) -> dict[str, Any]:
-    """The same as plain values."""
+    """Inventory as plain values."""
     return {
         "is_whole": found.is_whole,
         "files": [

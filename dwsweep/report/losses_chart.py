@@ -1,4 +1,4 @@
-"""The chart of a page that shows the loss of every run against size: its points, curves and trend, for the script."""
+"""Chart of losses against size, run by run: points, curves and trend for the script of a page."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import Cell, DepthCurve
-from dwsweep.report.document import on_dark
 from dwsweep.report.figures import style
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import TrainingCurve
+from dwsweep.report.markup import on_dark
 from dwsweep.report.runs_table import RUN_COLUMNS, number_of
 from dwsweep.text import NATS
 
 DIGITS = 7
-SIZES = {  # the axes of the chart that a run may have, and their headings
+SIZES = {  # axes of the chart by column of a run, with their headings
     "n_params": "non-embedding parameters N",
     "n_params_total": "all parameters",
     "flops": "training FLOPs",
@@ -35,8 +35,8 @@ def losses_chart(
     cells: Sequence[Cell] = (),
     unit: str = NATS,
 ) -> dict[str, Any] | None:
-    """Points of the runs, of the cells where there are no runs, and the curve of each depth, over each axis that all
-    can be drawn over; None without a loss.
+    """Data of the chart: points of the runs (else of the cells), and a curve per depth, over each axis that all share;
+    None without a loss.
 
     Args:
         runs: rows of results.csv in the order of the page's table of runs.
@@ -76,8 +76,8 @@ def losses_chart(
 
 
 def run_point(row: Mapping[str, str]) -> Point:
-    """The numbers of a run, by the names of their columns; no loss where it did not finish, since the last loss of an
-    unfinished run says nothing about its shape."""
+    """Numbers of a run by column. An unfinished run has no loss here, since its last loss does not measure its
+    shape."""
     names = [*(name for name, _ in RUN_COLUMNS.values()), "n_params_total", "flops", "device_seconds"]
     words = {name: row.get(name) or None for name in ("run_id", "status")}
     numbers = {name: number_of(row.get(name)) for name in names if name not in words}
@@ -96,7 +96,7 @@ def _cell_point(cell: Cell, axis: str, has_curves: bool) -> Point:
 def _axis(
     name: str, points: Sequence[Point], curves: Mapping[int, DepthCurve], level: float, fitted: str
 ) -> dict[str, Any]:
-    """One axis: the trend common to all points, and the curve of each depth moved onto it."""
+    """Axis of the chart: the trend common to all points, and the curve of each depth on this axis."""
     drawn = [(one[name], one["loss"]) for one in points if one[name] and one["loss"] is not None]
     moved = {}
     for depth, curve in curves.items():
@@ -115,8 +115,8 @@ def _axis(
 
 
 def trend(drawn: Sequence[tuple[float, float]]) -> list[float]:
-    """Coefficients in ln x of the parabola through (size, loss), its constant first; of a line for fewer than four
-    sizes, and zero for fewer than four points."""
+    """Trend: coefficients in ln x of a parabola through (size, loss), constant first; a line for fewer than four sizes,
+    zero for fewer than four points."""
     if len(drawn) < 4:
         return [0.0]
     at, loss = np.log([x for x, _ in drawn]), [y for _, y in drawn]
@@ -126,8 +126,8 @@ def trend(drawn: Sequence[tuple[float, float]]) -> list[float]:
 
 
 def _moved(x: Any, depth: int, points: Sequence[Point], fitted: str, name: str) -> Any:
-    """Sizes ``x`` of the column ``fitted`` as those of the column ``name``, along the shapes of a depth: straight
-    between them in logarithms; None where they cannot be."""
+    """Values of the column ``name`` at sizes ``x`` of the column ``fitted``, interpolated in logarithms along the
+    shapes of a depth; None if impossible."""
     if fitted == name:
         return x
     pairs: dict[float, list[float]] = {}
@@ -142,7 +142,8 @@ def _moved(x: Any, depth: int, points: Sequence[Point], fitted: str, name: str) 
 
 
 def training(curves: Sequence[TrainingCurve]) -> dict[str, Any]:
-    """{run: [which steps, losses]}; runs that were logged alike share their steps. Of many runs not all are here."""
+    """Training curves as {run: [index of steps, losses]}; runs with equal steps share them. Of many runs only some
+    appear."""
     steps: dict[tuple[float | None, ...], int] = {}
     found = {}
     for curve in curves:
@@ -152,14 +153,14 @@ def training(curves: Sequence[TrainingCurve]) -> dict[str, Any]:
 
 
 def short(values: Any, digits: int = DIGITS) -> list[float | None]:
-    """Round to so many significant digits; None for what is not finite."""
+    """Number rounded to significant digits; None if not finite."""
     numbers = style.floats(values)
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in numbers]
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows that have the same keys, as a list per key: thousands of runs are mostly their names otherwise. A column of
-    few values is ``{"of": values, "at": place of each row's value}``."""
+    """Rows with equal keys as one list per key, which saves repeating names for thousands of runs. A column of few
+    values is ``{"of": values, "at": index of each row's value}``."""
     found: dict[str, Any] = {}
     for name in rows[0] if rows else ():
         column = [row[name] for row in rows]

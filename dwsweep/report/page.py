@@ -1,19 +1,13 @@
-"""``dwsweep report DIR``: one self-contained page with the answer, the figures, the tables and where they come from."""
+"""Page of a sweep, ``dwsweep report DIR``: the answer, figures, tables and their provenance in one file."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
-import itertools
-import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -21,25 +15,27 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.guide import LEAST_PUBLIC, answer, source_of
 from dwsweep.records import fit as fit_record
-from dwsweep.records import record as reader
 from dwsweep.records.fit import AlongFit, Fit, FitResult
-from dwsweep.records.record import Damaged, to_dict
-from dwsweep.records.run import FINAL, PENDING, Sample
+from dwsweep.records.record import to_dict
+from dwsweep.records.run import FINAL, PENDING
 from dwsweep.records.studies import EqualBudgets
 from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
-from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, Table, escaped, html_of, listed
-from dwsweep.report.figures import registry, style
-from dwsweep.report.figures import runs as run_figures
-from dwsweep.report.figures.runs import Conditions, TrainingCurve
+from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, listed
+from dwsweep.report.figures import registry
+from dwsweep.report.html_page import Section, box, page, placeholder
+from dwsweep.report.logs import conditioning, logged, training_figure
 from dwsweep.report.losses_chart import columns_of, losses_chart, run_point, training
-from dwsweep.report.progress import parts_of
+from dwsweep.report.markup import html_of
+from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of
+from dwsweep.report.samples import sample_parts
+from dwsweep.report.status_report import parts_of
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
 from dwsweep.text import format_count, printable
 
-RELOAD_SECONDS = 10.0  # of a page that follows a sweep
+RELOAD_SECONDS = 10.0  # between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",
@@ -56,8 +52,8 @@ WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the fig
 
 
 def follow(directory: str | PathLike[str], out: Any = None, seconds: float = RELOAD_SECONDS) -> Any:
-    """Write the page of a sweep again every ``seconds`` while it trains, and once more when nobody works on it; returns
-    its path. The page reloads itself meanwhile.
+    """Write the page of a sweep every ``seconds`` while it trains, and once more at the end; returns its path. The page
+    reloads itself meanwhile.
 
     Raises:
         InputError: not a sweep directory, or ``write`` refuses it.
@@ -72,21 +68,22 @@ def follow(directory: str | PathLike[str], out: Any = None, seconds: float = REL
 def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None = None) -> Any:
     """Write the page of a sweep directory, or of the folder that ``dwsweep fit`` wrote for a table; returns its path.
 
-    A table has no runs to show, only cells; a sweep that is not fitted has runs and no answer.
+    The page of a table has cells instead of runs; the page of a sweep without a fit has no answer.
 
     Args:
         out: the file; ``report.html`` in the directory by default.
-        live: the sweep while it trains: its progress comes first, an earlier fit is left out, and the page reloads
-            itself.
+        live: snapshot of a training sweep: its progress comes first, an earlier fit is left out, and the page reloads
+        itself.
 
     Raises:
-        InputError: there is no such directory, or neither a fit nor results in it, or they cannot be read.
+        InputError: the directory is missing, holds neither a fit nor results, or its files cannot be read.
     """
     root = paths.as_path(directory)
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
-    if folder == root and (root.parent / "results.csv").exists():  # the fit of a sweep: the page is that of the sweep
+    # the folder of a sweep's fit: the page shows the sweep
+    if folder == root and (root.parent / "results.csv").exists():
         root = root.parent
     if live is not None:
         folder = None
@@ -113,7 +110,7 @@ BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params
 
 
 def so_far(every: Sequence[dict[str, str]], live: Snapshot) -> list[dict[str, str]]:
-    """The rows of results.csv, and one without a loss for each other run that has begun."""
+    """Rows of results.csv, and a row without a loss for every other run that has begun."""
     there = {row.get("run_id") for row in every}
     begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
     plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
@@ -137,15 +134,15 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
 def _content(
     fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any, live: Snapshot | None = None
 ) -> tuple[list[Section], dict[str, Any] | None]:
-    """The sections of a page, of which those without content are left out, and the data of its script.
+    """Sections of a page, and the data of its script.
 
-    fit: None for a sweep without one. A fit along a column has no sizes that ``guide`` could answer.
+    fit: None for a sweep without a fit. A fit along a column has no sizes for ``guide`` to answer.
     """
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
-    curves, conditions = _logged(every, shown, root)
+    curves, conditions = logged(every, shown, root)
     kept = ""
-    with contextlib.suppress(InputError):  # a page needs no plan.csv
+    with contextlib.suppress(InputError):  # a page works without plan.csv
         kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     budget = None
@@ -162,11 +159,11 @@ def _content(
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
-        Section("training", "Training curves", html_of(_training_figure(curves, len(shown)))),
-        Section("conditioning", "Conditioning of attention", html_of(_conditioning(conditions))),
-        Section("samples", "Text by the models", html_of(_samples(root))),
+        Section("training", "Training curves", html_of(training_figure(curves, len(shown)))),
+        Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
+        Section("samples", "Text by the models", html_of(sample_parts(root))),
         Section("reading", "How to read it", html_of(listed(HOW_TO_READ)) if fit else ""),
-        Section("provenance", "Provenance", html_of(_provenance(fit, shown, root))),
+        Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
     ]
     if not shown and chart is None and budget is None:
         return sections, None
@@ -182,13 +179,13 @@ def _content(
 
 
 def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequence[Part]) -> str:
-    """The answer, the next steps and one figure, side by side where there is room."""
+    """First screen: the answer, the next steps and one figure, side by side if they fit."""
     if fit is None:
         said: list[Line] = [f"{len(every):,} runs have a loss; they are not fitted yet."]
         read: list[str] = []
     else:
         read, said = fit_report.account(fit), list(fit_report.answer(fit))
-        if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table comes before its answer
+        if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
     steps = next_steps(fit, every, root)
     words = box("answer", [Lines(said)]) + html_of([Heading("What to do next"), *listed(steps), Lines(read, soft=True)])
@@ -196,7 +193,7 @@ def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequ
 
 
 def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Commands that continue from here: unfinished runs, a missing fit, a shape to build, a narrower interval."""
+    """Next steps as commands: finish runs, fit, choose a shape, narrow the interval."""
     there, spec = printable(shlex.quote(str(root))), root / "spec.yaml"
     missing = sum((row.get("status") or "done") not in FINAL for row in every)
     steps = []
@@ -225,12 +222,12 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
 
 
 def _budgets(fit: FitResult) -> EqualBudgets | None:
-    """The budgets of a fit at equal compute alone, where a shape is a cell at each budget that it was trained at."""
+    """Budgets of a fit that compares at equal compute only, where a shape has a cell per budget."""
     return None if fit.curves.depths else fit.equal_budgets
 
 
 def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """The tables of runs and of cells; without runs the cells stand open."""
+    """Tables of runs and of cells; without runs the cells are unfolded."""
     if fit is None:
         return runs_table.runs(every)
     if isinstance(fit, AlongFit):
@@ -242,7 +239,7 @@ def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list
 
 
 def _chart(fit: Fit | None, shown: Sequence[Row]) -> dict[str, Any] | None:
-    """The chart of losses against size; at equal compute losses are drawn against size."""
+    """Data of the chart of losses; a fit at equal compute uses size as its axis."""
     if fit is None:
         return losses_chart(shown)
     if isinstance(fit, AlongFit):
@@ -251,36 +248,8 @@ def _chart(fit: Fit | None, shown: Sequence[Row]) -> dict[str, Any] | None:
     return losses_chart(shown, fit.curves.confidence, axis, fit.curves.depths, fit.cells, fit.unit)
 
 
-MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # of samples.json, and of each of its texts
-
-
-def _samples(root: Any) -> list[Part]:
-    """Texts that `dwsweep sample DIR` drew, by depth; nothing where there are none."""
-    store = SweepStore(root)
-    try:
-        samples = reader.read(store.samples_path, list[Sample], "samples.json") or []
-    except Damaged as error:
-        return [Lines([str(error)], soft=True)]
-    parts: list[Part] = []
-    for (depth, width), group in itertools.groupby(samples[:MOST_TEXTS], key=lambda one: (one.depth, one.width)):
-        texts = list(group)
-        loss = f", loss {texts[0].loss:.3f}" if texts[0].loss is not None else ""
-        parts += [Heading(f"{depth} × {width}{loss}"), Lines([_beginning(one) for one in texts], verbatim=True)]
-    if len(samples) > MOST_TEXTS:
-        parts.append(Lines([f"{len(samples) - MOST_TEXTS:,} more texts are in samples.json."], soft=True))
-    return parts
-
-
-def _beginning(sample: Sample) -> str:
-    """Prompt and text, as far as a page shows them."""
-    whole = sample.prompt + sample.text
-    if len(whole) <= MOST_CHARACTERS:
-        return whole
-    return f"{whole[:MOST_CHARACTERS]}\n… {len(whole) - MOST_CHARACTERS:,} more characters are in samples.json"
-
-
 def _public(fit: FitResult) -> list[Part]:
-    """What each public source says at the largest size of a fit, folded; nothing where none speaks of it."""
+    """Answers of the public sources at the largest size of a fit, folded; empty if none has an answer."""
     sizes = [cell.n_params for cell in fit.cells if not cell.excluded]
     if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
         return []
@@ -290,8 +259,8 @@ def _public(fit: FitResult) -> list[Part]:
 
 
 def _name(root: Any) -> str:
-    """The sweep's name, from its spec; the directory's where there is none."""
-    from dwsweep.spec.reading import load_yaml_file
+    """Name of a sweep, from its spec, else from its directory."""
+    from dwsweep.spec.bounded_yaml import load_yaml_file
 
     try:
         return printable(str(load_yaml_file(root / "spec.yaml")["name"]))
@@ -300,7 +269,7 @@ def _name(root: Any) -> str:
 
 
 def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Warn of runs without a result, of a table of results that differs from the fitted one, and as the fit does."""
+    """Warnings: runs without a result, a table that differs from the fitted one, and the fit's own warnings."""
     states = Counter(row.get("status") or "unknown" for row in every)
     missing = sum(number for state, number in states.items() if state not in FINAL)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
@@ -314,7 +283,7 @@ def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
 
 
 def _figures(fit: Fit, folder: Any) -> list[Part]:
-    """Collect the figures, drawing them again where fit.json is newer."""
+    """Figures of a fit, drawn again if fit.json is newer."""
     drawings = registry.drawings(fit)
     pictures = [folder / f"{drawing.name}.svg" for drawing in drawings]
     if not all(_newer(path, folder / "fit.json") for path in pictures):
@@ -324,190 +293,8 @@ def _figures(fit: Fit, folder: Any) -> list[Part]:
 
 
 def _newer(path: Any, than: Any) -> bool:
-    """Compare times of change; False also where the file system has none."""
+    """Test that a file is at least as new as another; False if the file system has no times."""
     try:
         return bool(path.stat().st_mtime >= than.stat().st_mtime)
     except (OSError, AttributeError):
         return False
-
-
-def _logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:
-    """The training curves of those of the runs ``shown`` that are ``drawn``, and the conditioning that any run of
-    ``every`` logged. No other log is read."""
-    curves, conditions = [], []
-    chosen = runs_table.drawn(shown)
-    for row in every:
-        run_id = row.get("run_id")
-        if not run_id:
-            continue
-        path = root / "runs" / run_id / "metrics.jsonl"
-        if run_id not in chosen and not _logs_conditioning(path):
-            continue
-        rows = list(paths.read_lines(path))
-        if found := run_figures.conditions(row, rows):
-            conditions.append(found)
-        if run_id not in chosen:
-            continue
-        diverged = row.get("status") == "diverged"
-        curve = run_figures.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
-        if curve is not None:
-            curves.append(curve)
-    return curves, conditions
-
-
-def _logs_conditioning(path: Any) -> bool:
-    """Whether a log may hold conditioning, which its first row does then; a log in a bucket is to be read whole."""
-    if paths.is_remote(path):
-        return True
-    try:
-        paths.check_file(path)
-        with open(path, "rb") as file:
-            return b'"conditioning' in file.readline(1 << 20)
-    except OSError:
-        return False
-
-
-def _conditioning(logged: Sequence[Conditions]) -> list[Part]:
-    """The figure of a sweep whose runs logged it, all arms together."""
-    if not logged:
-        return []
-    drawn = style.svg(lambda: run_figures.over_training(logged))
-    caption = (
-        "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
-        "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
-        "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
-    )
-    return [Figure(drawn, "Condition number of attention", caption)]
-
-
-def _training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
-    """The training curves; ``runs``: that the page is of."""
-    if not curves:
-        return []
-    drawn = style.svg(lambda: run_figures.training_curves(curves))
-    caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    if runs > runs_table.MANY:
-        caption += f" {len(curves):,} of {runs:,} runs: of each shape those of lowest held-out loss."
-    return [Figure(drawn, "Training loss against step, one panel per depth", caption)]
-
-
-def _provenance(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Part]:
-    """The provenance of the numbers, folded: runs, sweep, last call, fit, spec."""
-    manifest = to_dict(SweepStore(root).manifest)
-
-    def distinct(name: str) -> str:
-        values = sorted({row[name] for row in runs if row.get(name)}, key=lambda value: (len(value), value))
-        return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:12])} and {len(values) - 12} more"
-
-    names = (
-        *("seed", "tokens", "steps", "batch_size", "seq_len", "vocab_size", "parametrization", "optimizer"),
-        *("schedule", "precision", "attention_kernel", "device_kind", "data_hash"),
-    )
-    parts = _facts("Runs", {name.replace("_", " "): distinct(name) for name in names})
-    if any(manifest.values()):
-        parts += _facts("Sweep", {key: value for key, value in manifest.items() if key not in ("calls", "rates")})
-        if calls := manifest.get("calls"):
-            parts += _facts("Last call", calls[-1])
-    if fit is not None:
-        parts += _facts("Fit", {**fit.provenance.to_dict(), "noise": fit.noise.to_dict()})
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        spec = paths.read_text(root / "spec.yaml")
-        parts.append(Fold("The spec", [Lines([spec], verbatim=True)]))
-    return [Fold("What the numbers were made with", parts)]
-
-
-def _facts(title: str, facts: Mapping[str, Any]) -> list[Part]:
-    """A list of facts under its title; nothing without a fact."""
-    table = Table("", "fact< value~", headed=False)
-    for key, value in flat(facts).items():
-        table.add(key, value)
-    return [Heading(title), table] if table.rows else []
-
-
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested mappings as dotted keys; what is empty is left out."""
-    out: dict[str, str] = {}
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            out |= flat(item, f"{prefix}{key}.")
-        elif item not in (None, "", [], ()):
-            out[f"{prefix}{key}"] = " ".join(map(str, item)) if isinstance(item, (list, tuple)) else str(item)
-    return out
-
-
-STYLE_SHEET = "page.css"
-SCRIPTS = (
-    *("numbers.js", "dom.js", "plots.js"),
-    *("answers_box.js", "losses_chart.js", "runs_filter.js", "runs_table.js", "page.js"),
-)
-# the browser itself is told that the page may load nothing: its own style sheet, script and images are in it
-POLICY = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {}; base-uri 'none'"
-
-
-@dataclass(frozen=True)
-class Section:
-    """One titled part of the page; ``body`` is markup."""
-
-    anchor: str
-    title: str
-    body: str
-
-
-def box(kind: str, parts: Sequence[Part]) -> str:
-    """The parts in a frame; nothing where there are none."""
-    return f'<div class="{kind}">{html_of(parts)}</div>' if parts else ""
-
-
-def placeholder(anchor: str, without: str) -> str:
-    """Place that the script fills; ``without``: what a reader without scripts sees there."""
-    return f'<div id="{escaped(anchor)}"></div><noscript><p class="soft">{escaped(without)}</p></noscript>'
-
-
-@cache
-def asset(name: str) -> str:
-    """A file of ``assets``."""
-    return (resources.files("dwsweep.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
-def script() -> str:
-    """All of the script, in a scope of its own."""
-    return '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
-
-
-def data_block(data: Mapping[str, Any]) -> str:
-    """JSON in which no text can end the element or start another."""
-    content = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 and the like are escaped
-    for sign in "<>&":
-        content = content.replace(sign, f"\\u{ord(sign):04x}")
-    return f'<script type="application/json" id="data">{content}</script>'
-
-
-def page(
-    title: str,
-    subtitle: str,
-    sections: Sequence[Section],
-    data: Mapping[str, Any] | None = None,
-    reload: float | None = None,
-) -> str:
-    """The whole document, without its empty sections; with ``data`` for its script.
-
-    reload: seconds after which a browser reads the page anew.
-    """
-    sections = [section for section in sections if section.body]
-    added, allowed = "", "'none'"
-    if data is not None:
-        allowed = f"'sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode('ascii')}'"
-        added = f"{data_block(data)}\n<script>{script()}</script>"
-    again = "" if reload is None else f'<meta http-equiv="refresh" content="{reload:g}">'
-    links = "".join(f'<a href="#{escaped(s.anchor)}">{escaped(s.title)}</a>' for s in sections)
-    body = "".join(f'<section id="{escaped(s.anchor)}"><h2>{escaped(s.title)}</h2>{s.body}</section>' for s in sections)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{again}"
-        f"<title>{escaped(title)}</title><style>{asset(STYLE_SHEET)}</style></head>\n"
-        f'<body><header><h1>{escaped(title)}</h1><p class="soft">{escaped(subtitle)}</p><nav>{links}</nav></header>\n'
-        f"<main>{body}</main>{added}</body></html>\n"
-    )

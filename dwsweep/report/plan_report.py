@@ -1,4 +1,4 @@
-"""The plan for a person: one row per shape, totals that must be seen before anything starts, warnings, a legend."""
+"""Report of a plan: one row per shape, warnings, the totals to check before training, a legend."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import to_dict
+from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Heading, Line, Lines, Part, Table
-from dwsweep.report.document import render as rendered
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Everything in the table and behind it, run by run; the totals are of what is still to be trained."""
+    """Plan as plain values, run by run; the totals count runs still to be trained."""
     total = plan.estimates
     return {
         "name": plan.spec.name,
@@ -52,8 +52,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 
 def render(plan: Plan) -> Group:
-    """Show header, table, reasons, warnings, totals and legend."""
-    notes: dict[str, int] = {}  # reason → the number that points to it
+    """Report for a terminal: header, table, reasons, warnings, totals and legend."""
+    notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
         parts += [*([Heading(name)] if name else []), _table(arm, notes, apart=not name)]
@@ -93,7 +93,7 @@ def _header(plan: Plan) -> Lines:
 
 
 def _length(plan: Plan) -> str:
-    """Line on the steps of the shapes and what they were made from."""
+    """Line on the steps of the shapes and their origin."""
     parts = plan.parts.values()
     steps = [(part.lengths.total_steps(run.shape), run.shape) for part in parts for run in part.runs]
     fewest, most = (pick(steps, key=lambda one: one[0]) for pick in (min, max))
@@ -131,7 +131,7 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
     table = Table("", columns, keys=2, ruled=False, gap=1, apart=apart)
     groups = _groups(plan)
     by_budget = plan.spec.grid.widths is None
-    # budgets in rising order, depths inside, rules of the heads in each: a group is what is compared
+    # rising budgets, then depths, then rules of the heads; a group holds the compared shapes
     ordered = sorted(groups, key=lambda key: (key[1] or 0.0, key[0].depth, key[0].heads, key[0].width))
     last: object = None
     for shape, budget in ordered:
@@ -255,7 +255,7 @@ def _legend(plan: Plan) -> Table:
 
 
 def _pairs(rows: Iterable[tuple[str, Line]], gap: int = 1, soft: bool = False, apart: bool = False) -> Table:
-    """Marks or names, each with a paragraph that wraps beside it."""
+    """Table of marks or names, each beside a wrapped paragraph."""
     table = Table("", "name< text~", headed=False, ruled=False, gap=gap, apart=apart)
     for name, text in rows:
         table.add(name, text, soft=soft)

@@ -1,4 +1,4 @@
-"""The runs of a ``results.csv``, as texts: the rows; and the tables of runs and of cells on a page."""
+"""Tables of runs and of cells on a page, from the rows of a ``results.csv`` as texts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
 Row = Mapping[str, str]
-# training curves of a page of more than MANY runs: more cannot be told apart, and each is a file to be read
+# training curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
 MANY, MOST_CURVES = 600, 120
-# heading and sign of a column → its name in results.csv, and the form of its numbers; None: a text
+# heading and sign of a column → its name in results.csv, and the form of its numbers (None: a text)
 RUN_COLUMNS: Mapping[str, tuple[str, Form | None]] = {
     "run<": ("run_id", None),
     "depth>": ("depth", plain),
@@ -40,10 +40,10 @@ RUN_COLUMNS: Mapping[str, tuple[str, Form | None]] = {
 
 
 def rows_of(path: Any) -> list[dict[str, str]]:
-    """The rows of ``path``, in their order; none where it is not there.
+    """Rows of ``path`` in their order; empty if the file is missing.
 
     Raises:
-        InputError: it is no CSV, lacks depth, width or loss, or has texts where a number belongs.
+        InputError: the file is no CSV, lacks depth, width or loss, or holds a text in place of a number.
     """
     try:
         rows = list(csv.DictReader(io.StringIO(read_results(path).decode())))
@@ -57,7 +57,7 @@ def rows_of(path: Any) -> list[dict[str, str]]:
 
 
 def number_of(value: str | None) -> float | None:
-    """A finite number, whole ones as such; None for all else."""
+    """Finite number of a text, an int if whole; else None."""
     try:
         number = float(value or "nan")
     except ValueError:
@@ -68,15 +68,15 @@ def number_of(value: str | None) -> float | None:
 
 
 def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str, str]]:
-    """The runs that the fit is of: where a sweep has arms, those of the base."""
+    """Runs of the fit: of a sweep with arms, the runs of the base."""
     arms = {row.get("arm") or "" for row in every}
     base = fit.comparisons[0].base if fit.comparisons else None
     return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
 
 
 def drawn(rows: Sequence[Row]) -> set[str]:
-    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many
-    of each shape, its lowest losses first; one of each shape at least."""
+    """Runs whose training curves a page shows: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many per
+    shape (at least one), lowest losses first."""
     shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("run_id"):
@@ -92,7 +92,7 @@ def drawn(rows: Sequence[Row]) -> set[str]:
 
 
 def show(value: Any, form: Form | None = None) -> str:
-    """A cell: – for what is not there; a number in its form, and what is none as it stands."""
+    """Cell text: – if missing, a number in its form, else the text."""
     if value is None or value == "":
         return MISSING
     try:
@@ -102,13 +102,13 @@ def show(value: Any, form: Form | None = None) -> str:
 
 
 def spread(values: Sequence[Any], form: Form) -> str:
-    """``5`` or ``5 … 9`` for several values; – for none."""
+    """Range of values as text: ``5`` or ``5 … 9``; – without values."""
     known = sorted({float(value) for value in values if value not in (None, "")})
     return " … ".join(written(end, form) for end in dict.fromkeys((known[0], known[-1]))) if known else MISSING
 
 
 def runs(rows: Sequence[Row]) -> list[Part]:
-    """One row per shape, with its runs folded; nothing without runs, as for the fit of a table."""
+    """Tables of runs: one row per shape, and all runs folded; empty without runs, as for the fit of a table."""
     if not rows:
         return []
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
@@ -136,12 +136,12 @@ def runs(rows: Sequence[Row]) -> list[Part]:
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
-    """The runs as the table of all runs has them."""
+    """Runs in the order of the table of all runs."""
     return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
 
 
 def all_runs(rows: Sequence[Row]) -> Table:
-    """One row per run."""
+    """Table of all runs, one row per run."""
     made = Table("", " ".join(RUN_COLUMNS), whole=True)
     for row in ordered(rows):
         made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
@@ -149,7 +149,7 @@ def all_runs(rows: Sequence[Row]) -> Table:
 
 
 def cells(rows: Sequence[Cell], axis: str = "") -> Table:
-    """The cells of a fit. axis: the heading of ``axis_value``, where cells are told by it too."""
+    """Table of the cells of a fit. axis: heading of ``axis_value``, if cells differ in it."""
     columns: Mapping[str, tuple[str, Form | None]] = {
         **({f"{axis.replace(' ', '_')}>": ("axis_value", format_count)} if axis else {}),
         "depth>": ("depth", plain),
@@ -169,7 +169,7 @@ def cells(rows: Sequence[Cell], axis: str = "") -> Table:
 
 
 def other_runs(every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """The table of runs of each arm that the fit is not of."""
+    """Tables of the runs of every arm outside the fit."""
     there = {id(row) for row in shown}
     left = [row for row in every if id(row) not in there]
     parts: list[Part] = []

@@ -1,4 +1,4 @@
-"""Budgets, the loss along a column and arms against each other, for people."""
+"""Reports of studies: equal budgets, losses along a column, and arms against each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEADS = {"flops": "FLOPs", "device_seconds": "time"}
 
 
 def budget_parts(found: EqualBudgets, unit: str = NATS) -> list[Part]:
-    """The best shape at each budget, the best size of each depth, what to train next."""
+    """Parts on budgets: the best shape at each, the best size of each depth, the next runs to train."""
     level = round(100 * found.budgets[0].best.confidence)
     parts: list[Part] = []
     if any(row.status != TOO_FEW for row in found.best):
@@ -106,21 +106,22 @@ def _word(status: str) -> str:
 
 
 def budget_text(row: BestAtBudget | DepthAtBudget, unit: bool = False) -> str:
-    """``1e18``, with ``unit`` ``1e18 FLOPs``; or a time."""
+    """Text of a budget: ``1e18``, with ``unit`` ``1e18 FLOPs``; or a time."""
     if row.axis == "device_seconds":
         return format_duration(row.budget)
     return format_count(row.budget) + (" FLOPs" if unit else "")
 
 
 def tried(row: BestAtBudget) -> str:
-    """The best shape that was trained at a budget."""
+    """Sentence on the best shape trained at a budget."""
     shape = f"{row.tried_depth}×{row.tried_width:g}" if row.tried_width is not None else "none"
     loss = f", loss {row.tried_loss:.4f}" if row.tried_loss is not None else ""
     return f"best shape tried at {budget_text(row)}: {shape}{loss}"
 
 
 def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
-    """Cost of the worst depth at the smallest and the largest budget; why a best depth was not reached."""
+    """Sentences on the cost of the worst depth at the smallest and the largest budget, and on best depths not
+    reached."""
     rows = [row for row in found.best if row.worst_percent is not None and row.status == REACHED]
 
     def said(row: BestAtBudget) -> str:
@@ -142,7 +143,7 @@ def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
 
 
 def to_bracket(found: EqualBudgets) -> list[str]:
-    """Advice on what to train where a minimum is not reached."""
+    """Advice on sizes to train if a minimum is not reached."""
     lines = []
     for budget in found.budgets:
         wanted = []
@@ -158,7 +159,7 @@ def to_bracket(found: EqualBudgets) -> list[str]:
 
 
 def trend_lines(found: EqualBudgets) -> list[str]:
-    """The exponents of the best shape's growth, in one line; with two budgets, a note that three are needed."""
+    """Line on the exponents of the best shape's growth; with two budgets, a note that three are needed."""
     if not found.trends:
         return []
     level = round(100 * found.budgets[0].best.confidence)
@@ -180,7 +181,8 @@ EQUAL_SHOWN = 12
 
 
 def along_parts(found: Along, said: int = 0) -> list[Part]:
-    """Answer, table, shapes that equal the baseline, notes. said: lines of the answer that stand above already."""
+    """Parts on losses along a column: answer, table, shapes that equal the baseline, notes. said: lines of the answer
+    shown above."""
     arms = len(found.arms) > 1
     parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
     parts += [_along_table(found, arms), *(_against(found, arm) for arm in found.arms[1:])]
@@ -190,7 +192,7 @@ def along_parts(found: Along, said: int = 0) -> list[Part]:
 
 
 def _along_table(found: Along, arms: bool) -> Table:
-    """One row per value of every group; a line between groups."""
+    """Table with a row per value of every group, and a line between groups."""
     level = round(100 * found.confidence)
     sized = any(curve.budget is not None for curve in found.curves)
     columns = [*(["arm<"] if arms else []), f"{found.column}>", *([] if found.column == "depth" else ["L>"])]
@@ -209,7 +211,7 @@ def _along_table(found: Along, arms: bool) -> Table:
 
 
 def _against(found: Along, arm: str) -> Table:
-    """Table of each arm minus the first, at the values that both have."""
+    """Table of each arm minus the first, at common values."""
     columns = f"{found.column}> " + ("" if found.column == "depth" else "L> ") + f"N> loss> {_short(found.arms[0])}> "
     title = f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead"
     table = Table(title, f"{columns}difference> interval<")
@@ -226,7 +228,7 @@ def _against(found: Along, arm: str) -> Table:
 
 
 def _starred(found: Interval, shown: bool) -> list[str]:
-    """Format a value with its interval; a star marks one shown to differ from zero."""
+    """Text of a value with its interval; a star marks a difference from zero."""
     if found.value is None:
         return ["", ""]
     ends = found.ends("+.3f") if found.bounded else ""
@@ -268,7 +270,7 @@ STATUSES = {status.replace("_", " ") for status in transitions.STATUSES}
 
 
 def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
-    """Build the parts of a comparison. letter: of the arm, the base's is A. axis: how a value of the axis is called."""
+    """Parts of a comparison. letter: letter of the arm; the base has A. axis: name of a value of the axis."""
     title = f"Does it change the answer? {letter}, {found.arm}, against A, {found.base}"
     paired = f"paired by {found.pairing}" if found.paired else found.pairing
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
@@ -282,7 +284,7 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
 
 
 def each_by_itself(found: Comparison) -> str:
-    """State what several intervals mean together."""
+    """Sentence on the joint meaning of several intervals."""
     compared = sum(row.verdict != NOT_COMPARABLE for row in found.rows)
     if compared < 2:
         return ""
@@ -309,7 +311,7 @@ def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text
 
 
 def _estimate(found: Interval, status: str, text: Form) -> str:
-    """Format an estimate with its interval, or the bound that there is."""
+    """Text of an estimate with its interval, or of its bound."""
     known = status.replace("_", " ")
     if found.value is not None or found.unbounded:
         return found.format(text, known)
@@ -327,7 +329,7 @@ def _losses(found: Comparison, letter: str) -> Table:
 
 
 def ahead(one: ArmsAtDepth, letter: str) -> str:
-    """State which arm is ahead at which sizes, by the simultaneous band."""
+    """Text of the sizes at which each arm is ahead, by the simultaneous band."""
     x = one.curve.x
     said = []
     for part in one.partings:

@@ -1,4 +1,4 @@
-"""Report of ``dwsweep theory``: bounds of separation ranks, and ranks that were measured."""
+"""Report of ``dwsweep theory``: bounds of separation ranks, and measured ranks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 
 from dwsweep import published_law
-from dwsweep.report.document import MISSING, Lines, Part, Table, render
+from dwsweep.report.console import render
+from dwsweep.report.document import MISSING, Lines, Part, Table
 from dwsweep.text import format_count
-from dwsweep.theory import DEPTH_EFFICIENT, RankCheck
+from dwsweep.theory import DEPTH_EFFICIENT
 
 if TYPE_CHECKING:
-    from dwsweep.theory import HeadCheck
+    from dwsweep.theory.head_check import HeadCheck
+    from dwsweep.theory.rank_check import RankCheck
 
 
 def render_theory(facts: dict[str, Any]) -> Group:
-    """Show :func:`dwsweep.theory.summary`: a table of quantities, then what it means in words."""
+    """Report of :func:`dwsweep.theory.summary`: a table of quantities, then their meaning in words."""
     table = Table("", "quantity< value> note~", headed=False, ruled=False)
 
     def add(quantity: str, value: str, note: str = "") -> None:
@@ -79,7 +81,7 @@ def _theorems(rows: list[dict[str, Any]]) -> Table:
 
 
 def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Group:
-    """Show the measured ranks, and whether they are what the theorems say."""
+    """Report of the measured ranks, with the verdict of the theorems."""
     title = "Separation rank of random analysed networks, exact"
     table = Table(title, "L> d_x> H> bound_≥> rank> bound_≤> partitions> verdict<", keys=3, ruled=False)
     for row in checks:
@@ -101,7 +103,7 @@ def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Gro
 
 
 def _heads(checks: Sequence[HeadCheck]) -> list[Part]:
-    """Error of heads of each size on one attention matrix, and whether it is what the rank of its logits says."""
+    """Parts on heads: the error of each size on one attention matrix, and the prediction by the rank of its logits."""
     n, needed = checks[0].positions, checks[0].needed
     title = f"One head, {n} positions, a random attention matrix"
     table = Table(title, "head_size> largest_error> verdict<", ruled=False)

@@ -1,11 +1,12 @@
-"""A sweep spec: YAML → validated, frozen models. Unknown keys are errors with the nearest known name.
+"""Spec of a sweep: YAML → validated, frozen models. Unknown keys are errors with the nearest known name.
 
-``sections`` has what a spec may say, ``reading`` how it is read.
+``sections`` defines the keys, ``reading`` loads a file, ``arms`` expands the compared recipes.
 """
 
 from __future__ import annotations
 
-from dwsweep.spec.reading import arms_of, load_spec, parse_spec
+from dwsweep.spec.arms import arms_of
+from dwsweep.spec.reading import load_spec, parse_spec
 from dwsweep.spec.sections import (
     LENGTHS,
     MAX_STEPS,

@@ -1,4 +1,4 @@
-"""Every key of a spec with its default and its meaning: as the README of this folder, and as a spec to start from.
+"""Reference of a spec: every key with its default and meaning, as the README of this folder and as a first spec.
 
 ``python -m dwsweep.spec.reference > dwsweep/spec/README.md`` writes the first anew.
 """
@@ -13,9 +13,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec, parts_of, section_in
+from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Section, Spec, parts_of, section_in
 
-# keys that the commented spec sets: those without a default, and one of each section, so that others can join it
+# keys that the commented spec sets: keys without a default, and one key per section
 STARTING_POINT = {
     "name": "my-sweep",
     "grid.depths": [1, 2, 4, 6],
@@ -25,7 +25,7 @@ STARTING_POINT = {
     "train.tokens": 1.0e6,
     "execution.checkpoint_seconds": 120.0,
 }
-# beside the spec, so that the line holds in any folder: an editor with a YAML language server completes and checks keys
+# path beside the spec, valid in any folder: an editor with a YAML language server completes and checks keys
 SCHEMA_LINE = "# yaml-language-server: $schema=dwsweep.schema.json"
 HEADING = f"""\
 {SCHEMA_LINE}
@@ -45,7 +45,7 @@ required: exactly one of {", ".join(f"`train.{name}`" for name in LENGTHS)}.
 
 `dwsweep/spec/reference.py` generates this page from the sections, and a test compares the two.
 """
-# remarks on a section beside its keys
+# remarks on a section, in addition to its keys
 NOTES = {
     "grid": """
 Depths and budgets give one shape each, with the width that comes nearest to the budget. `budgets` may also be a range:
@@ -83,7 +83,8 @@ compare planned with measured seconds.
 
 @dataclass(frozen=True)
 class Key:
-    """name: dotted. default: as YAML; empty where one must be given. meaning: with the choices, if there are some."""
+    """Key of a spec. name: dotted. default: as YAML, empty if a value is required. meaning: with the choices, if
+    any."""
 
     name: str
     default: str
@@ -95,14 +96,15 @@ class Key:
 
 
 def all_keys() -> Iterator[Key]:
-    """All keys in the order of the spec, sections before what is in them."""
+    """All keys in the order of the spec, a section before its keys."""
     yield from _keys(Spec, "")
 
 
 def _keys(section: type[BaseModel], prefix: str) -> Iterator[Key]:
+    meanings = section.meanings() if issubclass(section, Section) else {}
     for name, field in section.model_fields.items():
         inner = section_in(field.annotation)
-        meaning = (field.description or "").replace("None: ", "null: ")
+        meaning = meanings.get(name, "").replace("None: ", "null: ")
         default = field.get_default(call_default_factory=True)
         if inner is not None and name not in ("heads", "budgets"):
             meaning = (
@@ -129,7 +131,7 @@ def _yaml(value: Any) -> str:
 
 
 def readme() -> str:
-    """The README of this folder: a table of keys for each section."""
+    """README of this folder: a table of keys for each section."""
     parts, rows = [README], list[str]()
     for key in all_keys():
         if key.depth == 0:
@@ -145,7 +147,7 @@ def readme() -> str:
 
 
 def _presets() -> str:
-    """Markdown: the keys that presets set, and their values in each; blank where a preset leaves a key alone."""
+    """Table of presets in Markdown: keys, and their value in each preset; blank if a preset does not set the key."""
     names = list(dict.fromkeys(name for values in PRESETS.values() for name in values))
     lines = [f"| key | {' | '.join(f'`{preset}`' for preset in PRESETS)} |", f"| --- |{' --- |' * len(PRESETS)}"]
     for name in names:
@@ -159,7 +161,7 @@ def _short(value: Any) -> str:
 
 
 def commented(path: str) -> str:
-    """A spec that runs as it stands, every key with its meaning beside it; those with a default are commented out."""
+    """Spec that runs as written, every key with its meaning; keys with a default are commented out."""
     lines = [HEADING.format(path=path).rstrip()]
     for key in all_keys():
         name, indent = key.name.rpartition(".")[2], "  " * key.depth

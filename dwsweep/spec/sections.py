@@ -1,16 +1,31 @@
-"""Blocks of known families of models: what ``model.preset`` stands for.
+"""Sections of a spec: one frozen, validated model for each; and the blocks that ``model.preset`` names.
 
-What a sweep spec may say: one frozen, validated model for each of its sections.
+Unknown keys are errors. Attribute docstrings are the reference of the keys.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dwsweep import numerals
 from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
@@ -34,13 +49,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"positions": "rotary", "rope_theta": ROPE_THETA, "qk_norm": True, "logit_softcap": 15.0, "biases": False},
     },
 }
-"""Blocks as those families have them, in our keys. Left to the sweep: heads and their groups, the embeddings (tied in
-the small models of a family and free in its large ones), the parametrization. Norms have gains here, nanochat's none.
+"""Blocks of known model families, in the keys of a spec. The sweep chooses heads, their groups, the embeddings (tied in
+small models of a family, free in large ones) and the parametrization. Norms have gains here; nanochat's have none.
 """
 PRESET_KEYS = frozenset(name for values in PRESETS.values() for name in values)
 
 
-# bounds: beyond any model that was trained or planned, and inside what floats, and int32 on a device, can count
+# bounds: beyond any model trained or planned, and within the range of floats and of a device's int32
 MAX_STEPS = 2**31 - 1
 Positive = Annotated[int, Field(gt=0, le=10**12)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -59,7 +74,7 @@ Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
-LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`: one says how long a run is
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`; one of them sets the run length
 
 # forms of data.source
 SOURCE_FORMS = (
@@ -68,8 +83,39 @@ SOURCE_FORMS = (
 )
 
 
+@cache
+def _docstrings_of_fields() -> dict[str, dict[str, str]]:
+    """By class and field of this file, the text that stands below the field."""
+    found: dict[str, dict[str, str]] = {}
+    for part in ast.parse(Path(__file__).read_text("utf-8")).body:
+        if not isinstance(part, ast.ClassDef):
+            continue
+        for field, below in pairwise(part.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+                text = below.value.value if isinstance(below.value, ast.Constant) else None
+                if isinstance(text, str):
+                    found.setdefault(part.name, {})[field.target.id] = inspect.cleandoc(text)
+    return found
+
+
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+    """Part of a spec. The docstring below a field says what it means: see ``meanings``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """Meaning of each field. The file is parsed when they are asked for: as pydantic would on every import, it took
+        40 ms of each command that reads a spec."""
+        return _docstrings_of_fields().get(cls.__name__, {})
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, meaning in cls.meanings().items():
+            properties[cls.model_fields[name].alias or name]["description"] = meaning
+        return schema
 
     @field_validator("*", mode="before")
     @classmethod
@@ -81,25 +127,25 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers_as_people_write_them(cls, value: Any, info: ValidationInfo) -> Any:
-        """``tokens: 2.1B``: YAML reads a text there."""
+        """Check that reads numerals: for ``tokens: 2.1B`` YAML returns a text."""
         parts = set(parts_of(cls.model_fields[str(info.field_name)].annotation))
         return _read_numerals(value) if parts & {int, float} and not parts & {str, Any} else value
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML reads ``yes`` and ``on`` as true, and true would pass for the number 1."""
+        """Check that refuses booleans as numbers: YAML reads ``yes`` and ``on`` as true, which would pass for 1."""
         held = value if isinstance(value, list) else [value]
         if any(isinstance(item, bool) for item in held):
             annotation = cls.model_fields[str(info.field_name)].annotation
-            names = get_origin(annotation) is Literal  # whose refusal lists what is allowed
+            names = get_origin(annotation) is Literal  # their own error lists the allowed values
             if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
 
 
 def _read_numerals(value: Any) -> Any:
-    """The value with each numeral in it as a number: ``1.63M``, ``[2B, "1,234,567"]``."""
+    """Value with each numeral in it as a number: ``1.63M``, ``[2B, "1,234,567"]``."""
     if isinstance(value, str):
         found = numerals.number(value)
         return value if found is None else found
@@ -109,12 +155,12 @@ def _read_numerals(value: Any) -> Any:
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field of this type holds, or may hold."""
+    """Section that a field of this type holds or may hold."""
     return next((part for part in parts_of(annotation) if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
 def parts_of(annotation: Any) -> Iterator[Any]:
-    """A type, and all types that it is made of."""
+    """Type and all types inside it."""
     yield annotation
     for part in get_args(annotation):
         yield from parts_of(part)
@@ -138,7 +184,7 @@ class BudgetRange(Section):
         return [self.start * math.exp(ratio * k) for k in range(self.count)]
 
 
-# a union is told apart by its form before it is validated, so that an error speaks of the branch that was meant
+# the form of a value chooses the branch of a union before validation, so that an error names the meant branch
 Budgets = Annotated[
     Annotated[list[Budget], Tag("|list")] | Annotated[BudgetRange, Tag("|range")],
     Discriminator(lambda value: "|range" if isinstance(value, dict | BudgetRange) else "|list"),
@@ -151,7 +197,7 @@ Seeds = Annotated[
 
 
 class Heads(Section):
-    """``count``, ``size``, or both: with both the head size stands apart from d_x / H."""
+    """Heads by ``count``, ``size``, or both: with both the head size is independent of d_x / H."""
 
     count: HeadCount | None = None
     size: Annotated[int, Field(gt=0, le=100_000)] | None = None
@@ -279,13 +325,13 @@ class ModelSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_preset(cls, given: Any) -> Any:
-        """Merge the keys that are given over the values of the preset."""
+        """Merge given keys over the values of the preset."""
         name = given.get("preset") if isinstance(given, dict) else None
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
 
 class _Unreadable(str):
-    """A ``data.tokenizer`` that gave no vocabulary: its own field says why, which a check of the section could not."""
+    """Reason why ``data.tokenizer`` gave no vocabulary, for the check of that field to report."""
 
     why: str
 
@@ -318,7 +364,7 @@ class DataSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _vocabulary_of_tokenizer(cls, given: Any) -> Any:
-        """A spec that was written down has its vocab_size, and is read where the file is not."""
+        """Fill in vocab_size from the tokenizer's file; a written spec has vocab_size and needs no file."""
         tokenizer = given.get("tokenizer") if isinstance(given, dict) else None
         if not isinstance(tokenizer, str) or not tokenizer or given.get("vocab_size") is not None:
             return given
@@ -337,7 +383,8 @@ class DataSpec(Section):
     @field_validator("source")
     @classmethod
     def _known_form(cls, value: str) -> str:
-        """Check the form alone, so that `plan` refuses it too; whether a source exists is seen when it is opened."""
+        """Check the form of the source alone, so that `plan` refuses a wrong one; opening the source finds whether it
+        exists."""
         kind, colon, rest = value.partition(":")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
@@ -347,11 +394,11 @@ class DataSpec(Section):
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` has what it does.
+    """Facts of an optimizer that a plan needs; ``train.optimizer.CHAINS`` implements it.
 
-    block_moments: values kept between steps per weight of the blocks' matrices; two per other parameter, as Adam's.
+    block_moments: values kept between steps per weight of the blocks' matrices (other parameters keep two, as in Adam).
     orthogonal: the update of those matrices has one spectral norm at every width, where Adam's grows with the width.
-    settings: keys of ``train`` that it alone reads.
+    settings: keys of ``train`` for this optimizer only.
     """
 
     block_moments: int = 2
@@ -426,7 +473,7 @@ class MeshSpec(Section):
 
 
 class ExecutionSpec(Section):
-    """How a sweep is carried out. Nothing in here changes a result, and nothing in here is hashed."""
+    """Execution of a sweep. No key here changes a result, and no key here is hashed."""
 
     max_retries: Annotated[int, Field(ge=0, le=10**6)] = 2
     """retries of a pack whose worker crashed"""
@@ -476,7 +523,8 @@ class Spec(Section):
     execution: ExecutionSpec = ExecutionSpec()
 
     def block(self, head_rule: HeadRule | None = None) -> Block:
-        """Settings that fix a shape along with depth and width; heads by the first of ``grid.heads`` by default."""
+        """Block settings, which with depth and width determine a shape; heads by the first of ``grid.heads`` by
+        default."""
         return Block(
             head_rule=head_rule or self.grid.head_rules()[0],
             vocab_size=self.data.vocab_size,

@@ -1,4 +1,4 @@
-"""The file of ``data.tokenizer``: where it is, and how many tokens it has, which the shapes of a sweep follow from."""
+"""Vocabulary of ``data.tokenizer``: its file, and its number of tokens, which determines the shapes of a sweep."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dwsweep import paths
 
 BYTES = "bytes"
 BYTES_VOCAB = 256
-NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # looked for in a folder
+NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # names tried in a folder
 _KINDS = "must be a SentencePiece model or a tokenizer.json, or `bytes`"
 
 
 def tokenizer_file(tokenizer: str) -> Path:
-    """The file that ``data.tokenizer`` names, or that its folder holds.
+    """Path of the file that ``data.tokenizer`` names, or that its folder holds.
 
     Raises:
-        ValueError: there is none, or it is not local.
+        ValueError: the file is missing or not local.
     """
     if "://" in tokenizer:
         raise ValueError(f"no local file; {_KINDS}")
@@ -38,7 +38,7 @@ def vocabulary(tokenizer: str) -> int:
     """Number of token ids of ``data.tokenizer``, one more than the largest.
 
     Raises:
-        ValueError: there is no such file, it cannot be read, or it is no tokenizer.
+        ValueError: the file is missing, unreadable, or no tokenizer.
     """
     if tokenizer == BYTES:
         return BYTES_VOCAB
@@ -49,7 +49,7 @@ def vocabulary(tokenizer: str) -> int:
 
 @lru_cache(maxsize=8)
 def _vocabulary(path: Path, n_bytes: int, modified_ns: int) -> int:
-    """Count once per state of the file: a spec is validated arm by arm, and a large vocabulary takes a while."""
+    """Number of ids, counted once per state of the file, since each arm of a spec is validated."""
     try:
         data = paths.read_bytes(path)
     except OSError as error:
@@ -61,7 +61,7 @@ def _vocabulary(path: Path, n_bytes: int, modified_ns: int) -> int:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether the bytes of a tokenizer's file are a tokenizer.json; a SentencePiece model begins with a tag."""
+    """Test that the bytes are a tokenizer.json; a SentencePiece model begins with a tag."""
     return data.lstrip()[:1] == b"{"
 
 

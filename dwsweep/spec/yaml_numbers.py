@@ -1,4 +1,4 @@
-"""Numbers in a spec's YAML: those of YAML 1.2, read and written alike.
+"""Numbers of YAML 1.2, for reading and writing a spec.
 
 PyYAML reads YAML 1.1, where 2:30 is 150, 1__0 is 10, 010 is 8 and 1e5 is a text. Here numbers are those of YAML 1.2's
 core schema (https://yaml.org/spec/1.2.2/, section 10.3.2), with single underscores between digits: 1_000_000 is one,
@@ -42,7 +42,7 @@ def parse_float(text: str) -> float:
 
 
 def resolve_in(kind: Any) -> None:
-    """Have a loader or a dumper of PyYAML take these texts, and no others, for numbers."""
+    """Make a loader or a dumper of PyYAML treat these texts, and no others, as numbers."""
     kind.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in known if tag not in _TAGS]
         for first, known in kind.yaml_implicit_resolvers.items()
@@ -52,7 +52,7 @@ def resolve_in(kind: Any) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts quotes around a text that would be read as a number."""
+    """YAML dumper that quotes a text which would be read as a number."""
 
     def represent_str(self, text: str) -> yaml.ScalarNode:
         style = "'" if FLOAT.fullmatch(text) or INT.fullmatch(text) else None
@@ -63,5 +63,5 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def dump(content: Any) -> str:
-    """The YAML of plain values, keys in their order."""
+    """YAML text of plain values, keys in their order."""
     return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dwsweep import paths
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.duration import Calibration
-from dwsweep.data.prepare import expected_heldout_caution
+from dwsweep.data.split import expected_heldout_caution
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build

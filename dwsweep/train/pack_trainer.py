@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from dwsweep.cost.arithmetic import training_flops
-from dwsweep.data.batches import heldout_set
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
 from dwsweep.plan.schedule import Phase, multipliers, phases

@@ -29,7 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dwsweep.cost.arithmetic import program_fits
-from dwsweep.data.batches import HeldoutSet, check_enough, gather, window_indices
+from dwsweep.data.batches import check_enough, gather, window_indices
+from dwsweep.data.heldout import HeldoutSet
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.model.attention import SEQUENCES, mean_condition

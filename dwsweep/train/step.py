@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from dwsweep.data.batches import HeldoutSet
+from dwsweep.data.heldout import HeldoutSet
 from dwsweep.model.ops import token_nll
 from dwsweep.model.transformer import Model, Params
 from dwsweep.spec import TrainSpec

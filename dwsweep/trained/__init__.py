@@ -1,1 +1,1 @@
-"""Uses of finished runs whose parameters were kept: text, a directory for transformers, downstream tasks."""
+"""Trained runs with kept parameters: their samples of text, export for transformers, downstream tasks."""

@@ -1,4 +1,4 @@
-"""Which architecture of ``transformers`` a shape is, and its parameters under that architecture's names.
+"""Architectures of ``transformers`` for shapes of dwsweep, and their parameters under the names of ``transformers``.
 
     LayerNorm, learned or sinusoidal positions, plain MLP   GPT-2
     LayerNorm, rotary positions, plain MLP                  GPT-NeoX
@@ -6,10 +6,10 @@
     the same with normalised queries and keys               Qwen3
     the same with capped logits                             Gemma 3
 
-What is not in an architecture is folded into its weights: the residual multiplier into the matrices that write to the
-stream, the attention scale (theirs is 1/√d_p) into q or the gain of its norm, the unembedding multiplier into the final
-norm, which serves a tied unembedding too. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a group's heads
-is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
+Multipliers that an architecture lacks are folded into its weights: the residual multiplier into the matrices that write
+to the stream, the attention scale (theirs is 1/√d_p) into q or the gain of its norm, the unembedding multiplier into
+the final norm, which also covers a tied unembedding. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a
+group's heads is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
 
 Gemma 3 also normalises what a sublayer puts out, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
 S = 2²⁶. A norm that we have too is given S·x, and S·x/√(mean (S·x)² + ε·S²) is x/√(mean x² + ε). A norm that we do not
@@ -33,24 +33,24 @@ from dwsweep.shapes import Shape
 from dwsweep.trained.runs import Arrays
 
 ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "relu2": "relu2", "none": "linear"}
-"""Our names → theirs; our GELU is the approximation by tanh, which is their ``gelu_new``."""
+"""Activations: our names → theirs. Our GELU is the tanh approximation, their ``gelu_new``."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One of theirs.
+    """Architecture of ``transformers``.
 
-    config: what config.json says of a shape. weights: (shape, scales, our parameters) → theirs.
+    config: shape → content of config.json. weights: (shape, scales, our parameters) → their parameters.
     """
 
     name: str
     config: Callable[[Shape], dict[str, Any]]
     weights: Callable[[Shape, Scales, Arrays], Arrays]
-    note: str = ""  # what a user has to know of the export
+    note: str = ""  # note for users of the export
 
 
 def of(shape: Shape) -> Architecture | list[str]:
-    """The architecture that computes what the shape does, or what of the shape none of them has, key by key."""
+    """Architecture that computes the same function as the shape; else the keys of the shape that none supports."""
     nowhere = [
         line
         for line, found in (
@@ -94,8 +94,8 @@ def of(shape: Shape) -> Architecture | list[str]:
 
 
 def _layers(shape: Shape, scales: Scales, ours: Arrays) -> Iterator[Arrays]:
-    """The parameters of each block by name, scales folded in, matrices (n_in, n_out), q, k and v and gate and up apart;
-    biases only where there are some."""
+    """Parameters of each block by name: scales folded in, matrices (n_in, n_out), separate q, k, v, gate and up, and
+    biases if the model has them."""
     H, K, P = shape.heads, shape.kv_heads, shape.head_size
     query = scales.attention_scale * math.sqrt(P)
     prefix = "blocks."
@@ -118,7 +118,7 @@ def _layers(shape: Shape, scales: Scales, ours: Arrays) -> Iterator[Arrays]:
 
 
 def _plain_layers(shape: Shape, scales: Scales, ours: Arrays) -> Iterator[Arrays]:
-    """``_layers`` with a copy of its key and value for every query head, and biases of 0 where there are none."""
+    """Parameters as in ``_layers``, with a copy of key and value for every query head, and missing biases as 0."""
     for layer in _layers(shape, scales, ours):
         for name in ("q", "k", "v", "out", "up", "down"):
             layer.setdefault(f"{name}.bias", np.zeros(layer[f"{name}.kernel"].shape[-1], np.float32))
@@ -226,7 +226,7 @@ def _gpt_neox_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
 
 
 def _llama_config(shape: Shape) -> dict[str, Any]:
-    plain = shape.mlp == "plain"  # of squared ReLU
+    plain = shape.mlp == "plain"  # squared ReLU
     return {
         **_common(shape, "llama", "LlamaForCausalLM"),
         **_rope(shape),
@@ -268,7 +268,7 @@ def _qwen3_config(shape: Shape) -> dict[str, Any]:
 
 
 GEMMA_SCALE = 2.0**26
-"""S: of the residual stream, queries and keys of a Gemma 3 over ours."""
+"""Scale S: residual stream, queries and keys of a Gemma 3 over ours."""
 
 
 def _gemma3_config(shape: Shape) -> dict[str, Any]:
@@ -289,7 +289,8 @@ def _gemma3_config(shape: Shape) -> dict[str, Any]:
 
 def _gemma3_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
     found = _llama_weights(replace(shape, tied_embeddings=False), scales, {"unembedding": ours["embedding"], **ours})
-    found["model.embed_tokens.weight"] = GEMMA_SCALE / math.sqrt(shape.width) * ours["embedding"]  # it multiplies by √d
+    # Gemma multiplies embeddings by √d
+    found["model.embed_tokens.weight"] = GEMMA_SCALE / math.sqrt(shape.width) * ours["embedding"]
     back = np.full(shape.width, GEMMA_SCALE * math.sqrt(NORM_EPSILON) * GEMMA_SCALE, np.float32)
     for i in range(shape.depth):
         h = f"model.layers.{i}"

@@ -1,5 +1,5 @@
-"""Tasks of lm-evaluation-harness (extra ``eval``) on trained runs: scores into ``runs/<run_id>/eval.json``, and from
-there into results.csv."""
+"""Downstream tasks of lm-evaluation-harness (extra ``eval``) on trained runs: scores go to ``runs/<run_id>/eval.json``
+and results.csv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dwsweep.trained import huggingface
 from dwsweep.trained.runs import TrainedRun
 
 PACKAGES = ("lm_eval", "torch", "transformers")
-RESAMPLES = 1000  # of the bootstrap, for standard errors that have no formula
+RESAMPLES = 1000  # draws of the bootstrap, for standard errors without a formula
 
 
 def evaluate(
@@ -34,7 +34,7 @@ def evaluate(
     shots: int | None = None,
     batch_size: int = 16,
 ) -> Any:
-    """Evaluate every run that has not been in these tasks with these settings; returns the path of results.csv.
+    """Evaluate every run that lacks these tasks with these settings; returns the path of results.csv.
 
     Each run is exported into a temporary folder, evaluated and recorded before the next one. ``include``: a folder with
     task files of one's own. A fit takes the least of a column for the best, in nats: a share that should be high
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def _known(tasks: Sequence[str], include: Any) -> Any:
-    """The harness's list of tasks, of which ``tasks`` are some."""
+    """Task list of the harness, checked to hold ``tasks``."""
     import difflib
 
     import lm_eval
@@ -75,7 +75,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
         raise InputError(f"--include: {include}; must be a folder with task files (YAML)")
     if not tasks:
         raise InputError("--tasks: names no task; must be names of tasks, separated by commas")
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it says what every task left to its defaults, for each run
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it reports the defaults of every task for each run
     manager = TaskManager(include_path=None if include is None else os.fspath(include))
     for task in tasks:
         if task not in manager.all_tasks:
@@ -84,7 +84,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
             raise InputError(f"--tasks: {task!r}; no task of lm-evaluation-harness {lm_eval.__version__}{hint}")
     try:
         manager.load(list(tasks))
-    except Exception as error:  # data that is not there, a task file that says nonsense: it has no error of its own
+    except Exception as error:  # missing data or an invalid task file: the harness has no error class of its own
         why = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"--tasks: {', '.join(tasks)}; lm-evaluation-harness cannot load them: {why}") from error
     return manager
@@ -93,7 +93,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
 def _scores(
     model: Path, tasks: Sequence[str], manager: Any, limit: int | None, shots: int | None, batch_size: int
 ) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
-    """(scores, standard errors) of each task and of each group, by metric."""
+    """Scores and standard errors of each task and each group, by metric."""
     import lm_eval
     import torch
 
@@ -117,7 +117,7 @@ def _scores(
 
 
 def _by_metric(numbers: dict[str, Any], higher: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """The harness has ``acc,none`` and ``acc_stderr,none``: metric and filter."""
+    """Values by metric; the harness joins metric and filter, ``acc,none`` and ``acc_stderr,none``."""
     scores: dict[str, float] = {}
     errors: dict[str, float] = {}
     for key, value in numbers.items():

@@ -1,4 +1,4 @@
-"""A run as a directory that ``transformers`` loads without any code of ours, with a model card.
+"""Export of a run as a directory that ``transformers`` loads without code of dwsweep, with a model card.
 
 Our tokenizers become the files that ``AutoTokenizer`` reads, with the same ids. ``tokenizer.json`` is plain JSON, so
 nothing is imported for it. SentencePiece's mark for a space is a space here: the mark itself in a text then falls back
@@ -22,17 +22,18 @@ from dwsweep.trained import architectures
 from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
 
-WEIGHTS = "model.safetensors"  # the first file of an export
+WEIGHTS = "model.safetensors"  # the file written first
 
 
 def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
-    """Write each run into a directory, ``out`` itself of a single one and ``out/<run_id>`` of several; returns them.
+    """Write each run into a directory, ``out`` for a single run and ``out/<run_id>`` for several; returns the
+    directories.
 
-    config.json comes last: a directory that has one is whole.
+    config.json comes last, so that a directory with config.json is whole.
 
     Raises:
-        InputError: an architecture has not all of a run's shape, an export is there already, the parameters are damaged
-            or the tokenizer is not on this host. Nothing is written then, but what was whole before damaged parameters.
+        InputError: no architecture supports a run's shape, an export exists already, parameters are damaged, or the
+        tokenizer is not on this host. Then nothing is written, except runs before the first damaged one.
     """
     found = architectures_of(runs)
     stores = {run.config.data_hash: run.token_store() for run in runs}
@@ -51,17 +52,17 @@ def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
 
 
 def _others(place: Any) -> list[str]:
-    """Names in a folder that neither an export that was cut off left there, nor git."""
+    """Names of foreign files in a folder: neither an interrupted export's nor git's."""
     names = sorted(path.name for path in place.iterdir() if not path.name.startswith("."))
     ours = {WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "README.md"}
     return [name for name in names if name not in ours or WEIGHTS not in names]
 
 
 def architectures_of(runs: Sequence[TrainedRun]) -> list[Architecture]:
-    """The architecture of each run.
+    """Architecture of each run.
 
     Raises:
-        InputError: names what none has, and one of the runs that need it.
+        InputError: names the keys that no architecture supports, and a run that needs them.
     """
     found = [architectures.of(run.shape) for run in runs]
     refused: dict[str, str] = {}
@@ -93,7 +94,7 @@ def _write(
 
 
 def model_card(run: TrainedRun, architecture: Architecture) -> str:
-    """Markdown with the YAML header that the Hub reads; figures as config.json and result.json have them."""
+    """Model card: Markdown with the Hub's YAML header; numbers from config.json and result.json."""
     config, result, shape = run.config, run.result, run.shape
     train, data = config.train, config.data
     loss = f"{result.loss:.4f} nats per token"
@@ -183,10 +184,10 @@ UNKNOWN = "<unk>"
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
-    """Name and content of each file.
+    """Tokenizer files by name.
 
     Raises:
-        InputError: a SentencePiece model that was not trained here, which may normalise and split in other ways.
+        InputError: the SentencePiece model was not trained by dwsweep; it may normalise and split in other ways.
     """
     if own := getattr(tokenizer, "files", None):  # of data.tokenizer
         return _of_json(tokenizer, own)
@@ -206,7 +207,7 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
 def _tokenizer_files(content: dict[str, Any], end: str) -> dict[str, str]:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": end,  # documents follow on the end of another one in training
+        "bos_token": end,  # in training a document follows the end token of another one
         "eos_token": end,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # a text that holds "</s>" is text
@@ -218,7 +219,7 @@ def _tokenizer_files(content: dict[str, Any], end: str) -> dict[str, str]:
 
 
 def _of_json(tokenizer: Tokenizer, own: dict[str, bytes]) -> dict[str, str]:
-    """A tokenizer.json as it was given, but that nothing is put around a text, as nothing was in training."""
+    """Tokenizer files of a given tokenizer.json that adds no token around a text, as in training."""
     name, data = next(iter(own.items()))
     try:
         content = json.loads(data)
@@ -232,7 +233,8 @@ def _of_json(tokenizer: Tokenizer, own: dict[str, bytes]) -> dict[str, str]:
 
 
 def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-    """(the BPE, its special tokens, how texts are split and joined) of a SentencePiece model."""
+    """Parts of a tokenizer.json for a SentencePiece model: the BPE, its special tokens, the rules to split and join
+    texts."""
     import sentencepiece
 
     p = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -262,7 +264,7 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
 
 
 def _plain_bytes() -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-    """The same of plain bytes: id = byte, and 0, which no text contains, is the end."""
+    """Parts of a tokenizer.json for plain bytes: id = byte; 0, which no text contains, is the end token."""
     letters = {data[0]: letter for letter, data in BYTE_LEVEL.items()}
     vocab = {END: 0} | {letters[byte]: byte for byte in range(1, 256)}
     bpe = {

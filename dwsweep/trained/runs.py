@@ -19,18 +19,18 @@ from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.records.run import RunConfig, RunResult
 from dwsweep.shapes import Shape
 from dwsweep.spec import DataSpec, ModelSpec, Section, TrainSpec
-from dwsweep.spec.reading import load_yaml_file
+from dwsweep.spec.bounded_yaml import load_yaml_file
 from dwsweep.sweep.directory import SweepStore
 
 Kind = TypeVar("Kind", bound=Section)
 MOST_PARAMS_BYTES = 1 << 40  # of params.safetensors
 Arrays = dict[str, Any]
-"""NumPy arrays by their dotted name; those of the blocks have a leading layer axis."""
+"""NumPy arrays by dotted name; arrays of the blocks have a leading layer axis."""
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished run that has parameters; they are read when they are asked for."""
+    """Finished run with kept parameters, which are read on first use."""
 
     sweep: SweepStore
     config: RunConfig
@@ -46,24 +46,24 @@ class TrainedRun:
 
     @cached_property
     def scales(self) -> Scales:
-        """The multipliers that the run was trained with."""
+        """Multipliers of the run's training."""
         model, train = self._section(ModelSpec, self.config.model), self._section(TrainSpec, self.config.train)
         return resolve(self.shape, model, train, self.config.learning_rate)
 
     def _section(self, kind: type[Kind], values: dict[str, Any]) -> Kind:
-        """A section of the spec that the run was planned by."""
+        """Section of the spec that planned the run."""
         try:
             return kind.model_validate(values)
-        except ValidationError as error:  # of another version
+        except ValidationError as error:  # spec of another version
             first = error.errors()[0]
             what = ".".join(map(str, first["loc"]))
             raise InputError(f"runs/{self.run_id}/config.json: {what}: {first['msg']}") from None
 
     def arrays(self) -> Arrays:
-        """The parameters, float32.
+        """Parameters, float32.
 
         Raises:
-            InputError: the file is missing, or is not the one that the run wrote.
+            InputError: the file is missing or differs from the file that the run wrote.
         """
         from safetensors.numpy import load
 
@@ -81,10 +81,10 @@ class TrainedRun:
         return dict(load(data))
 
     def token_store(self) -> Store:
-        """The tokens and the tokenizer that the run was trained with.
+        """Token store of the run's training: tokens and tokenizer.
 
         Raises:
-            InputError: they are not prepared on this host, or other ones are.
+            InputError: the store is not prepared on this host, or differs.
         """
         spec = self.sweep.directory / "spec.yaml"
         try:
@@ -106,10 +106,10 @@ class TrainedRun:
 
 
 def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
-    """The runs that ``path`` names: one, ``DIR/runs/<run_id>``, or all of a sweep directory that have parameters.
+    """Runs that ``path`` names: one, ``DIR/runs/<run_id>``, or all runs with parameters in a sweep directory.
 
     Raises:
-        InputError: it is neither, or nothing there has parameters.
+        InputError: the path is neither, or no run has parameters.
     """
     place = paths.as_path(paths.absolute(path))
     if (place / "config.json").exists() and place.parent.name == "runs":
@@ -129,7 +129,7 @@ def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
 
 
 def best_of_each_depth(found: Sequence[TrainedRun]) -> list[TrainedRun]:
-    """The run of lowest held-out loss of each depth, the shallowest first."""
+    """Best run of each depth by held-out loss, the shallowest depth first."""
     best: dict[int, TrainedRun] = {}
     for run in sorted(found, key=lambda run: (run.shape.depth, run.result.loss)):
         best.setdefault(run.shape.depth, run)
@@ -152,7 +152,7 @@ def _trained(sweep: SweepStore, run_id: str, argument: str) -> TrainedRun:
 
 
 def nested(arrays: Arrays) -> dict[str, Any]:
-    """The arrays as the tree that ``model.transformer`` takes."""
+    """Arrays as the tree that ``model.transformer`` takes."""
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
         *folders, last = name.split(".")

@@ -1,5 +1,5 @@
-"""Text from a trained model: one compiled program per run, which reads the prompt and then draws token after token with
-the keys and values of those before in a cache."""
+"""Samples of text from a trained model: one compiled program per run reads the prompt and draws token after token, with
+earlier keys and values in a cache."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from dwsweep.trained.runs import TrainedRun, nested
 def sample(
     run: TrainedRun, prompt: str, *, max_tokens: int, temperature: float = 1.0, top_k: int | None = None, seed: int = 0
 ) -> str:
-    """What the run's model writes after ``prompt``, up to the end of a document or ``max_tokens``.
+    """Text that the run's model writes after ``prompt``, up to the end of a document or ``max_tokens``.
 
-    temperature: 0 takes the likeliest token. top_k: draw among so many; None: among all.
+    temperature: 0 takes the likeliest token. top_k: number of tokens to draw among; None: all.
 
     Raises:
-        InputError: the parameters are damaged, or the data with the tokenizer is not prepared here.
+        InputError: the parameters are damaged, or the store with the tokenizer is not prepared on this host.
     """
     tokenizer = Tokenizer.of(run.token_store())
     model = build(run.shape, run.scales)
     params = nested(run.arrays())
-    ids = [tokenizer.end_token, *map(int, tokenizer.encode(prompt.replace("\0", "")))]  # as documents begin in training
+    # documents begin with it in training
+    ids = [tokenizer.end_token, *map(int, tokenizer.encode(prompt.replace("\0", "")))]
     return tokenizer.decode(
         continuation(model, params, ids, tokenizer.end_token, max_tokens, temperature, top_k, jax.random.key(seed))
     )
@@ -44,9 +45,9 @@ def continuation(
     top_k: int | None,
     key: jax.Array,
 ) -> list[int]:
-    """Token ids that follow ``ids`` (not empty), without the end token.
+    """Token ids drawn after ``ids`` (not empty), without the end token.
 
-    Where the model's window is full it goes on from the window's second half, whose positions are then the first.
+    When the window is full, sampling continues from its second half, whose positions then come first.
     """
     T = model.shape.seq_len
     fill = jax.jit(partial(_fill, model, end_token, min(top_k or model.shape.vocab_size, model.shape.vocab_size)))
@@ -78,7 +79,7 @@ def _fill(
     temperature: Any,
     key: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """(the window with tokens n … end − 1 drawn, end): at most up to ``stop`` > n, or after an end token."""
+    """Window with tokens n … end − 1 drawn, and end: at most ``stop`` > n, or after an end token."""
 
     def draw(logits_V: jax.Array, key: jax.Array) -> jax.Array:
         best, at = jax.lax.top_k(logits_V, top_k)
@@ -95,7 +96,7 @@ def _fill(
         hidden, cache = model.continued(params, token[None, None], cache, i)
         return i + 1, window.at[i].set(token), model.logits_of(params, hidden)[0, 0], cache
 
-    # behind position n − 1 lies padding; what it leaves in the cache is written over before anything sees it
+    # padding follows position n − 1; its cache entries are overwritten before use
     hidden, cache = model.continued(params, window_T[None], model.empty_cache(1), 0)
     last = jax.lax.dynamic_index_in_dim(hidden, n - 1, axis=1)
     end, window, *_ = jax.lax.while_loop(

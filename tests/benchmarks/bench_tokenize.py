@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from dwsweep.data.files import Skipped
+from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.data.tokenizer import train
 

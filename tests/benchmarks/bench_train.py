@@ -46,7 +46,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dwsweep.data.batches import heldout_set, window_indices
+from dwsweep.data.batches import window_indices
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import Scales, resolve

@@ -18,7 +18,8 @@ from report_sweeps import rows as simulated
 from dwsweep import fit_table, paths
 from dwsweep.cost.arithmetic import fitting_microbatch
 from dwsweep.errors import InputError
-from dwsweep.fit.noise import scatter
+from dwsweep.fit.noise import MeanCovariance
+from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.table import read_table
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build
@@ -152,10 +153,10 @@ def test_the_scatter_of_hundreds_of_cells_takes_their_square_and_not_gigabytes()
     depth = np.repeat([2, 4, 8], 75)
     mean = 4.0 - 0.1 * x + 0.01 * rng.standard_normal(len(x))
     tracemalloc.start()
-    found = scatter(mean, depth, x, np.zeros((len(x), len(x))))
+    found = of_curves(mean, depth, x, MeanCovariance(np.zeros(len(x)), np.zeros((len(x), 0))), 0.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found is not None and 0.008 < found.tau < 0.012
+    assert found is not None and 0.008 < found.sd < 0.012
     assert peak < 200 * 8 * len(x) ** 2
 
 

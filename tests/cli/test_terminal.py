@@ -21,8 +21,9 @@ from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.report import fit_report, guide_report, plan_report, theory_report
-from dwsweep.report.document import Table, render
+from dwsweep.report import design_report, fit_report, guide_report, plan_report, theory_report
+from dwsweep.report.console import render
+from dwsweep.report.document import Table
 from dwsweep.spec import load_spec
 from dwsweep.text import parse_count
 from tests.simulations.sweeps import Scenario, Truth, simulate
@@ -168,7 +169,7 @@ def said(own_fit) -> dict[str, RenderableType]:
         "guide": guide_report.render(answer([3e9, 1e8], ["96x12288"])),
         "overview": guide_report.render(answer([], [])),
         "plan": plan_report.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
-        "design": guide_report.render_design(study(mini, noise=0.003)),
+        "design": design_report.render_design(study(mini, noise=0.003)),
         "theory": theory_report.render_theory(theory.summary(width=1024, depth=24, heads=2)),
     }
 

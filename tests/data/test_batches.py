@@ -99,7 +99,7 @@ def test_too_little_text_for_a_batch() -> None:
 
 def test_importing_the_data_package_stays_light() -> None:
     code = (
-        "import sys, dwsweep.data.prepare, dwsweep.data.batches\n"
+        "import sys, dwsweep.data.prepare, dwsweep.data.batches, dwsweep.data.heldout\n"
         "heavy = {'jax', 'tensorflow', 'tensorflow_datasets', 'sentencepiece', 'pyarrow', 'etils'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
     )

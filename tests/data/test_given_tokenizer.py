@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dwsweep.data.batches import heldout_set
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files
 from dwsweep.errors import InputError

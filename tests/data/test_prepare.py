@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwsweep.data import batches, files
+from dwsweep.data import corpus, digests, passes, records
 from dwsweep.data import prepare as module
+from dwsweep.data import split as split_module
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
@@ -104,13 +105,13 @@ def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch
     source = write(tmp_path / "a.jsonl", articles(300))
     alone = prepare(spec(source, tmp_path / "1", workers=1), progress=False)
     with monkeypatch.context() as patched:
-        patched.setattr(batches, "FRAME_BYTES", 700)
+        patched.setattr(passes, "FRAME_BYTES", 700)
         framed = prepare(spec(source, tmp_path / "3", workers=1), progress=False)
     assert framed.data_hash == alone.data_hash
-    monkeypatch.setattr(files, "SMALL_BYTES", 0)
-    monkeypatch.setattr(module, "SMALL_BYTES", 0)
-    monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(files, "ITEM_BYTES", 2000)
+    monkeypatch.setattr(records, "SMALL_BYTES", 0)
+    monkeypatch.setattr(corpus, "SMALL_BYTES", 0)
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(records, "ITEM_BYTES", 2000)
     many = prepare(spec(source, tmp_path / "2", workers=3), progress=False)
     assert many.data_hash == alone.data_hash
     assert np.array_equal(many.documents("train"), alone.documents("train"))
@@ -126,21 +127,21 @@ def test_adding_articles_moves_none(tmp_path: Path) -> None:
 def test_split_fraction_and_sample_are_unrelated() -> None:
     digest = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
     for fraction in (0.02, 0.3):
-        held = batches.validation_mark(digest, fraction) == batches.VALIDATION
+        held = digests.validation_mark(digest, fraction) == digests.VALIDATION
         assert abs(held.mean() - fraction) < 5 * np.sqrt(fraction * (1 - fraction) / len(digest))
-        first = np.argsort(batches.sample_order(digest, 0))[:50_000]
+        first = np.argsort(digests.sample_order(digest, 0))[:50_000]
         assert abs(held[first].mean() - fraction) < 0.01
-    assert not np.array_equal(np.argsort(batches.sample_order(digest, 0)), np.argsort(batches.sample_order(digest, 1)))
+    assert not np.array_equal(np.argsort(digests.sample_order(digest, 0)), np.argsort(digests.sample_order(digest, 1)))
 
 
 def test_tokenizer_sees_no_validation_text(tmp_path: Path) -> None:
     """A character that only held-out documents have, however often, gets no token of its own."""
 
     def side(text: str) -> int:
-        return int(batches.validation_mark(np.array([batches.digest(text.encode())], np.uint64), 0.1)[0])
+        return int(digests.validation_mark(np.array([digests.digest(text.encode())], np.uint64), 0.1)[0])
 
-    train = [t for t in articles(200) if side(t) == batches.TRAIN]
-    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == batches.VALIDATION]
+    train = [t for t in articles(200) if side(t) == digests.TRAIN]
+    held = [t for t in (a + " ж" * 40 for a in articles(200, seed=1)) if side(t) == digests.VALIDATION]
     store = prepare(spec(write(tmp_path / "a.jsonl", train + held), tmp_path), progress=False)
     assert documents(store, "validation") == held and len(held) > 5
     assert "ж".encode() not in store.pieces and b" " in store.pieces
@@ -157,7 +158,7 @@ def test_sample_is_bounded_and_seeded(tmp_path: Path) -> None:
 
 def test_duplicates_across_frames() -> None:
     rng = np.random.default_rng(0)
-    seen, kept = batches.SeenDigests(), set()
+    seen, kept = digests.SeenDigests(), set()
     for _ in range(60):
         batch = rng.integers(0, 3000, rng.integers(1, 200)).astype(np.uint64)
         new = seen.add(batch)
@@ -298,7 +299,7 @@ def test_documents_and_dropped_duplicates_are_counted_before_an_error_too(
 
 
 def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "MAX_DOCUMENT_BYTES", 5000)
+    monkeypatch.setattr(passes, "MAX_DOCUMENT_BYTES", 5000)
     source = write(tmp_path / "a.jsonl", [*articles(200), "é" * 2501])
     store = prepare(spec(source, tmp_path, vocab_size=256), progress=False)
     assert store.manifest.n_documents == 200 and store.manifest.skipped == {"larger than 64 MiB": 1}
@@ -312,7 +313,7 @@ def test_too_little_held_out_is_said_with_what_is_enough(
     for i, text in enumerate(articles(n)):
         (tmp_path / "texts" / f"{i:03}.txt").write_text(text, "utf-8")
     data = spec(f"text:{tmp_path}/texts/*.txt", tmp_path, validation_fraction=0.05, vocab_size=256)
-    before = module.expected_heldout_caution(data)
+    before = split_module.expected_heldout_caution(data)
     assert before is not None and before.startswith(f"data.validation_fraction 0.05: about {n // 20}")
     store = prepare(data)
     held_out = store.manifest.splits["validation"].n_documents
@@ -329,7 +330,7 @@ def test_too_little_held_out_is_said_with_what_is_enough(
     assert enough.manifest.splits["validation"].n_documents == int(promised) >= 30
     less = prepare(data.model_copy(update={"validation_fraction": float(fraction) - 0.02}), progress=False)
     assert less.manifest.splits["validation"].n_documents < 30
-    assert "caution" not in capsys.readouterr().err and module.heldout_caution(enough) is None
+    assert "caution" not in capsys.readouterr().err and split_module.heldout_caution(enough) is None
 
 
 def test_validation_fraction_that_holds_nothing_out_names_one_that_does(tmp_path: Path) -> None:
@@ -348,10 +349,10 @@ def test_a_fraction_that_splits_is_found_for_any_documents() -> None:
     for n in (2, 3, 50, 5000):
         for _ in range(20):
             digest = rng.integers(0, 2**64, n, dtype=np.uint64)
-            fraction, held = module._fraction_that_splits(digest)
-            assert 0 < held < n and held == int((batches.validation_mark(digest, fraction) == batches.VALIDATION).sum())
+            fraction, held = split_module.fraction_that_splits(digest)
+            assert 0 < held < n and held == int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
             assert n < 50 or (held >= 5 and len(str(fraction)) <= 4)
-    assert module._fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
+    assert split_module.fraction_that_splits(np.arange(10**6, 10**6 + 2, dtype=np.uint64))[1] == 1
 
 
 def zeros_inside(store: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dwsweep.data import files
-from dwsweep.data.files import Skipped
+from dwsweep.data import records
 from dwsweep.data.prepare import prepare
+from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.errors import InputError
 from dwsweep.spec import DataSpec
@@ -51,8 +51,8 @@ TEXTS = [f"Article {i} – ünï.\n\nBody." for i in range(30)]
 @pytest.mark.parametrize("large", [False, True])
 def test_jsonl_in_every_compression(tmp_path: Path, suffix: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:  # streamed in blocks that cut inside lines
-        monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10)
-        monkeypatch.setattr(files, "ITEM_BYTES", 37)
+        monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+        monkeypatch.setattr(records, "ITEM_BYTES", 37)
     (tmp_path / f"a.jsonl{suffix}").write_bytes(PACKERS[suffix](LINES))
     texts, skipped = read(f"jsonl:{tmp_path}/*.jsonl*")
     assert texts == TEXTS and not skipped.bad
@@ -95,10 +95,10 @@ def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkey
     """Its neighbours stay, and memory is bounded by the largest document that is allowed, not by what is unpacked."""
     import tracemalloc
 
-    monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 1 << 20)
-    monkeypatch.setattr(files, "ITEM_BYTES", 1 << 16)
-    monkeypatch.setattr(files, "WORKER_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10 if large else 1 << 20)
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(records, "ITEM_BYTES", 1 << 16)
+    monkeypatch.setattr(records, "WORKER_BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10 if large else 1 << 20)
     path = tmp_path / "a.jsonl.gz"
     with gzip.open(path, "wb") as file:
         file.write(LINES + b'{"text": "')
@@ -118,7 +118,7 @@ def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkey
 
 
 def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1000)
     for name, n in (("a", 900), ("b", 1001), ("c", 10)):
         (tmp_path / f"{name}.txt").write_text(name * n)
     texts, skipped = read(f"text:{tmp_path}/*.txt")
@@ -165,8 +165,8 @@ def test_text_one_file_an_article(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if block < 100:
-        monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10)
-        monkeypatch.setattr(files, "ITEM_BYTES", block)
+        monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+        monkeypatch.setattr(records, "ITEM_BYTES", block)
     articles = [f"Title {i}{end}body line é" for i in range(20)]
     (tmp_path / "a.txt").write_bytes((f"{end}{end}".join(articles) + end).encode())
     texts = [t.strip() for t in read(f"text:{tmp_path}/a.txt")[0]]
@@ -174,7 +174,7 @@ def test_text_single_file_of_articles(tmp_path: Path, block: int, end: str, monk
 
 
 def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("one article\n\nanother one\n")
     with pytest.raises(InputError, match=r"add \?articles=blank"):
@@ -183,9 +183,9 @@ def test_several_large_text_files_must_say_what_an_article_is(tmp_path: Path, mo
 
 
 def test_no_border_in_a_huge_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WHOLE_FILE_BYTES", 10)
-    monkeypatch.setattr(files, "ITEM_BYTES", 50)
-    monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 200)
+    monkeypatch.setattr(records, "WHOLE_FILE_BYTES", 10)
+    monkeypatch.setattr(records, "ITEM_BYTES", 50)
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 200)
     (tmp_path / "a.jsonl").write_text("x" * 1000)
     with pytest.raises(InputError, match=r"1 of 1 records are bad .*no border between records"):
         prepare(DataSpec(source=f"jsonl:{tmp_path}/a.jsonl", cache_dir=str(tmp_path / "cache")), progress=False)
@@ -274,7 +274,7 @@ import gzip, json, struct
 import fsspec
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
-from dwsweep.data.files import Skipped
+from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 
 class Bucket(MemoryFileSystem):

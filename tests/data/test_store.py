@@ -11,8 +11,8 @@ import pytest
 from shown import printed
 
 from dwsweep.data import token_store
-from dwsweep.data.batches import heldout_set
-from dwsweep.data.prepare import inspect, length_histogram
+from dwsweep.data.heldout import heldout_set
+from dwsweep.data.inspection import inspect, length_histogram
 from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError

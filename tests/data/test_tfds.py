@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dwsweep.data.files import Skipped
 from dwsweep.data.prepare import find, prepare
+from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.data.tfds import feature_of
 from dwsweep.errors import InputError

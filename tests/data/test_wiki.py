@@ -8,8 +8,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from dwsweep.data import files, wiki
-from dwsweep.data.files import Skipped
+from dwsweep.data import records, wiki
+from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
 from dwsweep.data.wiki import DISAMBIGUATION, MarkupError, to_text
 from dwsweep.errors import InputError
@@ -148,7 +148,7 @@ def test_a_page_that_the_parser_cannot_take_is_skipped(tmp_path: Path) -> None:
 
 def test_a_page_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiki, "ITEM_BYTES", 1000)
-    monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 5000)
+    monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 5000)
     data = export(page("Good", "tea"), page("Large", "x" * 20_000), page("Last", "tea too"))
     (tmp_path / "dump.xml").write_bytes(data)
     texts, skipped = read(f"wikidump:{tmp_path}/dump.xml")

@@ -13,13 +13,15 @@ from shown import printed
 from spec_tools import spec_of
 
 from dwsweep.design import Judge, Prior, fill, make_prior, study
-from dwsweep.design.expected_fit import Gain, expected_depth
+from dwsweep.design.expected_fit import expected_depth
+from dwsweep.design.prior import Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.guideline import own_guide
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.plan import build
 from dwsweep.spec import Spec, load_spec
@@ -247,7 +249,7 @@ def test_one_depth_is_refused() -> None:
 
 def test_tables_and_figure(tmp_path: Path) -> None:
 
-    from dwsweep.report.guide_report import draw, render_design
+    from dwsweep.report.design_report import draw, render_design
 
     for planned in (spec(), spec(budgets=[5e5, 1e6])):
         result = study(planned)
@@ -377,7 +379,7 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
     crossed = np.zeros(len(roots))
     for index in range(SIMULATIONS):
         rows = draw(truth, np.random.default_rng(index), budgets=BUDGETS, luck=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD)
-        curves = build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0))
+        curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
         guide = own_guide(fit_loss_model(curves, 0.95))
         assert guide is not None
         for target in predicted:

@@ -21,6 +21,7 @@ from dwsweep.report import page as sweep_page
 from dwsweep.results import AlongResult
 from dwsweep.terminal import plain_text
 from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along, simulation, summary
+from tests.simulations.sweeps import SmoothTruth, draw
 
 DRAWS = 400
 QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "luck": 0.0, "slope_sd": 0.0}
@@ -313,3 +314,23 @@ def test_coverage(name: str) -> None:
     least = 0.95 - 3.0 * math.sqrt(0.05 * 0.95 / 300)
     assert all((found[key] if found[key] is not None else 1.0) >= least for key in ("best", "first", "spread", "apart"))
     assert all((found[key] or 0.0) <= 1.0 - least for key in ("wrongly", "part wrongly", "equal wrongly"))
+
+
+def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -> None:
+    """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
+    sizes = np.geomspace(1e6, 1e8, 7)
+    rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, luck=0.002)
+    one_size = [row for row in rows if abs(math.log(row["depth"] * row["width"] ** 2 * 12 / sizes[3])) < 0.1]
+    for table, parts in ((rows, 28), (one_size, 4)):
+        plain = dwsweep.fit_table(table, draws=DRAWS)
+        found = dwsweep.fit_along(table, "depth", draws=DRAWS)
+        for name in ("tau", "tau_df", "shape_sd", "shape_source", "source"):
+            assert getattr(found.noise, name) == getattr(plain.noise, name), name
+        assert set(found.noise.sigma.values()) == set(plain.noise.sigma.values())  # type: ignore[union-attr]
+        assert set(found.noise.df.values()) == set(plain.noise.df.values())  # type: ignore[union-attr]
+        assert plain.noise.shape_source == "surface" and found.noise.tau > 0.0  # type: ignore[operator]
+        errors = {cell.n_params: cell.se for cell in plain.cells}
+        rows_of = [row for row in found.along.rows if row.n_params in errors]
+        assert len(rows_of) == parts
+        for row in rows_of:  # more, by the correction to one size
+            assert row.se is not None and row.se > 0.95 * (errors[row.n_params] or 0.0)

@@ -315,7 +315,7 @@ def test_contrasts_answer_where_a_table_gives_no_curves():
         assert {(row.shallow, row.deep) for row in result.contrasts} >= {(6, 12), (12, 18), (18, 24), (6, 24)}
         for row in result.contrasts:
             assert row.rests_on == "all losses together" and row.size_gap is None and row.n_seeds == 2
-            assert row.noise_source == "replicates"
+            assert row.noise_source == "replicates and scatter"
             x = math.log(row.n_params)
             inside += row.low <= float(truth.loss(row.shallow, x) - truth.loss(row.deep, x)) <= row.high
             total += 1

@@ -242,6 +242,37 @@ def test_points_of_one_run_share_errors_and_best_depths_move_with_tokens() -> No
     assert math.log(after[2].ratio or 0) == pytest.approx(0.03 / 0.12 * math.log(16), abs=0.35)
 
 
+def recipes(moves: float) -> Heap:
+    """Every net after three counts of tokens by two recipes; deeper nets profit from tokens by the first alone, or
+    ``moves`` times as much by the second."""
+    rng, rows = np.random.default_rng(6), []
+    for recipe, gain in (("cooled", 1.0), ("constant", moves)):
+        for row in piled(30, seed=6):
+            own = rng.normal(0, 0.002)
+            for tokens in (1e9, 4e9, 16e9):
+                t = math.log(tokens / 4e9)
+                more = -0.03 * gain * math.log(row["depth"] / 12) * t - 0.08 * t + 0.04 * (recipe == "constant")
+                loss = row["loss"] + own + more + rng.normal(0, 0.001)
+                rows.append({**row, "tokens": tokens, "recipe": recipe, "loss": loss})
+    return heap(rows, adjust=["tokens", "recipe"], at={"recipe": "cooled"})
+
+
+def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each() -> None:
+    found = recipes(moves=-1.0).record
+    assert found.tokens_disagree == ("recipe constant",)
+    assert any("DISAGREE on how tokens move the best depth" in line for line in found.sentences)
+    of = {name: [row for row in found.along_tokens if row.of == name] for name in ("recipe cooled", "recipe constant")}
+    assert all([round(row.tokens / 1e9) for row in rows] == [1, 4, 16] for rows in of.values())
+    for name, sign in (("recipe cooled", 1.0), ("recipe constant", -1.0)):
+        last = of[name][-1]
+        truth = math.exp(sign * 0.03 / 0.12 * math.log(16))
+        assert last.ratio_low and last.ratio_high and last.ratio_low * 0.9 < truth < last.ratio_high * 1.1
+
+
+def test_recipes_that_agree_on_tokens_are_not_said_to_disagree() -> None:
+    assert recipes(moves=1.0).record.tokens_disagree == ()
+
+
 # Nothing differs, or it does not matter
 
 

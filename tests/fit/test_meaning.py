@@ -17,6 +17,7 @@ from dwsweep.fit.data.shape import BLOCK, check, weights
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import read_table
 from dwsweep.records.fit import FitResult
+from dwsweep.records.record import table_text
 from dwsweep.report import fit_report
 
 DEPTHS, SIZES = (6, 10, 16, 24, 36), 5e6 * 1.9 ** np.arange(7)
@@ -75,6 +76,26 @@ def clean() -> FitResult:
 def test_a_clean_grid_is_all_used_and_gives_the_truth() -> None:
     assert account(clean()) == "35 rows read, all used."
     holds(clean())
+
+
+def test_lines_of_comments_among_the_rows_are_counted(tmp_path: Path) -> None:
+    lines = ["n_layer,d_model,val_loss", *(",".join(map(str, row.values())) for row in drawn())]
+    lines[4:4] = ["# resumed on another node"]
+    lines[20:20] = ["# the scheduler died here,,"]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join(lines))
+    result = fitted(str(file))
+    assert account(result) == "37 rows read, 35 used: 2 begin with # and count as comments."
+    assert fit_report.to_text(result) and result.surface == clean().surface
+
+
+def test_the_apostrophe_that_our_writers_put_before_a_formula_is_taken_off(tmp_path: Path) -> None:
+    texts = ["=x", "@home", "+plus", "-minus", "''=x", "it's", "'quoted'"]
+    rows = [{"depth": 6, "width": 96 + 8 * k, "loss": 3.0, "note": text} for k, text in enumerate(texts)]
+    file = tmp_path / "runs.csv"
+    file.write_text(table_text(rows, ["depth", "width", "loss", "note"], str))
+    assert "'=x" in file.read_text()
+    assert [row["note"] for row in read_table(file).rows] == texts
 
 
 # Time within a run

@@ -11,17 +11,9 @@ from threadpoolctl import threadpool_limits
 
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.noise import (
-    FLOOR_NATS,
-    LENGTHS,
-    Contrasts,
-    bartlett,
-    cell_means,
-    contrasts,
-    estimate_noise,
-    kernel_root,
-    scatter,
-)
+from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.noise import MeanCovariance, bartlett, cell_means, chi2_df, estimate_noise
+from dwsweep.fit.scatter import of_curves
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 
@@ -106,16 +98,9 @@ def test_bartlett_agrees_with_scipy():
     assert bartlett(ss, df) == pytest.approx(scipy.stats.bartlett(*samples).pvalue)
 
 
-def test_contrasts_annihilate_parabolas_per_depth_and_shared_powers():
-    rng = np.random.default_rng(3)
-    depth = np.repeat([4, 8, 16], 8)
-    x = np.concatenate([np.sort(rng.uniform(13, 20, 8)) for _ in range(3)])
-    C = contrasts(depth, x)
-    assert C.shape == (24 - 9 - 4, 24)
-    np.testing.assert_allclose(C @ C.T, np.eye(len(C)), atol=1e-10)
-    z = x - 16.0
-    smooth = z**3 - 0.1 * z**5 + np.where(depth == 8, 5 * z**2 - z, 3.0)
-    assert np.abs(C @ smooth).max() < 1e-8 * np.abs(smooth).max()
+def known(variance):
+    """Covariance of means that share nothing."""
+    return MeanCovariance(np.array(variance, dtype=float), np.zeros((len(variance), 0)))
 
 
 @pytest.mark.parametrize("bend", [2.0, 4.0])
@@ -124,27 +109,45 @@ def test_scatter_finds_the_noise_of_bending_curves(bend):
     x = np.tile(np.linspace(13.8, 20.2, 9), 5)
     depth = np.repeat(np.arange(5), 9)
     curve = 8 * np.exp(-0.1 * x) - 0.1 * depth * np.tanh((x - 15 - depth) / bend)
-    squares, dfs = [], []
-    for k in range(40):
+    found = []
+    for k in range(20):
         noisy = curve + np.random.default_rng(k).normal(0, 0.002, len(x))
-        found = scatter(noisy, depth, x, np.zeros((45, 45)))
-        assert found.separable
-        squares.append(found.tau**2)
-        dfs.append(found.df)
-    assert np.sqrt(np.mean(squares)) == pytest.approx(0.002, rel=0.12)
-    spread = 2.0 * np.mean(squares) ** 2 / np.var(squares)
-    assert 0.4 < np.mean(dfs) / spread < 2.0
+        one = of_curves(noisy, depth, x, known(np.zeros(45)), 0.0)
+        assert one.separable and not one.joint
+        found.append(one)
+    assert np.mean([one.sd for one in found]) == pytest.approx(0.002, rel=0.15)
+    assert 5.0 < np.mean([one.df(0.0) for one in found]) < 45 - 5 * 3
+    inside = [np.quantile(one.own, 0.05) < 0.002**2 < np.quantile(one.own, 0.95) for one in found]
+    assert np.mean(inside) > 0.75
+
+
+def test_scatter_that_replicates_explain_is_not_counted_twice():
+    x, depth = np.tile(np.linspace(13.8, 20.2, 9), 5), np.repeat(np.arange(5), 9)
+    noisy = 8 * np.exp(-0.1 * x) + np.random.default_rng(0).normal(0, 0.004, 45)
+    found = of_curves(noisy, depth, x, known(np.full(45, 0.004**2)), 30.0)
+    assert found.sd < 0.002
+    alone = of_curves(noisy, depth, x, known(np.zeros(45)), 0.0)
+    assert alone.sd == pytest.approx(0.004, rel=0.3)
+    assert found.df(0.004**2) > 15.0  # of the sum: neither part's own alone
+
+
+def test_degrees_of_freedom_of_draws_are_those_of_their_chi_square():
+    rng = np.random.default_rng(0)
+    for df in (4.0, 20.0, 200.0):
+        assert chi2_df(np.log(df / rng.chisquare(df, 40_000))) == pytest.approx(df, rel=0.05)
 
 
 def test_scatter_needs_four_sizes():
     x = np.tile([1.0, 2.0, 3.0], 2)
-    assert scatter(np.arange(6.0), np.repeat([1, 2], 3), x, np.zeros((6, 6))) is None
+    assert of_curves(np.arange(6.0), np.repeat([1, 2], 3), x, known(np.zeros(6)), 0.0) is None
 
 
 def noise_of(losses, cells, seeds, depth_of_cell, x, **options):
     means = cell_means(losses, cells, seeds, len(depth_of_cell))
     chosen = np.arange(len(depth_of_cell))
-    return estimate_noise(means, depth_of_cell[cells], chosen, depth_of_cell, x, **options)
+    noise, covariance = estimate_noise(means, depth_of_cell[cells], chosen, depth_of_cell, **options)
+    found = of_curves(means.mean, depth_of_cell, x, covariance, noise.replicate_df)
+    return noise.with_scatter(found, covariance, depth_of_cell), covariance
 
 
 def test_sigma_is_pooled_only_where_depths_agree():
@@ -190,25 +193,20 @@ def test_one_seed_and_few_sizes_is_no_estimate():
     assert not noise.known and noise.source == "none" and noise.tau is None
 
 
-def test_the_likelihood_of_rough_and_smooth_is_that_of_the_written_model():
-    """Against the normal density of z with the covariance of the module's docstring, formed and solved in full."""
-    rng = np.random.default_rng(5)
-    depth = np.repeat([4, 8], 9)
-    x = np.concatenate([np.sort(rng.uniform(13, 20, 9)) for _ in range(2)])
-    C = contrasts(depth, x)
-    half = rng.normal(size=(18, 18))
-    S, z = C @ (1e-6 * half @ half.T) @ C.T, C @ rng.normal(0.0, 0.003, 18)
-    explained = float(np.trace(S)) / len(C)
-    tau2, smooth = explained * np.array([0.1, 1.0, 7.0]), 1e-6 * np.array([0.0, 0.3, 40.0])
-    same = depth[:, None] == depth
-    direct = []
-    for value in tau2:
-        rough = min(1.0, value / explained) * S + (max(0.0, value - explained) + FLOOR_NATS**2) * np.eye(len(C))
-        kernels = [same * np.exp(-((x[:, None] - x) ** 2) / (2.0 * length**2)) for length in LENGTHS]
-        density = [scipy.stats.multivariate_normal(cov=rough + s2 * C @ K @ C.T) for K in kernels for s2 in smooth]
-        direct.append(max(normal.logpdf(z) for normal in density) + 0.5 * len(C) * np.log(2.0 * np.pi))
-    problem = Contrasts.of(z, S, [C @ kernel_root(depth, x, length) for length in LENGTHS])
-    np.testing.assert_allclose(problem.profile(tau2, smooth), direct, rtol=1e-9)
+def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
+    """The printed scatter, the errors of means and the surface rest on one estimate."""
+    rows = simulate(
+        Scenario(Truth((6, 12, 18, 24)), budgets=tuple(np.geomspace(1e6, 1e8, 7))), np.random.default_rng(0)
+    )
+    result = fit_table(rows)
+    surface = LossSurface(result.surface)
+    tau = float(np.exp(np.median(surface.posterior.stacked("scatter"))))
+    assert result.noise["tau"] == result.noise["shape_sd"] == pytest.approx(tau, rel=1e-12)
+    assert result.noise["shape_source"] == "surface"
+    sigma = result.noise["sigma"]["6"]
+    for cell in result.cells:
+        own = np.sqrt(sigma**2 / cell.n + tau**2)
+        assert own * 0.9 < cell.se < 1.6 * own  # the seeds' own means come on top
 
 
 def test_six_hundred_shapes_take_seconds():

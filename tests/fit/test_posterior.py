@@ -85,9 +85,9 @@ def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors() -> None:
         for end in ("low", "high"):
             ends = np.array([getattr(one.interval, end) for one in answers])
             errors = np.array([getattr(one.errors, end) for one in answers])
-            within += list(np.abs(ends - ends.mean()) < 2.0 * errors)
+            within += list(np.abs(ends - ends.mean()) * math.sqrt(12 / 11) <= 2.0 * errors)
             assert (errors < 0.1 * np.median([one.interval.high - one.interval.low for one in answers])).mean() > 0.8
-    assert np.mean(within) >= 0.85
+    assert np.mean(within) >= 0.9
 
 
 def test_losses_at_points_are_those_of_the_profile() -> None:
@@ -117,6 +117,18 @@ def test_where_depth_does_nothing_nothing_bounds_a_best_depth(name: str) -> None
         at = ask.best_depth(found, math.log(N if name == "flat" else 3e5), 0.95).interval
         assert at.low in (None, 0.0) and at.high is None
     assert Posterior.of(cells_of("bent")).weighed.weights["none"] < 1e-6
+
+
+def test_luck_that_follows_a_depth_is_no_effect_of_depth() -> None:
+    """Shapes scatter by 0.004 nats, correlated by 0.8 between neighbouring sizes of a depth."""
+    bounded = []
+    for index in range(8):
+        found = Posterior.of(cells_of("flat, scatter along a depth", index))
+        at = ask.best_depth(found, math.log(N), 0.95).interval
+        bounded.append(at.low not in (None, 0.0) or at.high is not None)
+    assert sum(bounded) <= 1
+    real = Posterior.of(cells_of("asymmetric, scatter along a depth"))
+    assert real.weighed.weights["none"] < 1e-6
 
 
 def test_a_budget_of_another_level_is_a_column() -> None:

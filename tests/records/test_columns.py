@@ -9,8 +9,8 @@ import pytest
 from dwsweep.cli.options import Axis
 from dwsweep.fit import warnings
 from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, RESULTS, named, of_type
-from dwsweep.report import page
 from dwsweep.report.figures import losses
+from dwsweep.report.runs_table import RUN_COLUMNS
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -22,7 +22,7 @@ NAMES = [column.name for column in COLUMNS]
         pytest.param(REQUIRED, id="required"),
         pytest.param(losses.SIZES, id="figures"),
         pytest.param(warnings.SHOULD_AGREE, id="confounds"),
-        pytest.param([name for name, _ in page.RUN_COLUMNS.values()], id="page's table"),
+        pytest.param([name for name, _ in RUN_COLUMNS.values()], id="page's table"),
     ],
 )
 def test_every_list_names_columns_that_are_known(names: Collection[str]) -> None:

@@ -25,9 +25,9 @@ from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import PairCurve, RateRun
 from dwsweep.report import page as sweep_page
-from dwsweep.report.document import on_dark
 from dwsweep.report.figures import losses, registry, style
 from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.markup import on_dark
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences"]

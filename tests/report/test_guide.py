@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 from dwsweep.guide import answer
 from dwsweep.report import guide_report
-from dwsweep.report.document import html_of
 from dwsweep.report.figures import laws
+from dwsweep.report.markup import html_of
 
 
 def test_one_panel_a_budget(tmp_path) -> None:

@@ -32,11 +32,12 @@ from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import PENDING, RUNNING, RunState
 from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
-from dwsweep.report import answers_box, card, fit_report, guide_report, losses_chart, runs_table
+from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, losses_chart, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Table, html_of
+from dwsweep.report.document import Figure, Fold, Heading, Lines, Table
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
+from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
 from dwsweep.text import format_count, format_factor, parse_count
 
@@ -115,9 +116,9 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
         {},
     ]
     policy = next(a["content"] or "" for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    digest = base64.b64encode(hashlib.sha256(sweep_page.script().encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(html_page.script().encode()).digest()).decode()
     assert policy.startswith("default-src 'none'; ") and f"script-src 'sha256-{digest}'" in policy
-    assert f"<script>{sweep_page.script()}</script>" in (law / "report.html").read_text(encoding="utf-8")
+    assert f"<script>{html_page.script()}</script>" in (law / "report.html").read_text(encoding="utf-8")
     for tag, attributes in page.tags:
         assert tag not in {"link", "iframe", "object"}
         for name in ("src", "href"):
@@ -125,7 +126,7 @@ def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     # the one url( names a part of the drawing itself
     assert re.findall(r"url\([^)]*\)|@import", (law / "report.html").read_text(encoding="utf-8")) == ["url(#${clip})"]
     assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", sweep_page.script()
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", html_page.script()
     )
     anchors = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
@@ -138,16 +139,16 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
     hostile = Table("", "<i>>")
     hostile.add('"><script>')
     assert not re.search("<i>|<script>", html_of([hostile]))
-    assert "<script>" not in sweep_page.page('"<script>', "<script>", [sweep_page.Section('"x', "<script>", "")])
+    assert "<script>" not in html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
 
 
 def test_data_cannot_end_its_block() -> None:
     hostile = {"</script><!--": "<script>&\u2028\u2029"}
-    block = sweep_page.data_block(hostile)
+    block = html_page.data_block(hostile)
     content = block.removeprefix('<script type="application/json" id="data">').removesuffix("</script>")
     assert not re.search("[<>&\u2028\u2029]", content) and json.loads(content) == hostile
-    assert all(sweep_page.asset(name).count("\n") <= 400 for name in sweep_page.SCRIPTS)
-    assert "</script" not in sweep_page.script() and "<!--" not in sweep_page.script()
+    assert all(html_page.asset(name).count("\n") <= 400 for name in html_page.SCRIPTS)
+    assert "</script" not in html_page.script() and "<!--" not in html_page.script()
 
 
 def test_data_holds_what_the_script_draws(law: Path) -> None:

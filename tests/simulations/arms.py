@@ -28,6 +28,7 @@ from dwsweep.fit.curves import build_curves
 from dwsweep.fit.noise import Documents, of_influences
 from dwsweep.fit.pairing import Arm, pair_arms
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.record import Record
 from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
@@ -161,6 +162,7 @@ def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
     model = joint_model(curves, ARM_OPTIONS) if surface else None
+    curves = judged(curves, model.posterior if model else None)
     pairs = analyse_pairs(curves, CONFIDENCE, model)
     return Arm(label, label, "", runs, curves, pairs, model, drawn.documents)
 

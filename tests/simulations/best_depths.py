@@ -26,6 +26,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells, declared
 from dwsweep.fit.posterior import weigh
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.fit import DepthSpan
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
@@ -144,7 +145,7 @@ def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Sim
     """One sweep drawn, fitted and asked for its best depths."""
     sweep = scenario.with_phase(index)
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
-    curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
+    curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0)))
     surface = fit_loss_model(curves, CONFIDENCE)
     guide = own_guide(surface)
     truth = sweep.truth

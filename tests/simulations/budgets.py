@@ -26,6 +26,7 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.records.record import Record
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms
 from tests.simulations.sweeps import widths
@@ -223,7 +224,7 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
     measured = {}
     for budget in scenario.budgets:
         runs = select_runs([row for row in rows if abs(math.log(row["flops"] / budget)) < 0.2]).runs
-        measured[budget] = Measured(runs, build_curves(runs, None, DRAWS, np.random.default_rng(0)))
+        measured[budget] = Measured(runs, judged(build_curves(runs, None, DRAWS, np.random.default_rng(0))))
     found = answered(FLOPS, measured, CONFIDENCE)
     assert found
     trend = next((trend for trend in found.trends if trend.quantity == "n_params"), None)

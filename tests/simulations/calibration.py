@@ -102,8 +102,11 @@ CHOSEN = (
     *("exponential", "power", "linear", "no form holds", "gains fall as N^-0.4", "one seed", "luck 0.004"),
     *("4 sizes, luck 0.002", "laptop", "laptop, no form holds"),
 )
-OUTSIDE = ("bent", "kinked", "stepped", "asymmetric", "gains fall", "asymmetric, gemstones", "asymmetric, 1 2 4 8 16",
-           "V", "plateau", "two minima", "saturating", "flat", "flat, laptop")  # fmt: skip
+OUTSIDE = (
+    *("bent", "kinked", "stepped", "asymmetric", "gains fall", "asymmetric, gemstones", "asymmetric, 1 2 4 8 16"),
+    *("V", "plateau", "two minima", "saturating", "asymmetric, scatter along a depth"),
+    *("flat", "flat, laptop", "flat, scatter along a depth"),
+)
 
 
 def studies() -> dict[str, Scored]:

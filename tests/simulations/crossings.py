@@ -18,6 +18,7 @@ from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.fit.width_law import fit_laws
 from dwsweep.records.record import Record
@@ -78,9 +79,10 @@ def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> 
     runs = without_bad_runs(select_runs(rows))[0].runs
     shape_sd = None if declared is None else 0.0  # the oracle's σ holds it
     curves = build_curves(runs, declared, draws, np.random.default_rng(0), shape_sd=shape_sd)
-    pairs = analyse_pairs(curves, CONFIDENCE)
     model = fit_loss_model(curves, CONFIDENCE)
     surface = LossSurface(model) if model else None
+    curves = judged(curves, surface.posterior if surface else None)
+    pairs = analyse_pairs(curves, CONFIDENCE)
     law = fit_laws(curves, surface, analyse_pairs(curves, CONFIDENCE, surface), CONFIDENCE).width_law
     crossings, names = [pair.own.crossing for pair in pairs], FoundLaw.keys()
     return curves.noise.source, Found(

@@ -31,6 +31,7 @@ from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.guideline import own_guide
 from dwsweep.fit.rows import Row
+from dwsweep.fit.scatter import judged
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations.harness import CONFIDENCE, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import GOLDEN_RATIO, Shape, grid, n_params
@@ -148,7 +149,8 @@ def fitted(asked: Asked, shapes: Iterable[Shape], index: int) -> tuple[Curves, L
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
     record = fit_loss_model(curves, CONFIDENCE)
     assert record is not None, "every grid here has nine shapes or more"
-    return curves, LossSurface(record)
+    surface = LossSurface(record)
+    return judged(curves, surface.posterior), surface
 
 
 def answer(arm: str, shapes: Sequence[Shape], surface: LossSurface, target: float) -> Answer:

@@ -57,6 +57,7 @@ class Noise:
     """Sources of noise, in nats.
 
     sigma: sd of one run. seed_sd: sd of what a seed adds to all shapes. luck: sd of what all runs of a shape share.
+    along: correlation of the luck of a shape with that of the next smaller one of its depth.
     deep_seed: what the first seed adds to the deepest net, and in proportion to ln L to those between. off: by how many
     sigma one run is worse than it should be.
     """
@@ -64,6 +65,7 @@ class Noise:
     sigma: float = 0.002
     seed_sd: float = 0.003
     luck: float = 0.0
+    along: float = 0.0
     deep_seed: float = 0.0
     off: float = 0.0
 
@@ -113,9 +115,12 @@ class Scenario:
         noise = self.noise
         first, last = (math.log(end([depth for depth, _ in self.shapes])) for end in (min, max))
         shared = rng.normal(0.0, noise.seed_sd, self.seeds)
-        rows = list[Row]()
+        rows, lucks = list[Row](), dict[int, float]()
         for depth, width in self.shapes:
             n, luck = n_params(depth, width), rng.normal(0.0, noise.luck)
+            if depth in lucks:
+                luck = noise.along * lucks[depth] + math.sqrt(1.0 - noise.along**2) * luck
+            lucks[depth] = luck
             place = (math.log(depth) - first) / (last - first)
             for seed, tokens in product(range(self.seeds), self.tokens or (None,)):
                 loss = self.truth.loss(depth, n, tokens) + luck + shared[seed] + rng.normal(0.0, noise.sigma)
@@ -162,6 +167,8 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         "1 seed": replace(base, seeds=1),
         "1 2 4 8 16": replace(base, truth=replace(truth, depth=5.0), shapes=grid((1, 2, 4, 8, 16), 9)),
         "levine": replace(base, truth=replace(truth, depth=14.0), shapes=levine),
+        "scatter 0.004": replace(base, noise=replace(base.noise, luck=0.004)),
+        "scatter along a depth": replace(base, noise=replace(base.noise, luck=0.004, along=0.8)),
         "laptop": laptop,
         "laptop, scatter 0.006": replace(laptop, noise=replace(laptop.noise, luck=0.006)),
         "laptop, scatter 0.012": replace(laptop, noise=replace(laptop.noise, luck=0.012)),

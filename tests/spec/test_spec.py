@@ -9,7 +9,7 @@ import pytest
 from checkout import SWEEPS
 
 from dwsweep.errors import InputError
-from dwsweep.spec import BudgetRange, Spec, load_spec, parse_spec, reading, reference
+from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
 
@@ -186,11 +186,11 @@ def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
 
 
 def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):
-    assert load_spec("smoke") == load_spec(reading.find("smoke"))
+    assert load_spec("smoke") == load_spec(builtin.find("smoke"))
     names = {"smoke", "levine2020", "levine-mini", "lr-transfer", "isoflop", "isoflop-smoke", "ten-minutes"}
     names |= {"ten-minutes-smoke", "heads", "heads-smoke", "shape-matters", "leaner", "leaner-smoke"}
     names |= {"vocabulary", "vocabulary-smoke", "relaxations", "relaxations-smoke", "compare-smoke"}
-    assert names <= set(reading.names())
+    assert names <= set(builtin.names())
     with pytest.raises(InputError, match="levine-mini, levine2020"):
         load_spec("smoky")
     with pytest.raises(InputError, match=r"^SPEC: "):

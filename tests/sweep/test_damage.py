@@ -18,7 +18,7 @@ from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with
 
 from dwsweep.errors import InputError
 from dwsweep.records.run import Metrics
-from dwsweep.report import progress as status
+from dwsweep.report import status_report as status
 from dwsweep.sweep import ownership, runner
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import lost_rows

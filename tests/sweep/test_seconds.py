@@ -24,7 +24,7 @@ from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.records import record as reader
 from dwsweep.records import run as run_record
 from dwsweep.records.run import DONE, BenchRow, RunResult, RunState
-from dwsweep.report import plan_report, progress
+from dwsweep.report import plan_report, status_report
 from dwsweep.spec import Spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import time_kept
@@ -304,8 +304,8 @@ def test_planned_and_measured_time_stand_side_by_side(tmp_path: Path) -> None:
         "L2-d36-h2; the shapes did not get equal time"
     )
     assert time_kept(store, store.planned()) == said
-    assert said in " ".join(printed(progress.render(tmp_path), 80).split())
-    assert progress.to_json(tmp_path)["time_kept"] == said
+    assert said in " ".join(printed(status_report.render(tmp_path), 80).split())
+    assert status_report.to_json(tmp_path)["time_kept"] == said
     even = [row for row in store.planned() if row.depth == 1 and row.width == 48]
     assert time_kept(store, even) == (
         "2 finished runs of 1 shape took 1.00 times the device-seconds of train.seconds; farthest off: L1-d48-h2"

@@ -25,7 +25,7 @@ from dwsweep.errors import InputError
 from dwsweep.plan import Plan
 from dwsweep.records.pack import PackProgress, PackState
 from dwsweep.records.run import DONE, RunResult, RunState
-from dwsweep.report import progress as status
+from dwsweep.report import status_report as status
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from dwsweep.theory import attention, check_heads, fitted_head, needed_head_size
+from dwsweep.theory.head_check import attention, check_heads, fitted_head, needed_head_size
 
 
 def drawn(n: int, seed: int) -> np.ndarray:

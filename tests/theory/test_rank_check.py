@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from cli_tools import Command
 
-from dwsweep import theory
 from dwsweep.report.figures import laws
 from dwsweep.report.theory_report import render_ranks
 from dwsweep.terminal import plain_text
-from dwsweep.theory import PRIME, Network, check_ranks, product, rank, separation_rank
+from dwsweep.theory import rank_check
+from dwsweep.theory.head_check import check_heads
+from dwsweep.theory.rank_check import PRIME, Network, check_ranks, product, rank, separation_rank
 
 
 @pytest.fixture(scope="module")
-def checks() -> list[theory.RankCheck]:
+def checks() -> list[rank_check.RankCheck]:
     return check_ranks([(1, 2, 1), (1, 3, 1), (1, 4, 1), (1, 4, 2), (2, 2, 1), (2, 3, 1), (3, 2, 1)])
 
 
@@ -52,7 +53,7 @@ def test_ranks_in_float64_by_the_equation_itself(depth: int, width: int, heads: 
     assert exact == expected
 
 
-def test_one_layer_has_rank_width_plus_one(checks: list[theory.RankCheck]) -> None:
+def test_one_layer_has_rank_width_plus_one(checks: list[rank_check.RankCheck]) -> None:
     """By hand: one term of the position's own half, and d_x of the other half's G."""
     assert {(r.width, r.heads): set(r.ranks) for r in checks if r.depth == 1} == {
         (2, 1): {3},
@@ -62,23 +63,23 @@ def test_one_layer_has_rank_width_plus_one(checks: list[theory.RankCheck]) -> No
     }
 
 
-def test_every_network_is_as_the_theorems_say(checks: list[theory.RankCheck]) -> None:
+def test_every_network_is_as_the_theorems_say(checks: list[rank_check.RankCheck]) -> None:
     assert not [row for row in checks if row.wrong]
-    assert all(len(row.ranks) == theory.PARTITIONS for row in checks)
-    text = plain_text(render_ranks(checks, theory.check_heads()))
+    assert all(len(row.ranks) == rank_check.PARTITIONS for row in checks)
+    text = plain_text(render_ranks(checks, check_heads()))
     assert "as stated" in text and "Every rank lies between the bounds" in text
 
 
-def test_what_is_not_as_stated_is_said(checks: list[theory.RankCheck]) -> None:
+def test_what_is_not_as_stated_is_said(checks: list[rank_check.RankCheck]) -> None:
     row = checks[1]
     for broken, words in (
         (replace(row, ranks=(4, 4, 3)), "depends on the partition"),
         (replace(row, ranks=(400, 400), upper=5.0), "outside the bounds"),
         (replace(row, ranks=(3, 3)), "no larger than a smaller network's"),
     ):
-        assert words in theory._wrong(broken, checks)
+        assert words in rank_check._wrong(broken, checks)
     assert "1 of 1 networks are NOT" in plain_text(
-        render_ranks([replace(row, wrong=("outside the bounds",))], theory.check_heads())
+        render_ranks([replace(row, wrong=("outside the bounds",))], check_heads())
     )
 
 
@@ -95,12 +96,12 @@ def test_rank_and_product_modulo_a_prime() -> None:
     assert rank(np.array([[0, 1], [0, 2]])) == 1
 
 
-def test_figure(checks: list[theory.RankCheck], tmp_path) -> None:
+def test_figure(checks: list[rank_check.RankCheck], tmp_path) -> None:
     assert [path.name for path in laws.draw_ranks(checks, tmp_path)] == ["theory.png", "theory.svg"]
 
 
 def test_command(dwsweep: Command, tmp_path) -> None:
     result = dwsweep("theory", "--check", "--json")
     found = json.loads(result.stdout)
-    assert result.returncode == 0 and len(found["networks"]) == len(theory.NETWORKS)
+    assert result.returncode == 0 and len(found["networks"]) == len(rank_check.NETWORKS)
     assert [row["head_size"] for row in found["heads"]] == list(range(1, 10))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from train_support import Kept, Killed, KilledAt, make_pack, make_spec, make_store, same_bits
 
-from dwsweep.data.batches import heldout_set
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack

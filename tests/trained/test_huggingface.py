@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from dwsweep.data.batches import heldout_set
+from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import prepare
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.data.tokenizer import train as train_tokenizer

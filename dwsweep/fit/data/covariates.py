@@ -43,6 +43,8 @@ TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
     *("dataset", "attention"),
 )
+SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data"}
+"""Where trackers keep settings: ``config.batch_size``."""
 CONSEQUENCES = {
     *("tokens_per_second", "wall_seconds", "device_seconds", "flops", "flops_6nd", "pack_size", "attention_kernel"),
     *("device_kind", "loss_stderr", "bits_per_byte", "n_params", "n_params_total"),
@@ -53,6 +55,7 @@ SAME = 1e-9
 SAME_NUMBER = 1.02  # largest over smallest value of a number that is the same in all rows
 FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
 FEWEST_SHAPES = 3  # … and shapes
+FEWEST_VALUES = 3  # of a number, to have a smooth effect: two are those of a switch
 COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
 ABOUT_AS_COMMON = 1.5  # times, by which the commonest value may lead another one
 CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
@@ -150,6 +153,22 @@ def positive(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
+def bare(column: str) -> str:
+    """A column's plain name without the sections that a tracker put before it."""
+    words = plain(column).removesuffix("_value").split("_")
+    while len(words) > 1 and words[0] in SECTIONS:
+        words = words[1:]
+    return "_".join(words)
+
+
+def by_bare_name(present: Iterable[str]) -> dict[str, str]:
+    """Columns by their bare names; of two the one whose own name that is."""
+    found: dict[str, str] = {}
+    for column in sorted(present, key=lambda one: (one != bare(one), one)):
+        found.setdefault(bare(column), column)
+    return found
+
+
 def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable[str], option: str) -> dict[str, str]:
     """{covariate in words: our column} of the ``names`` that a user gave, by the table's names or ours.
 
@@ -158,11 +177,13 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
     """
     known = {column: name for name, columns in (NUMBERS | OF_SHAPE).items() for column in columns}
     every = set(present)
+    short = by_bare_name(every)
     found = {}
     for given in names:
         ours = theirs.get(given, given)
         ours = next((columns[0] for name, columns in (NUMBERS | OF_SHAPE).items() if given == name), ours)
         column = ours if ours in every else next((one for one in every if plain(one) == plain(given)), None)
+        column = column or short.get(bare(ours))
         if column is None and known.get(ours) in OF_SHAPE:
             column = next((one for one in OF_SHAPE[known[ours]] if one in every), None)
         if column is None:
@@ -170,7 +191,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
             raise InputError(f"{option}: {given!r}; not in the table, it has {listed(sorted(shown))}")
         if why := why_refused(column):
             raise InputError(f"{option}: {given!r}; {why}")
-        found[known.get(column, plain(column).replace("_", " "))] = column
+        found[known.get(bare(column), bare(column).replace("_", " "))] = column
     return found
 
 
@@ -179,7 +200,7 @@ def why_refused(column: str) -> str:
     if column in SHAPES:
         return "is what is compared, and no setting; allowed: a column that somebody set"
     words = set(plain(column).split("_"))
-    if column in CONSEQUENCES or (column not in named("recipe", "tuning") and words & MEASURED_WORDS):
+    if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and words & MEASURED_WORDS):
         return (
             "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
             "a part of what depth does; allowed: a column that somebody set"
@@ -301,18 +322,36 @@ class _Search:
         return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift)
 
 
+def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
+    """Settings among ``names`` that nobody knows and that are numbers of three values or more."""
+    found = []
+    for name in names:
+        values = {row.get(name) for row in rows} - {None}
+        if len(values) >= FEWEST_VALUES and all(number_of(name, {name: value}, [name]) is not None for value in values):
+            found.append(name)
+    return [name for name in found if not why_refused(name)]
+
+
 def find(
-    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, asked: Request, usual: Usual = lambda name: True
+    rows: Sequence[Row],
+    x: np.ndarray,
+    y: np.ndarray,
+    asked: Request,
+    usual: Usual = lambda name: True,
+    unknown: Iterable[str] = (),
 ) -> Covariates:
-    """Covariates of ``rows`` at x = ln size and y = ln depth (K,).
+    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). unknown: further settings that are numbers.
 
     Raises:
         InputError: a held value that is asked for is not one that the table has.
     """
     search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool))
-    present = {name for row in rows for name, value in row.items() if value is not None}
-    numbers = {name: [one for one in columns if one in present] for name, columns in (NUMBERS | OF_SHAPE).items()}
-    texts = [(one.replace("_", " "), one) for one in TEXTS if one in present and one not in asked.adjust.values()]
+    short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
+    numbers = {name: [short[one] for one in columns if one in short] for name, columns in (NUMBERS | OF_SHAPE).items()}
+    texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]
+    texts = [(word, column) for word, column in texts if column not in asked.adjust.values()]
+    asked_columns = set(asked.adjust.values())
+    numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in asked_columns}
     for word, column in asked.adjust.items():
         if word not in numbers:
             values = {row.get(column) for row in rows}

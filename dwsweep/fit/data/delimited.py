@@ -7,11 +7,12 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
 from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, shown
+from dwsweep.records.record import unquoted_text
 
 ROWS_AT_A_TIME = 50_000
 LOOKED_AT = 40  # rows among which the header is found
@@ -21,7 +22,14 @@ HEAD = 1 << 22  # characters that hold these rows, be there 100,000 columns
 Fields = Sequence[Any]
 
 
-def read(what: str, text: str) -> Columns:
+class Read(NamedTuple):
+    """Columns of a text. comments: how many lines among its rows begin with ``#``."""
+
+    columns: Columns
+    comments: int
+
+
+def read(what: str, text: str) -> Read:
     """Columns of a text whose fields a tab, a comma, a semicolon, a bar or blanks separate: the one that its header
     has most of.
 
@@ -48,7 +56,7 @@ def _columns(lines: Sequence[str], separator: str) -> int:
         return 0
 
 
-def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns:
+def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
     """Columns of rows of fields, the header among them, behind a title or comments.
 
     what: begins the line of an error, ``table: runs.csv;``. separator: what stood between the fields.
@@ -58,12 +66,13 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns
     begin, header = _header(first)
     names = _names(what, header)
     held: Columns = {one: [] for one in names}
-    marks = None
+    marks, comments = None, 0
     lines = (row for row in chain(first[begin:], rows) if any(row))
     while part := list(islice(lines, ROWS_AT_A_TIME)):
         runs = _data(what, part, header)
+        comments += sum(map(_is_comment, part))
         columns = zip_longest(*runs)
-        texts = {one: list(next(columns, [None] * len(runs))) for one in names}
+        texts = {one: list(map(_unquoted, next(columns, [None] * len(runs)))) for one in names}
         if marks is None:
             marks = decimal_marks(texts, what, separator)
         for one, column in in_columns(texts, what, marks).items():
@@ -71,7 +80,16 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Columns
     unnamed = [name for name in names if not name.strip() and not any(value is not None for value in held[name])]
     for name in unnamed:  # a comma at the end of every line
         del held[name]
-    return held
+    return Read(held, comments)
+
+
+def _is_comment(row: Fields) -> bool:
+    return str(row[0])[:1] == "#" and len(_filled(row)) == 1
+
+
+def _unquoted(value: Any) -> Any:
+    """A cell without the apostrophe that CSV writers put before ``= + - @``."""
+    return unquoted_text(value) if value.__class__ is str and value[:1] == "'" else value
 
 
 def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
@@ -83,7 +101,7 @@ def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
         return rows
     kept: list[Fields] = []
     for row in rows:
-        if str(row[0])[:1] == "#" and len(_filled(row)) == 1:
+        if _is_comment(row):
             continue
         if any(row[n:]):
             raise InputError(f"{what} a row has more fields than the header")

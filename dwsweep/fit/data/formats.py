@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dwsweep import paths
 from dwsweep.errors import InputError
@@ -33,8 +33,19 @@ BUILT_IN = {
 """Public tables that come with the package, by name; licence and origin of each are in its .yaml beside it."""
 
 
-def load(table: Any) -> tuple[Columns, str, str, str | None]:
-    """(columns, source, SHA-256 of the content, sweep directory or None) of a table as ``read_table`` takes it.
+class Loaded(NamedTuple):
+    """A table in columns. digest: SHA-256 of the content. directory: the sweep directory, where it is one. comments:
+    lines among the rows of a text that begin with ``#``, which are no rows."""
+
+    columns: Columns
+    source: str
+    digest: str
+    directory: str | None = None
+    comments: int = 0
+
+
+def load(table: Any) -> Loaded:
+    """A table as ``read_table`` takes it.
 
     Raises:
         InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
@@ -54,7 +65,7 @@ def load(table: Any) -> tuple[Columns, str, str, str | None]:
         held, source = trackers.read(str(table)), printable(str(table))
     else:
         return _load_path(str(table))
-    return held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest(), None
+    return Loaded(held, source, hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest())
 
 
 @functools.lru_cache(maxsize=2)
@@ -82,7 +93,7 @@ def _columns_of_frame(table: Any) -> Any:
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
 
 
-def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
+def _load_path(name: str) -> Loaded:
     path = paths.reachable(name)
     said, directory = printable(name), None
     if path.is_dir():
@@ -103,11 +114,11 @@ def _load_path(name: str) -> tuple[Columns, str, str, str | None]:
             f"{', '.join(packing.SUFFIXES)}, or be a sweep directory or - for standard input"
         )
     content = read_results(path) if path.name == RESULTS_NAME else paths.read_bytes(path)
-    held, _, digest, _ = _of_content(content, said, path.name)
-    return held, printable(str(path)), digest, directory
+    found = _of_content(content, said, path.name)
+    return found._replace(source=printable(str(path)), directory=directory)
 
 
-def _of_content(content: bytes, said: str, name: str | None) -> tuple[Columns, str, str, str | None]:
+def _of_content(content: bytes, said: str, name: str | None) -> Loaded:
     """``load`` of the bytes of a file. said: how messages call it. name: its last part tells the format; None: the
     content does."""
     digest = hashlib.sha256(content).hexdigest()
@@ -116,13 +127,13 @@ def _of_content(content: bytes, said: str, name: str | None) -> tuple[Columns, s
         content, inner = packing.unpacked(content, name or "")
         suffix = f".{inner.lower().rpartition('.')[2]}"
         kind = suffix if suffix in FORMATS and suffix != ".txt" else _kind(content)
-        held = _read(f"table: {said};", content, kind)
+        held, comments = _read(f"table: {said};", content, kind)
     except InputError:
         raise
     except (ValueError, RecursionError, csv.Error, KeyError, *packing.ERRORS) as error:
         why = printable((str(error).splitlines() or [type(error).__name__])[0])
         raise InputError(f"table: {said}; not readable as {kind[1:] or 'a packed file'}: {why}") from error
-    return held, said, digest, None
+    return Loaded(held, said, digest, comments=comments)
 
 
 def _kind(content: bytes) -> str:
@@ -134,15 +145,16 @@ def _kind(content: bytes) -> str:
     return ".json" if packing.text_of(content).lstrip()[:1] in ("[", "{") else ".csv"
 
 
-def _read(what: str, content: bytes, kind: str) -> Columns:
+def _read(what: str, content: bytes, kind: str) -> delimited.Read:
     if kind == ".parquet":
-        return in_columns(_read_parquet(content), what)
+        return delimited.Read(in_columns(_read_parquet(content), what), 0)
     if kind == ".xlsx":
         return workbook.read(what, content)
     text = packing.text_of(content)
-    if kind == ".json":
-        return in_columns(objects.read(what, text), what)
-    return delimited.read(what, text) if kind in (".csv", ".tsv") else in_columns(objects.read_lines(what, text), what)
+    if kind in (".csv", ".tsv"):
+        return delimited.read(what, text)
+    held = objects.read(what, text) if kind == ".json" else objects.read_lines(what, text)
+    return delimited.Read(in_columns(held, what), 0)
 
 
 def _read_parquet(content: bytes) -> Columns:

@@ -6,11 +6,10 @@ import io
 
 from dwsweep.errors import InputError, install
 from dwsweep.fit.data import delimited
-from dwsweep.fit.data.numbers import Columns
 from dwsweep.text import listed, printable
 
 
-def read(what: str, content: bytes) -> Columns:
+def read(what: str, content: bytes) -> delimited.Read:
     """Columns of the sheet that has cells.
 
     what: begins the line of an error, ``table: runs.xlsx;``.

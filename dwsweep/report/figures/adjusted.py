@@ -1,4 +1,4 @@
-"""Heap: how much each column matters, and the curve of each column's effect."""
+"""Figure of a heap of runs: the influence of each column, and the curve of each column's effect."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 22
-COUNTS = 1e4  # from which on an axis is labelled 2B and not 2e9
+COUNTS = 1e4  # value from which on an axis is labelled 2B and not 2e9
 MILLI = 1e3  # nats → 10⁻³ nats
 
 
 def columns(fit: FitResult) -> Figure:
-    """One panel of bars, what each column moves the losses, and one panel of the effect of each number."""
+    """Panel of bars for the influence of each column on the losses, and a panel for the effect of each number."""
     record = fit.adjusted
     assert record
     rows = sorted(record.columns, key=lambda row: row.matters)

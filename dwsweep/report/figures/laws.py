@@ -1,8 +1,8 @@
-"""The width law with its alternatives, and what it advises beside models that were trained.
+"""Figures of laws: the width law with its alternatives, and its guideline beside trained models.
 
-The figures of ``dwsweep guide``: what each shape one can build costs, and what a rule of thumb costs over sizes.
+Figures of ``dwsweep guide``: the cost of each buildable shape, and the cost of a rule of thumb over sizes.
 
-The figure of ``dwsweep theory --check``: ranks of small random networks beside the bounds of the theory.
+Figure of ``dwsweep theory --check``: ranks of small random networks beside the bounds of the theory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate, RuleAnswer
     from dwsweep.report.figures.style import Dashes, Floats, Look
-    from dwsweep.theory import RankCheck
+    from dwsweep.theory.rank_check import RankCheck
 
 
 PUBLISHED, AVERAGE = "published", "average"
@@ -42,7 +42,7 @@ LARGEST = 1.5e12  # the guideline's own largest size is 1T
 
 @dataclass(frozen=True)
 class Line:
-    """One value over another, with the ends of its interval (NaN: no such value or no bound)."""
+    """Line of one value over another, with the ends of its interval (NaN: no value or no bound)."""
 
     x: Floats
     y: Floats
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class DrawnLaw:
-    """A law as the figures show it. form: average, exponential, linear, power or published. band: of the record."""
+    """Law drawn in a figure. form: average, exponential, linear, power or published. band: band of the record."""
 
     form: str
     label: str
@@ -60,20 +60,21 @@ class DrawnLaw:
     band: Any
 
     def line(self, x: str, y: str) -> Line:
-        """The column ``y`` of the band against ``x``."""
+        """Line of the column ``y`` of the band against ``x``."""
         return Line(*(style.floats(getattr(self.band, name)) for name in (x, y, f"{y}_low", f"{y}_high")))
 
 
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
-    """The forms of the sweep's own law, the exponential first (none without a width law), then the published."""
+    """Laws to draw: forms of the sweep's own law, the exponential first (none without a width law), then the published
+    law."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
     worse = {row.form: row.delta_chi2 for row in fit.rivals}
     return _drawn(sorted(own, key=lambda form: form != "exponential"), fit.curves.laws, worse)
 
 
 def drawn_guides(fit: FitResult) -> list[DrawnLaw]:
-    """The guides to draw: first the one followed (the average of the forms, where the fit has a best depth), then its
-    forms, then the published law."""
+    """Guides to draw: first the guide in use (the average of the forms, if the fit has a best depth), then its forms,
+    then the published law."""
     return _drawn([form for form in fit.curves.guideline if form != PUBLISHED], fit.curves.guideline, {})
 
 
@@ -142,9 +143,8 @@ def _headline(transitions: Sequence[Transition]) -> str:
 def guideline(fit: FitResult) -> Figure:
     """Best depth and best width against N: what guides with its band at fixed N, its forms, the published law, GPT-3.
 
-    The sizes at which the best depth lies inside the data are shaded: all else is extrapolation, and nothing is drawn
-    where a number is refused, nor of the published law outside its range. Models are shown at the sizes that the law
-    reaches.
+    Shading marks the sizes whose best depth lies inside the data; all else is extrapolation. Refused numbers, and the
+    published law outside its range, are not drawn. Models appear at the sizes that the law reaches.
     """
     laws = drawn_guides(fit)
     main, best = laws[0].band, laws[0].line("n_params", "depth")
@@ -177,7 +177,7 @@ def guideline(fit: FitResult) -> Figure:
             axes.plot(
                 [model.n_params], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5
             )
-        if model.n_params > 3.0 * named:  # the names of near ones would run into each other
+        if model.n_params > 3.0 * named:  # names of near models would overlap
             named = model.n_params
             lower.annotate(
                 model.name, xy=(named, model.width), xytext=(-5, 5), textcoords="offset points", ha="right",
@@ -196,14 +196,14 @@ def guideline(fit: FitResult) -> Figure:
 
 
 def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> None:
-    """The interval, to the axis' edge where it has no bound; nothing where the law itself gives no number."""
+    """Draw the interval, to the axis' edge without a bound; nothing if the law gives no number."""
     low = np.where(np.isfinite(line.low), line.low, bottom)
     high = np.where(np.isfinite(line.high), line.high, top)
     known = np.isfinite(line.y)
     style.band(axes, line.x[known], low[known], high[known], colour)
 
 
-# label, constraint, colour, line, marker: told apart in grey too
+# label, constraint, colour, line, marker: distinct in grey too
 CURVES = (
     ("equal size", "size", "#0072B2", "-", "o"),
     ("equal FLOPs", "flops", "#D55E00", (0, (6, 1.5)), "s"),
@@ -230,7 +230,7 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """What makes each figure that the answer has, by its name: ``guide``, ``sources``, ``rules``."""
+    """Drawers of the figures that an answer has, by name: ``guide``, ``sources``, ``rules``."""
     rows = [row for row in answer.budgets if row.candidates]
     made: dict[str, Callable[[], Figure]] = {}
     if rows:
@@ -250,8 +250,8 @@ def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
 
 
 def sources(budgets: Sequence[BudgetAnswer]) -> Figure:
-    """A forest plot per budget: the best depth that each public source's own recipe has there, with its 95 %, and below
-    a line the answer. Empty marks: extrapolated beyond the source's own words."""
+    """Forest plot per budget: the best depth of each public source's own recipe with its 95 %, and the answer below a
+    line. Empty marks are extrapolated beyond the source's own statement."""
     rows = [row for row in budgets if row.by_source]
     made = style.figure(style.WIDTH, sum(1.2 + 0.26 * (len(row.by_source) + 1) for row in rows))
     heights = [len(row.by_source) + 4 for row in rows]
@@ -295,7 +295,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     for label, constraint, colour, line, marker in CURVES:
         costs = [(shape.depth, shape.cost(constraint)) for shape in shapes]
         points = [(depth, cost.less_compute) for depth, cost in costs if cost is not None]
-        # by latency shapes lie so far apart that the other curves would look flat
+        # latencies differ so much that the other curves would look flat
         if not points or (constraint == "decode" and row.at != constraint):
             continue
         top = max(top, *(value for _, value in points))
@@ -342,7 +342,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
 
 
 def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
-    """The width of each shape above its depth, those left out that would touch a neighbour."""
+    """Draw the width of each shape above its depth, without labels that would touch a neighbour."""
     low, high = axes.get_xlim()
     kept: list[Candidate] = []
     for shape in shapes:
@@ -355,7 +355,7 @@ def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
 
 
 def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
-    """Left: the rule's cost against size; right: its depth beside the best one and its interval."""
+    """Draw a rule: left its cost against size, right its depth beside the best depth and its interval."""
     for label, constraint, colour, line, marker in CURVES:
         if constraint not in ("size", "time"):
             continue
@@ -387,7 +387,7 @@ def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
 
 
 def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:
-    """``theory.png`` and ``theory.svg``: log_3 of the rank against width, a panel per number of heads; the bars reach
+    """Write ``theory.png`` and ``theory.svg``: log_3 of the rank against width, a panel per number of heads; bars reach
     from the lower to the upper bound."""
     heads = sorted({row.heads for row in checks})
     folder = paths.make_directory(paths.as_path(out_dir))

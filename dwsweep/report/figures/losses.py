@@ -1,5 +1,5 @@
-"""Losses: against size for each depth, against depth at fixed size, and the evidence behind each transition: the
-differences of a pair with their simultaneous bands, and the trend of its crossing over tokens.
+"""Figures of losses: against size for each depth, against depth at fixed size, and the evidence of each transition:
+differences of a pair with simultaneous bands, and the trend of its crossing over tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BOUNDED = ("crossed", "not_reached", "already_crossed")
 
 
 def against_size(fit: FitResult) -> Figure:
-    """Three panels over one axis N: the losses; their distance from a common trend; the transitions.
+    """Draw three panels over one axis N: losses, their distance from a common trend, transitions.
 
     Losses fall by whole nats over a sweep while depths differ by hundredths, so the first panel alone shows no order
     of the depths: the second does. The trend is a polynomial in ln N through all cells: any smooth curve would do, as
@@ -67,7 +67,7 @@ def against_size(fit: FitResult) -> Figure:
     ends = []
     for curve in curves:
         look = looks[curve.depth]
-        smooth = curve.smooth or curve  # a single size has no curve: the cells themselves
+        smooth = curve.smooth or curve  # a single size has no curve, only cells
         n, loss, grid_n, grid_loss = (style.floats(v) for v in (curve.x, curve.mean, smooth.x, smooth.mean))
         half = None if smooth.se is None else style.half_band(smooth.se, fit.curves.confidence)
         for axes, at_cells, on_grid in ((top, 0.0, 0.0), (middle, trend(n), trend(grid_n))):
@@ -83,7 +83,8 @@ def against_size(fit: FitResult) -> Figure:
     top.set_title(f"Loss of each depth{_banded(fit)}")
     top.legend(loc="upper right", ncols=1 + len(curves) // 5, handlelength=2.6)
     middle.set_ylabel(f"distance from the trend\n({fit.unit})")
-    middle.locator_params(axis="y", nbins=5)  # fewer digits: labels that grow after the layout would leave the page
+    # fewer digits, since labels that grow after the layout would leave the figure
+    middle.locator_params(axis="y", nbins=5)
     middle.set_title("The same without the trend common to all depths:\nthe lowest curve is the best depth")
     for axes in (top, middle):
         for transition in transitions:
@@ -122,7 +123,7 @@ def _trend(curves: Sequence[DepthCurve]) -> Callable[[Floats], Floats]:
 
 
 def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: float) -> None:
-    """One row per pair: the root and its interval, or the verdict in words beside its bound."""
+    """Draw a row per pair: the root and its interval, or the verdict in words beside its bound."""
     axes.grid(axis="y", visible=False)
     if not transitions:
         axes.set_yticks([])
@@ -149,7 +150,7 @@ def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: floa
 
 
 def _interval(axes: Axes, at: float, transition: Transition, colour: str, **look: Any) -> None:
-    """Draw where the pair crosses, on the axis of the fit; dashed where there is but a bound."""
+    """Draw the crossing of a pair on the axis of the fit; dashed for a mere bound."""
     crossed = transition.status == "crossed"
     value = transition.axis_value if crossed else None
     interval = Interval(value, transition.axis_low, transition.axis_high)
@@ -157,7 +158,7 @@ def _interval(axes: Axes, at: float, transition: Transition, colour: str, **look
 
 
 def against_depth(fit: FitResult) -> Figure:
-    """Loss above the best at a few fixed sizes, against depth: differences, without the noise that depths share.
+    """Draw the loss above the best against depth at a few fixed sizes, without the noise that depths share.
 
     With a fitted surface its difference to its lowest point is drawn with the band of that difference, which all sizes
     narrow, as they do the interval of the best depth; else the measured differences to the lowest depth, with bars.
@@ -216,7 +217,7 @@ def differences_at(fit: FitResult, size: FixedSize) -> tuple[Floats, Floats | No
 def surface_above(
     surface: LossSurface, cut: SurfaceCut, x: float, confidence: float
 ) -> tuple[Floats, Floats, Floats, Floats, float]:
-    """(depths, mean, low, high, lowest loss): the surface above its lowest point at one size, draw by draw."""
+    """Surface above its lowest point at one size, draw by draw: depths, mean, low, high, and the lowest loss."""
     y, drawn = surface.losses(math.log(x))
     inside = (np.exp(y) >= float(cut.depth[0] or 1) - 1e-9) & (np.exp(y) <= float(cut.depth[-1] or 1) + 1e-9)
     y, drawn = y[inside], drawn[:, inside]
@@ -263,7 +264,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
 
 
 def differences(fit: FitResult) -> Figure:
-    """One panel per pair: shallower − deeper in millinats; above zero the deeper net is ahead.
+    """Draw a panel per pair: shallower − deeper in millinats; above zero the deeper net is ahead.
 
     The vertical scale differs between panels (a pair far apart would flatten the rest), so each has its own ticks. A
     bar on the zero line is the interval of the transition; a strip at the foot marks where one net is significantly
@@ -303,7 +304,7 @@ CHECK_LINE = (0, (3, 2))
 
 
 def _check_note(pairs: Sequence[tuple[PairCurve, Transition]]) -> str:
-    """State what a dashed line is, where a verdict rests on all losses."""
+    """Caption of dashed lines, if a verdict rests on all losses."""
     return " Dashed: the pair's own two curves, a check." if any(c.estimator == SURFACE for c, _ in pairs) else ""
 
 
@@ -318,7 +319,7 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
         style.band(axes, x, low, high, style.OWN, alpha=0.13)
         style.band(axes, x, g - half, g + half, style.OWN, alpha=0.28)
         reach = [0.0, *low, *high]
-        # hatched for one side, so that grey tells them apart
+        # hatched on one side, so that the sides differ in grey
         foot = axes.get_xaxis_transform()
         axes.fill_between(x, 0.0, 0.035, where=list(low > 0.0), transform=foot, color=style.OWN, linewidth=0)
         axes.fill_between(
@@ -337,7 +338,7 @@ def _difference_panel(axes: Axes, curve: PairCurve, transition: Transition, conf
 
 
 def beside_others(fit: FitResult) -> Figure:
-    """One panel per pair that another sweep has too: the difference curves of all of them, in millinats."""
+    """Draw a panel per pair that other sweeps share: all their difference curves, in millinats."""
     shared = []
     for own in verdicts(fit.curves.pairs):
         beside = [
@@ -375,7 +376,8 @@ def beside_others(fit: FitResult) -> Figure:
 
 
 def against_tokens(fit: FitResult) -> Figure:
-    """Transition size (log) against training tokens (log), one line per pair; an arrow is a pair bounded on one side.
+    """Draw transition size (log) against training tokens (log), a line per pair; an arrow is a pair bounded on one
+    side.
 
     Points of the pairs at one token count are shifted a little apart, so that intervals do not hide each other.
     """

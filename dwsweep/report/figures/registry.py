@@ -1,6 +1,6 @@
-"""The figures of a fit as PNG and SVG, with the title and caption that a page gives each.
+"""Registry of the figures of a fit, as PNG and SVG, with titles and captions for a page.
 
-A figure that has nothing to show (one depth, no finished run) says so in its place.
+A figure without content (one depth, no finished run) holds a sentence instead.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: all that a file, a page and a reader need to know of it. A new one is an entry of ``DRAWINGS``.
+    """Drawing: the facts of a figure for files, pages and readers. A new figure is an entry of ``DRAWINGS``.
 
-    name: of its files. title: one line, the text in place of the picture. caption: how to read it. draw: makes it.
-    has_content: whether a fit has it at all.
+    name: name of its files. title: one line, the alternative text. caption: how to read it. draw: the drawer.
+    has_content: test that a fit has this figure.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Drawing:
 
 
 def _has_curves(fit: FitResult) -> bool:
-    """False where depths are compared at equal compute alone: no curve is there."""
+    """Test that a fit has curves; a comparison at equal compute only has none."""
     return fit.equal_budgets is None or bool(fit.curves.depths)
 
 
@@ -159,7 +159,7 @@ DRAWINGS = (
 
 
 def drawings(fit: Fit) -> list[Drawing]:
-    """The figures that a fit has."""
+    """Figures that a fit has."""
     if isinstance(fit, AlongFit):
         return [drawing for drawing in DRAWINGS if drawing.name == "along"]
     return [drawing for drawing in DRAWINGS if drawing.has_content(fit)]
@@ -171,7 +171,7 @@ def figures(fit: Fit) -> dict[str, Callable[[], Figure]]:
 
 
 def clear(out_dir: Path) -> None:
-    """Remove the figures of an earlier fit, which must not stand beside the numbers of another."""
+    """Remove the figures of an earlier fit."""
     out = paths.as_path(out_dir)
     for drawing in DRAWINGS:
         for path in style.files(out, drawing.name):

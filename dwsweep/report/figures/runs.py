@@ -3,9 +3,9 @@
 
 Where a parametrization carries the learning rate over depth the optima stand above one another.
 
-How well conditioned the attention of each block is: through training, and by layer at its end.
+Conditioning of the attention of each block: through training, and by layer at its end.
 
-κ is the condition number of what a block's heads put out, which runs log where ``train.conditioning`` asks for it (see
+κ is the condition number of the output of a block's heads, which runs log with ``train.conditioning`` (see
 ``dwsweep.model.attention``).
 """
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import Floats, Look
 
 
-BINS = 60  # along ln step: about what a panel can show, and smoother than the single steps
+BINS = 60  # bins of ln step: about the resolution of a panel, and smoother than single steps
 
-FEWEST_RATES = 3  # rates of a shape below which there is no curve to speak of
-MOST_PANELS = 12  # of a figure; more are not looked at one by one
+FEWEST_RATES = 3  # fewest rates of a curve
+MOST_PANELS = 12  # most panels of a figure
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TrainingCurve:
 def training_curve(
     run_id: str, depth: int, n_params: float, diverged: bool, rows: Sequence[Mapping[str, Any]]
 ) -> TrainingCurve | None:
-    """The curve of one run from the rows of its metrics.jsonl, or None where no finite loss was logged."""
+    """Training curve of one run from the rows of its metrics.jsonl, or None if no finite loss was logged."""
     logged = [(row["step"], row["loss"]) for row in rows if _usable(row)]
     if not logged:
         return None
@@ -98,7 +98,7 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
         axes.set_title(f"L = {depth}   ({len(there)} run{'s' if len(there) > 1 else ''})")
     first, last = min(float(c.step[0]) for c in curves), max(float(c.step[-1]) for c in curves)
     style.log_axis(panels[0], "x", first / 1.05, max(last, first * 2) * 1.1, at_most=4)
-    # one bad spike must not flatten all other curves
+    # one spike must not flatten all other curves
     healthy = [c for c in curves if not c.diverged] or list(curves)
     bottom, top = min(float(c.loss.min()) for c in healthy), max(float(c.loss[0]) for c in healthy)
     room = 0.05 * (top - bottom) or 0.1
@@ -118,7 +118,7 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
 class RateCurve:
     """Held-out loss (nats per token) of one shape against its base learning rates, ascending."""
 
-    parametrization: str  # "" where the table does not say
+    parametrization: str  # "" if the table does not state it
     depth: int
     width: float
     rate: tuple[float, ...]
@@ -138,8 +138,8 @@ class RateCurve:
 
     @property
     def optimum(self) -> tuple[float, float]:
-        """(learning rate, loss) at the lowest point of the parabola in ln rate through the best rate and its two
-        neighbours; the best rate itself at the edge of those tried."""
+        """Optimum (learning rate, loss) of the parabola in ln rate through the best rate and its two neighbours; at the
+        edge of the rates tried, the best rate itself."""
         k = self.best
         if self.at_edge:
             return self.rate[k], self.loss[k]
@@ -154,8 +154,8 @@ class RateCurve:
 
 
 def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
-    """The curves of the shapes with at least three rates. A run without a finite loss is left out, and so is a rate of
-    which no run is left."""
+    """Curves of the shapes with at least three rates. Runs without a finite loss, and rates without a run, are left
+    out."""
     losses: dict[tuple[str, float, int], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if run.learning_rate is not None and run.loss is not None:
@@ -203,7 +203,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
         axes.set_title(", ".join(part for part in (name, f"d = {style.plain(width)}") if part))
         axes.legend(title="depth: best rate", loc="upper center")
     style.log_axis(panels[0], "x", min(rates) / 1.3, max(rates) * 1.3, label=lambda value: f"{value:g}")
-    # the legend stands in the free space above the curves
+    # the legend uses the free space above the curves
     deepest = max(len(members) for members in groups.values())
     panels[0].set_ylim(lowest - room, highest + room + (highest - lowest) * (0.14 + 0.09 * deepest))
     made.supxlabel("base learning rate (log scale)")
@@ -222,7 +222,7 @@ def _draw_rates(axes: Axes, curve: RateCurve, look: Look, bottom: float) -> None
     axes.plot([rate], [loss], "*", color=look["color"], markerfacecolor=face, markersize=12, zorder=5)
 
 
-BEFORE = 0.5  # where the start is drawn on an axis of ln step
+BEFORE = 0.5  # place of the start on an axis of ln step
 MOST_LINES = 12
 COLOURS = (style.OWN, *style.OTHERS, "#56B4E9", style.INK)
 
@@ -240,7 +240,7 @@ class Conditions:
 
 
 def conditions(row: Mapping[str, str], metrics: Iterable[Mapping[str, Any]]) -> Conditions | None:
-    """Read the conditioning of a run from its row of results.csv and its metrics.jsonl; None where none was logged."""
+    """Conditioning of a run from its row of results.csv and its metrics.jsonl; None if none was logged."""
     depth, found = int(float(row["depth"])), dict[int, list[float]]()
     for line in metrics:
         for step, name in ((0, "conditioning_at_start"), (line.get("step"), "conditioning")):
@@ -266,7 +266,7 @@ def _usable_conditions(values: Any, depth: int) -> bool:
 
 
 def shown(runs: Sequence[Conditions]) -> dict[tuple[str, int, int], list[Conditions]]:
-    """Choose the figure's lines, at most ``MOST_LINES``: (arm, depth, heads) → its runs of the largest size."""
+    """Lines of the figure, at most ``MOST_LINES``: (arm, depth, heads) → runs of the largest size."""
     groups: dict[tuple[str, int, int], list[Conditions]] = defaultdict(list)
     for run in runs:
         groups[run.arm, run.depth, run.heads].append(run)

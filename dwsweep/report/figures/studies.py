@@ -1,4 +1,4 @@
-"""Figures of the studies: arms against each other, losses along a column, minima at equal compute.
+"""Figures of studies: arms against each other, losses along a column, minima at equal compute.
 
 The loss against a column of the table, a line per arm; and how far each value is above the best, or one arm above
 the other.
@@ -53,13 +53,13 @@ ROOM = 1.6  # beyond the smallest and the largest size
 
 
 def with_numbers(fit: FitResult) -> list[Comparison]:
-    """Keep the comparisons that have numbers; the others have sentences alone."""
+    """Comparisons with numbers; the others consist of sentences."""
     return [found for found in fit.comparisons if found.rows or found.depths]
 
 
 def arms_apart(fit: FitResult) -> Figure:
-    """Two panels per arm that is compared with the base: best depth against size under both, with the transitions; and
-    loss of the arm − loss of the base at each depth."""
+    """Draw two panels per compared arm: best depth against size under both arms, with the transitions; and loss of the
+    arm − loss of the base at each depth."""
     drawn = with_numbers(fit)
     made = style.figure(style.WIDTH, 1.2 + 5.4 * len(drawn))
     panels = style.panels(made, 2 * len(drawn), 1)
@@ -111,7 +111,7 @@ def _numbers(row: ComparedRow) -> list[float]:
 
 
 def _of(row: ComparedRow, arm: int) -> Interval:
-    """The interval of a row under one of the two arms."""
+    """Interval of a row under one of the two arms."""
     return Interval.of(row, "other" if arm else "base")
 
 
@@ -128,7 +128,7 @@ def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[Annotati
         low, high = MILLI * style.floats(one.curve.low), MILLI * style.floats(one.curve.high)
         style.band(axes, x, low, high, look["color"])
         axes.plot(x, g, color=look["color"], linestyle=look["linestyle"], linewidth=1.0)
-        for part in one.partings:  # where one arm is ahead
+        for part in one.partings:  # sizes at which one arm is ahead
             ahead = (x >= part.start) & (x <= part.end)
             axes.plot(x[ahead], g[ahead], color=look["color"], linewidth=2.8, solid_capstyle="butt")
         ends.append((float(x[-1]), float(g[-1]), f"L {one.curve.depth}", look["color"]))
@@ -144,15 +144,15 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
 
 
-COLUMNS = 2  # of panels at most, a panel per group
+COLUMNS = 2  # most panels, one per group
 PANELS = 6
 COLOURS = (style.OWN, *style.OTHERS)
-SHIFT = 0.04  # between the bars of two arms at one value, of the distance between two values
+SHIFT = 0.04  # distance of two arms' bars at one value, as a share of the distance between values
 WIDE = 8.0  # ratio of the largest to the smallest value from which on the axis is logarithmic
 
 
 def loss_along(found: Along) -> Figure:
-    """One column of panels per depth and size (per size where the column is the depth); the arms are lines in each."""
+    """Draw a column of panels per depth and size (per size if the column is the depth), with a line per arm."""
     groups = found.groups[:PANELS]
     columns = min(len(groups), COLUMNS)
     rows = -(-len(groups) // columns)
@@ -180,7 +180,7 @@ def loss_along(found: Along) -> Figure:
 
 
 def _places(found: Along) -> dict[float, float]:
-    """Place each value on the axis: by its logarithm where the values span much, else by itself."""
+    """Places of the values on the axis: logarithmic if the values span much, else linear."""
     values = sorted({float(row.value) for row in found.rows})
     if values[0] > 0 and values[-1] / values[0] >= WIDE:
         return {value: float(np.log2(value)) for value in values}
@@ -198,7 +198,7 @@ def _axis(axes: Axes, found: Along) -> None:
 
 
 def _look(found: Along, name: str, rows: Sequence[AlongRow]) -> tuple[Look, list[float]]:
-    """The line style of an arm, and where its rows stand on the axis."""
+    """Look of an arm: its line style, and the places of its rows on the axis."""
     arm, places = found.arms.index(name), _places(found)
     look: Look = {
         "color": COLOURS[arm % len(COLOURS)],
@@ -243,7 +243,7 @@ def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) 
         axes.set_ylabel(f"{what}\n({found.unit})", multialignment="center")
 
 
-BUDGETS_SHOWN = 6  # at most, evenly, the last among them
+BUDGETS_SHOWN = 6  # most budgets, evenly chosen, the last included
 UNITS = {"flops": "FLOPs", "device_seconds": "device-seconds"}
 TREND_LABELS = {"n_params": "best N", "tokens": "best tokens D", "depth": "best depth L", "width": "best width d"}
 
@@ -296,7 +296,7 @@ def _against_size(axes: Axes, budget: Budget, looks: dict[int, Look]) -> list[An
             axes.plot(grid, line, color=colour, linestyle=look["linestyle"], linewidth=1.2)
         axes.plot(n, loss, color=colour, marker=look["marker"], linestyle="none", markersize=3.5)
         ends.append((n, loss, f"L {curve.depth}", colour))
-    # the losses of depths far from their best size would flatten everything else
+    # losses of depths far from their best size would flatten all others
     every = sorted(float(v) for _, loss, _, _ in ends for v in loss)
     top = max(every[int(0.85 * (len(every) - 1))], max(lowest) + 0.1 * (every[-1] - every[0]))
     style.room(axes, [every[0], top], 0.08, 0.05)
@@ -312,7 +312,7 @@ def _against_size(axes: Axes, budget: Budget, looks: dict[int, Look]) -> list[An
 
 
 def _minimum(axes: Axes, row: DepthAtBudget, look: Look) -> None:
-    """Draw the minimum with its interval, or the bound that there is."""
+    """Draw the minimum with its interval, or its bound."""
     level, colour = row.loss if row.loss is not None else row.tried_loss, look["color"]
     if level is None or (row.n_params_low is None and row.n_params_high is None):
         return
@@ -352,7 +352,7 @@ def _against_depth(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
 
 
 def _half_at(budget: Budget, row: DepthAtBudget) -> float:
-    """Half the band of a depth's curve at its minimum, without the seed noise that all depths share."""
+    """Half width of the band of a depth's curve at its minimum, without the seed noise that all depths share."""
     (curve,) = [curve for curve in budget.curves if curve.depth == row.depth]
     if curve.half is None or row.n_params is None:
         return 0.0
@@ -360,7 +360,7 @@ def _half_at(budget: Budget, row: DepthAtBudget) -> float:
 
 
 def over_budgets(fit: FitResult) -> Figure:
-    """The best shape against the budget, with the power law through each quantity."""
+    """Draw the best shape against the budget, with the power law through each quantity."""
     found = fit.equal_budgets
     assert found is not None
     columns = 2 if len(found.trends) > 1 else 1

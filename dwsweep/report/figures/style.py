@@ -1,4 +1,4 @@
-"""The look that all figures share: colours, line styles, ticks, label placement, deterministic saving.
+"""Style of all figures: colours, line styles, ticks, label placement, deterministic saving.
 
 Depth is an ordered quantity, so depths take a perceptually uniform scale (inferno, cut where it has 3:1 of contrast to
 white) whose lightness alone orders them: grey prints and colour-blind readers lose nothing. Markers and line styles
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 WIDTH = 4.6  # inches
 TEXT = 9.0  # points
-LINE = 66  # letters that a line of the whole width holds
+LINE = 66  # characters of a line of full width
 DEPTH_COLOURS = (0.05, 0.64)  # of inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
-"""A line style as Matplotlib takes it."""
+"""Line style of Matplotlib."""
 Look = dict[str, Any]
-"""Keywords of a line as Matplotlib takes them: color, linestyle, and marker or linewidth."""
+"""Keywords of a line in Matplotlib: color, linestyle, and marker or linewidth."""
 LINES: tuple[Dashes, ...] = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (9, 2, 3, 2)))
 INK = "#222222"
 FAINT = "#767676"
-# Okabe and Ito's palette, by what it stands for here
+# Okabe and Ito's palette, by its meaning here
 OWN = "#0072B2"  # the law of this sweep; the deeper net ahead
 OTHERS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00")
 AGAINST = "#D55E00"  # the shallower net ahead
@@ -59,7 +59,7 @@ SETTINGS: Any = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
     "axes.titlelocation": "left",
-    "axes.titley": 1.0,  # not above what stands there: to measure that takes a sixth of the drawing
+    "axes.titley": 1.0,  # fixed place, since measuring the content above takes a sixth of the drawing time
     "axes.labelsize": TEXT,
     "axes.edgecolor": "#555555",
     "axes.linewidth": 0.8,
@@ -93,33 +93,33 @@ SETTINGS: Any = {
     "legend.edgecolor": "white",
     "legend.fancybox": False,
     "savefig.dpi": 160,
-    "svg.hashsalt": "dwsweep",  # element ids otherwise differ from run to run
-    "svg.fonttype": "path",  # a page that carries the figure needs no font
+    "svg.hashsalt": "dwsweep",  # without it element ids differ from run to run
+    "svg.fonttype": "path",  # so that a page with the figure needs no font
     "path.simplify_threshold": 0.2,
 }
 
 
 def floats(values: Sequence[float | None]) -> Floats:
-    """A record's numbers as an array, NaN for None."""
+    """Array of a record's numbers, NaN for None."""
     return np.array(values, dtype=float)
 
 
 def half_band(se: Sequence[float | None], confidence: float, df: float | None = None) -> Floats:
-    """Half width of the pointwise band: by Student's t, or the normal where the degrees of freedom are many."""
+    """Half width of the pointwise band, by Student's t, or by the normal for many degrees of freedom."""
     from dwsweep.fit.noise import t_two_sided
 
     return t_two_sided(confidence, math.inf if df is None else df) * floats(se)
 
 
 def band(axes: Axes, x: Floats, low: Floats, high: Floats, color: str, alpha: float = 0.18) -> None:
-    """A pale area between two ends."""
+    """Draw a pale area between two ends."""
     axes.fill_between(x, low, high, color=color, alpha=alpha, linewidth=0)
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The house style, for the figures made and saved inside the block. A sign that the font lacks is drawn as a box:
-    Matplotlib's warning would name its source and not the table."""
+    """Context of the house style, for figures made and saved inside it. A character that the font lacks becomes a box
+    without a warning, since Matplotlib's warning would not name the table."""
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
@@ -128,7 +128,7 @@ def styled() -> Iterator[None]:
 
 
 def figure(width_inches: float, height_inches: float) -> Figure:
-    """An empty figure that needs no display; its layout is solved when it is drawn."""
+    """New figure without a display; drawing solves its layout."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -138,39 +138,40 @@ def figure(width_inches: float, height_inches: float) -> Figure:
 
 
 def render(made: Figure, kind: str) -> bytes:
-    """The figure as ``png`` or ``svg``; the same figure gives the same bytes (no date, fixed ids)."""
+    """Bytes of a figure as ``png`` or ``svg``, equal for equal figures (no date, fixed ids)."""
     buffer = io.BytesIO()
     made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
 def svg(draw: Callable[[], Figure]) -> bytes:
-    """The drawing of a figure that is made in the house style."""
+    """SVG of a figure that ``make`` draws in the house style."""
     with styled():
         return render(draw(), "svg")
 
 
 def empty(text: str) -> Figure:
-    """A figure that says why it is empty."""
+    """Figure with a sentence on why it is empty."""
     made = figure(WIDTH, 1.3)
     says(made.subplots(), text)
     return settle(made)
 
 
 def lines(text: str, parts: int = 1) -> str:
-    """``text`` broken where a line over one of ``parts`` columns ends; its own line breaks stay."""
+    """Text wrapped to one of ``parts`` columns, with its own line breaks."""
     return "\n".join(
         part for line in text.replace(" %", "\u00a0%").splitlines() for part in textwrap.wrap(line, LINE // parts)
     )
 
 
 def note(made: Figure, text: str) -> None:
-    """How to read the figure, above its panels."""
+    """Write a note on how to read the figure above its panels."""
     made.suptitle(lines(text), x=0.01, ha="left", color=FAINT)
 
 
 def panels(made: Figure, number: int, columns: int, sharex: bool = False, sharey: bool = False) -> list[Axes]:
-    """``number`` panels in rows of ``columns``; each column's lowest one carries the ticks of a shared x axis."""
+    """Panels, ``number`` of them in rows of ``columns``; the lowest of each column carries the ticks of a shared x
+    axis."""
     rows = -(-number // columns)
     grid = made.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     every = [axes for row in grid for axes in row]
@@ -285,10 +286,10 @@ def interval_mark(
     size: float = 5.5,
     linestyle: Dashes = "-",
 ) -> None:
-    """An interval at ``x`` (lying: at the height ``x``) with its value; nothing where neither end is bounded.
+    """Draw an interval at ``x`` (lying: at the height ``x``) with its value; nothing without a bounded end.
 
-    An open end runs to the edge of ``axes`` and has an arrow there, as has one beyond the edge; limits must be set
-    before. marker: of the value; None draws none.
+    An open end runs to the edge of ``axes`` with an arrow, as does an end beyond the edge; set limits before. marker:
+    marker of the value, or None.
     """
 
     def at(value: float) -> tuple[list[float], list[float]]:
@@ -310,7 +311,7 @@ def interval_mark(
 
 
 def log_scale(axes: Axes, *sides: str) -> None:
-    """Log scales that end where the data do, their ticks in plain text as ``log_axis`` writes them."""
+    """Set log scales that end with the data, with ticks in plain text as in ``log_axis``."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
@@ -325,7 +326,7 @@ def log_scale(axes: Axes, *sides: str) -> None:
 
 
 def spread(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near to ``centres`` (any order) as can be, each at least ``gap`` from the next, within [low, high].
+    """Spread places: nearest to ``centres`` (any order), each at least ``gap`` from the next, within [low, high].
 
     The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
     shifted into the range. Too many labels for the range: they go on evenly from ``low``.
@@ -340,8 +341,8 @@ def spread(centres: Sequence[float], gap: float, low: float, high: float) -> lis
 
 
 def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[Annotation]:
-    """Labels in the right margin beside their curves' ends, each with a light dotted line back to it, which cannot be
-    taken for a curve; ``settle`` places them.
+    """Write labels in the right margin beside the ends of their curves, each with a light dotted leader; ``settle``
+    places them.
 
     labels: (x and y in data units, one line of text, colour).
     """
@@ -369,7 +370,7 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
     engine = made.get_layout_engine()
     if engine is not None:
         engine.execute(made)
-    made.set_layout_engine(None)  # it would be solved anew for every file
+    made.set_layout_engine(None)  # otherwise every file would solve it again
     gap = TEXT * 1.35 * made.dpi / 72
     for texts in filter(None, labels):
         axes = texts[0].axes
@@ -382,14 +383,14 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
 
 
 def halo() -> list[Any]:
-    """A white rim for text that may cross a line."""
+    """White rim for text that may cross a line."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2.4, foreground="white")]
 
 
 def says(axes: Axes, text: str, parts: int = 1) -> None:
-    """An empty panel, one of ``parts`` side by side, that says why it is empty."""
+    """Write into an empty panel, one of ``parts`` side by side, why it is empty."""
     axes.set_axis_off()
     said = axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
-    said.set_in_layout(False)  # a long one would take the room of the other panels
+    said.set_in_layout(False)  # a long sentence would take the room of the other panels

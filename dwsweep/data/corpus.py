@@ -1,0 +1,235 @@
+"""Corpus on its way into a store, in two streaming passes; memory is flat in its size.
+
+1. Read: the workers clean the source's texts, a compressed spool file holds them; exact duplicates are dropped and each
+   text's own digest puts it on its side of the split.
+2. Train the tokenizer on a seeded sample of the training side (the texts with the smallest salted digest).
+3. Encode the spool into shards, in the order of the source.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwsweep.data import digests, passes, processes
+from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
+from dwsweep.data.split import fraction_that_splits
+from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
+from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
+from dwsweep.errors import InputError
+from dwsweep.records import record as reader
+from dwsweep.records.sweep import SPLITS, StoreManifest, StoreSplit
+from dwsweep.terminal import ByteProgress
+
+if TYPE_CHECKING:
+    from dwsweep.spec import DataSpec
+
+
+def say(progress: bool, text: str) -> None:
+    if progress:
+        print(f"prepare: {text}", file=sys.stderr, flush=True)
+
+
+MAX_BAD_FRACTION = 0.01  # of the records; with more, the source itself is wrong
+
+
+@dataclass
+class _Corpus:
+    """Result of pass 1: the spool's frames, and counts."""
+
+    frames: list[passes.FramePlace] = field(default_factory=list)
+    digests: list[np.ndarray] = field(default_factory=list)
+    skipped: Skipped = field(default_factory=Skipped)
+    n_documents: int = 0  # kept
+    n_duplicates: int = 0
+    n_characters: int = 0  # kept
+    n_bytes: int = 0  # kept
+
+
+def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) -> str:
+    """Make the store in the empty folder ``partial``, its manifest last; returns a line of its counts.
+
+    Raises:
+        InputError: the source is empty, mostly bad, too small to split, or too poor for this vocabulary.
+        OSError: the source cannot be read, or the folder cannot be written.
+    """
+    workers = data.workers or processes.available_cores()
+    given = given_files(data)
+    own = GivenTokenizer(given, str(data.tokenizer)) if given else None  # before the text, which may take hours to read
+    spool = partial / "spool.zst"
+    started = time.monotonic()
+    corpus = _read(data, source, spool, workers if source.parallel else 1, progress)
+    say(progress, _counts(source, corpus))
+    _check(data, corpus)
+    read_seconds = time.monotonic() - started
+
+    tokenizer = own or train(_sample(data, corpus, spool), data.vocab_size)
+    if own and progress:
+        _report_changed(own, data, _sample(data, corpus, spool))
+    tokenizer_hash = tokenizer.save(partial)
+    train_seconds = time.monotonic() - started - read_seconds
+
+    splits = _encode(corpus, spool, partial, tokenizer, workers if corpus.n_bytes > SMALL_BYTES else 1, progress)
+    encode_seconds = time.monotonic() - started - read_seconds - train_seconds
+    spool.unlink()
+    n_tokens = sum(split.n_tokens for split in splits.values())
+    dtype = tokenizer.dtype.str
+    manifest = StoreManifest(
+        source=data.source,
+        revision=source.revision,
+        settings=data.model_dump(exclude={"cache_dir", "workers"}),
+        vocab_size=data.vocab_size,
+        dtype=dtype,  # type: ignore[arg-type]
+        end_token=tokenizer.end_token,
+        tokenizer_hash=tokenizer_hash,
+        splits=splits,
+        n_documents=corpus.n_documents,
+        n_tokens=n_tokens,
+        n_characters=corpus.n_characters,
+        n_bytes=corpus.n_bytes,
+        characters_per_token=corpus.n_characters / n_tokens,
+        bytes_per_token=corpus.n_bytes / n_tokens,
+        duplicates=corpus.n_duplicates,
+        left_out=dict(corpus.skipped.left_out),
+        skipped=dict(corpus.skipped.bad),
+        first_skipped=corpus.skipped.first_bad,
+        seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")},
+        },
+        tokenizer_file_hash=own.file_hash if own else None,
+        data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
+    )
+    of_tokenizer = [str(path.relative_to(partial)) for path in tokenizer.files_in(partial)]
+    key = partial.name.removesuffix(".partial").rpartition("-")[2]
+    manifest = replace(manifest, files=checksums(partial, [*manifest.data_files, *of_tokenizer]), key=key)
+    reader.write(partial / "manifest.json", manifest, durable=True)
+    left_out, skipped = counted(corpus.skipped.left_out), corpus.skipped if corpus.skipped.bad else None
+    return (
+        f"{corpus.n_documents:,} documents, {n_tokens:,} tokens"
+        + f"; left out: {left_out}" * bool(left_out)
+        + f"; skipped: {skipped}" * bool(skipped)
+    )
+
+
+def _report_changed(own: GivenTokenizer, data: DataSpec, texts: Iterator[str]) -> None:
+    changed, tried = own.changed(texts)
+    if changed:
+        say(
+            True,
+            f"caution: data.tokenizer: {data.tokenizer}; {changed} of {tried} documents do not come back as they were "
+            "(normalised, or unknown characters); bits per byte count the bytes as they were read",
+        )
+
+
+def _read(data: DataSpec, source: Source, spool: Path, workers: int, progress: bool) -> _Corpus:
+    corpus, seen = _Corpus(), digests.SeenDigests()
+    with ByteProgress("reading", source.total_bytes, show=progress) as bar, open(spool, "wb") as out:
+        frames = processes.ordered_map(passes.read_item, source.items(), workers, passes.start_reading, (source,))
+        for frame in chain.from_iterable(frames):
+            mark = digests.validation_mark(frame.digest, data.validation_fraction)
+            new = seen.add(frame.digest)
+            mark[~new] = digests.DROPPED
+            corpus.frames.append(passes.FramePlace(out.tell(), len(frame.data), frame.n_bytes, mark))
+            corpus.digests.append(frame.digest)
+            corpus.skipped.add(frame.skipped)
+            corpus.n_documents += int(new.sum())
+            corpus.n_duplicates += int((~new).sum())
+            corpus.n_characters += int(frame.n_characters[new].sum(dtype=np.int64))
+            corpus.n_bytes += int(frame.n_bytes[new].sum(dtype=np.int64))
+            out.write(frame.data)
+            bar.advance(frame.source_bytes)
+    return corpus
+
+
+def _counts(source: Source, corpus: _Corpus) -> str:
+    """Line of counts: documents read, the rule that separates them, duplicates dropped, documents kept."""
+    found = corpus.n_documents + corpus.n_duplicates
+    unit = f" ({source.documents_are})" if source.documents_are else ""
+    return (
+        f"{found:,} document{'s' * (found != 1)} read{unit}, {corpus.n_duplicates:,} dropped as exact duplicates, "
+        f"{corpus.n_documents:,} kept"
+    )
+
+
+def _check(data: DataSpec, corpus: _Corpus) -> None:
+    """Raise InputError if the corpus is empty, mostly bad, or leaves a side of the split empty."""
+    bad = corpus.skipped.bad.total()
+    records = bad + corpus.n_documents + corpus.n_duplicates
+    if bad > MAX_BAD_FRACTION * records:
+        raise InputError(
+            f"data.source: {data.source}; {bad:,} of {records:,} records are bad ({corpus.skipped}); "
+            f"at most {MAX_BAD_FRACTION:.0%} are skipped"
+        )
+    if not corpus.n_documents:
+        left = counted(corpus.skipped.left_out) or "no records"
+        raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
+    mark = np.concatenate([f.mark for f in corpus.frames])
+    if (mark == digests.VALIDATION).any() and (mark == digests.TRAIN).any():
+        return
+    n = corpus.n_documents
+    if n < 2:
+        copies = f" ({corpus.n_duplicates:,} × the same again)" if corpus.n_duplicates else ""
+        raise InputError(
+            f"data.source: {data.source}; one document{copies}; at least two, for training and validation (text: "
+            "separates the articles of a single file by blank lines)"
+        )
+    digest = np.concatenate(corpus.digests)[mark != digests.DROPPED]
+    side = "validation" if (mark == digests.TRAIN).any() else "training"
+    fraction, held_out = fraction_that_splits(digest)
+    raise InputError(
+        f"data.validation_fraction: {data.validation_fraction}; leaves one side empty with these {n:,} documents: "
+        f"none for {side}, since each is drawn by its own hash; {fraction} holds out {held_out}"
+    )
+
+
+def _sample(data: DataSpec, corpus: _Corpus, spool: Path) -> Iterator[str]:
+    """Sample for the tokenizer: training texts by rising salted digest up to the wanted bytes, in the order of the
+    corpus."""
+    frame = np.repeat(np.arange(len(corpus.frames)), [len(f.mark) for f in corpus.frames])
+    mark = np.concatenate([f.mark for f in corpus.frames])
+    n_bytes = np.concatenate([f.n_bytes for f in corpus.frames])
+    order = np.argsort(digests.sample_order(np.concatenate(corpus.digests), data.seed), kind="stable")
+    order = order[mark[order] == digests.TRAIN]
+    before = np.cumsum(n_bytes[order], dtype=np.int64) - n_bytes[order]
+    taken = np.zeros(len(mark), bool)
+    taken[order[before < data.tokenizer_sample_bytes]] = True
+    starts = np.searchsorted(frame, np.arange(len(corpus.frames)))
+    for i, place in enumerate(corpus.frames):
+        chosen = taken[starts[i] : starts[i] + len(place.mark)]
+        if chosen.any():
+            for _, text in passes.frame_texts(spool, place._replace(mark=chosen.astype(np.uint8))):
+                yield text
+
+
+def _encode(
+    corpus: _Corpus, spool: Path, partial: Path, tokenizer: Tokenizer, workers: int, progress: bool
+) -> dict[str, StoreSplit]:
+    writers = {
+        s: StreamWriter(partial, name, tokenizer.dtype, tokenizer.end_token)
+        for s, name in ((1, "train"), (2, "validation"))
+    }
+    results = processes.ordered_map(
+        passes.encode_frame, corpus.frames, workers, passes.start_encoding, (spool, partial)
+    )
+    with ByteProgress("encoding", corpus.n_bytes, show=progress) as bar:
+        for place, digest, encoded in zip(corpus.frames, corpus.digests, results, strict=True):
+            for split, writer in writers.items():
+                chosen = place.mark == split
+                records = np.empty(int(chosen.sum()), DOCUMENT)
+                records["digest"] = digest[chosen]
+                records["n_bytes"] = place.n_bytes[chosen]
+                records["n_tokens"] = encoded[split].n_tokens
+                writer.append(np.frombuffer(encoded[split].tokens, tokenizer.dtype), records)
+            bar.advance(int(place.n_bytes[place.mark != digests.DROPPED].sum(dtype=np.int64)))
+    return {name: writer.close() for name, writer in zip(SPLITS, writers.values(), strict=True)}

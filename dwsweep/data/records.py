@@ -1,0 +1,248 @@
+"""Records of a source: the items of work that hold them, and counts of skipped ones.
+
+A source hands out work in two steps, so that one process reads and all cores parse: ``items`` (in the parent:
+streaming, cheap, in a fixed order) and ``documents`` (in a worker: one item → its texts). The texts and their order
+depend on the source only, never on the number of workers. Sources made of files share ``Files`` and the blocks of whole
+records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import IO, Any, NamedTuple, Protocol
+
+from dwsweep.data.files import File, open_stream
+from dwsweep.text import printable
+
+ITEM_BYTES = 1 << 20
+MAX_DOCUMENT_BYTES = 64 << 20  # of a document or its record; a larger one is skipped and counted
+SMALL_BYTES = 8 << 20  # up to this size one process reads and encodes a corpus, sooner than workers start
+WHOLE_FILE_BYTES = 8 << 20  # workers read files up to this size; the parent streams larger ones
+WORKER_BLOCK_BYTES = 16 << 20  # read by a worker at a time: a whole file, unless it is compressed
+_MAX_PLACE = 300  # characters of a place in a message
+
+
+class Item(NamedTuple):
+    """Piece of work for ``documents``, which reads ``n_bytes`` of the source's ``total_bytes``."""
+
+    payload: Any
+    n_bytes: int
+
+
+@dataclass
+class Skipped:
+    """Counts of records that did not become documents: left out by design, or bad."""
+
+    left_out: Counter[str] = field(default_factory=Counter)  # redirects, empty articles …
+    bad: Counter[str] = field(default_factory=Counter)  # invalid UTF-8, no text field …
+    first_bad: str | None = None  # where, for the message
+
+    def add_bad(self, reason: str, where: str) -> None:
+        """Count a bad record. ``where`` may quote the source and is made printable and short."""
+        self.bad[reason] += 1
+        if self.first_bad is None:
+            where = printable(where)
+            self.first_bad = f"{reason}: {where[:_MAX_PLACE]}{'…' * (len(where) > _MAX_PLACE)}"
+
+    def add_too_large(self, where: str) -> None:
+        self.add_bad(f"larger than {MAX_DOCUMENT_BYTES >> 20} MiB", where)
+
+    def __str__(self) -> str:
+        """Bad records as text: counts by reason, and the place of the first one."""
+        return f"{counted(self.bad)}; first: {self.first_bad}"
+
+    def add(self, other: Skipped) -> None:
+        self.left_out += other.left_out
+        self.bad += other.bad
+        self.first_bad = self.first_bad or other.first_bad
+
+
+def counted(counts: Counter[str]) -> str:
+    """Text of counts: ``2 × redirects, 1 × empty documents``."""
+    return ", ".join(f"{n:,} × {reason}" for reason, n in counts.items())
+
+
+class Source(Protocol):
+    """Source of documents. Instances are picklable."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that ``items`` reads, for progress."""
+
+    @property
+    def parallel(self) -> bool:
+        """True if the source is large enough for worker processes to pay."""
+
+    @property
+    def n_documents(self) -> int | None:
+        """Number of documents, bad ones and duplicates included, if known without reading; else None."""
+        return None
+
+    @property
+    def documents_are(self) -> str:
+        """Rule by which a source is cut into documents; empty if the source itself has documents."""
+        return ""
+
+    def identity(self) -> list[Any]:
+        """Fingerprint of the source's state, found without reading it (JSON-able)."""
+
+    @property
+    def revision(self) -> str | None:
+        """Commit of the text, or None."""
+        return None
+
+    def items(self) -> Iterator[Item]:
+        """Items of work in a fixed order; InputError on files that cannot be read to their end."""
+
+    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
+        """Texts of one item; ``skipped`` counts the records left out."""
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """Source made of files: the parts that all its kinds share."""
+
+    files: tuple[File, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(f.n_bytes for f in self.files)
+
+    @property
+    def large(self) -> list[File]:
+        """Files too large for one item."""
+        return [f for f in self.files if f.n_bytes > WHOLE_FILE_BYTES]
+
+    @property
+    def parallel(self) -> bool:
+        return self.total_bytes > SMALL_BYTES
+
+    def identity(self) -> list[Any]:
+        return [[f.path, f.n_bytes, f.modified_ns] for f in self.files]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Payload of small files, which the parsing worker reads."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Payload of whole records of a file."""
+
+    path: str
+    offset: int  # of the decompressed file
+    data: bytes
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """Payload of a record larger than MAX_DOCUMENT_BYTES: its place, without its bytes."""
+
+    path: str
+    offset: int  # of the decompressed file
+
+    def count(self, skipped: Skipped) -> None:
+        skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")
+
+
+def grouped(files: Iterable[tuple[str, int]]) -> Iterator[Item]:
+    """Items of whole files, given by path and size, in groups of about ITEM_BYTES."""
+    group: list[str] = []
+    n_bytes = 0
+    for path, size in files:
+        group.append(path)
+        n_bytes += size
+        if n_bytes >= ITEM_BYTES:
+            yield Item(Whole(tuple(group)), n_bytes)
+            group, n_bytes = [], 0
+    if group:
+        yield Item(Whole(tuple(group)), n_bytes)
+
+
+def file_items(files: tuple[File, ...], *borders: bytes) -> Iterator[Item]:
+    """Items of files in their order: small files in groups, large files in blocks that end with one of ``borders``.
+
+    Without borders a file is one record, and is never cut, however long it is.
+    """
+    for is_whole, some in groupby(files, lambda file: file.n_bytes <= WHOLE_FILE_BYTES or not borders):
+        if is_whole:
+            yield from grouped((file.path, file.n_bytes) for file in some)
+            continue
+        for file in some:
+            with open_stream(file.path) as (stream, raw):
+                seen = 0
+                for piece in cut(file.path, stream, borders, ITEM_BYTES):
+                    at = raw.tell()
+                    yield Item(piece, at - seen)
+                    seen = at
+
+
+def cut(
+    path: str, stream: IO[bytes], borders: tuple[bytes, ...], block_bytes: int, head: bytes = b""
+) -> Iterator[Block | TooLarge]:
+    """Blocks of a stream that end with one of ``borders`` (the last one with the stream), read ``block_bytes`` at a
+    time. A record larger than MAX_DOCUMENT_BYTES is passed over. Without borders the file is one record.
+
+    Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
+    """
+    data, offset = bytearray(), 0  # bytes not handed out yet, and their offset
+    too_large: TooLarge | None = None  # the record that is being passed over
+    overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
+    while block := head or stream.read(block_bytes):
+        head, start = b"", max(0, len(data) - overlap)
+        data += block
+        if too_large:
+            ends = [at + len(b) for b in borders if (at := data.find(b)) >= 0]
+            passed = min(ends) if ends else max(0, len(data) - overlap)
+            del data[:passed]
+            offset, start = offset + passed, 0
+            if not ends:
+                continue
+            yield too_large
+            too_large = None
+        stop = max((at + len(b) for b in borders if (at := data.rfind(b, start)) >= 0), default=0)
+        if stop:
+            yield Block(path, offset, bytes(data[:stop]))
+            del data[:stop]
+            offset += stop
+        if len(data) > MAX_DOCUMENT_BYTES:
+            too_large = TooLarge(path, offset)
+            if not borders:
+                break
+    if too_large:
+        yield too_large
+    elif data:
+        yield Block(path, offset, bytes(data))
+
+
+def item_blocks(item: Item, skipped: Skipped, *borders: bytes) -> Iterator[Block]:
+    """Blocks of an item, file by file; a large file in blocks that end with one of ``borders``."""
+    if isinstance(item.payload, Whole):
+        for path in item.payload.paths:
+            with open_stream(path) as (stream, _):
+                yield from _small_enough(cut(path, stream, borders, WORKER_BLOCK_BYTES), skipped)
+    else:
+        yield from _small_enough(iter([item.payload]), skipped)
+
+
+def _small_enough(pieces: Iterator[Block | TooLarge], skipped: Skipped) -> Iterator[Block]:
+    for piece in pieces:
+        if isinstance(piece, TooLarge):
+            piece.count(skipped)
+        else:
+            yield piece
+
+
+def decode(data: bytes, where: str, skipped: Skipped) -> str | None:
+    """UTF-8 text without a byte order mark; None, counted as bad, if the bytes are not UTF-8."""
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        skipped.add_bad("invalid UTF-8", f"{where}, byte {error.start}")
+        return None

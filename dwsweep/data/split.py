@@ -1,0 +1,86 @@
+"""Split of a corpus: fractions that hold out enough documents, and the caution where a fraction does not."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dwsweep.data import digests
+from dwsweep.data.sources import open_source
+from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
+from dwsweep.records.sweep import SPLITS
+
+if TYPE_CHECKING:
+    from dwsweep.spec import DataSpec
+
+
+FEWEST_HELDOUT = 30  # documents; fewer give no reliable standard error of a loss
+
+
+def heldout_caution(store: Store) -> str | None:
+    """Caution for a store that holds out too few documents, with a sufficient fraction; None if it holds out enough."""
+    held_out = store.manifest.splits["validation"].n_documents
+    if held_out >= FEWEST_HELDOUT:
+        return None
+    digest = np.concatenate([store.documents(split)["digest"] for split in SPLITS])
+    remedy = f"more documents, since {len(digest):,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if len(digest) >= 2 * FEWEST_HELDOUT:
+        fraction, n = _fraction_for(digest, FEWEST_HELDOUT)
+        remedy = f"{fraction:g} holds out {n:,} of the {len(digest):,}"
+    return _too_few(
+        store.manifest.settings.get("validation_fraction", "not recorded"), f"{held_out:,}", held_out == 1, remedy
+    )
+
+
+def expected_heldout_caution(data: DataSpec) -> str | None:
+    """Caution before the text is read, if the source knows its number of documents; else None."""
+    try:
+        n = open_source(data.source, data.text_field).n_documents
+    except InputError:  # the reader of the text reports the error
+        return None
+    if n is None or n * data.validation_fraction >= FEWEST_HELDOUT:
+        return None
+    fraction = _rounded_up(FEWEST_HELDOUT / n)
+    remedy = f"more documents, since {n:,} are too few to hold out {FEWEST_HELDOUT} of them"
+    if n >= 2 * FEWEST_HELDOUT:
+        remedy = f"{fraction:g} holds out about {n * fraction:.0f} of the {n:,}"
+    expected = n * data.validation_fraction
+    return _too_few(data.validation_fraction, f"about {expected:.2g}", False, remedy)
+
+
+def _too_few(fraction: object, held_out: str, one: bool, remedy: str) -> str:
+    return (
+        f"data.validation_fraction {fraction}: {held_out} document{'s' * (not one)} held out; the standard errors of "
+        f"losses, and of differences between shapes, need {FEWEST_HELDOUT} or more; {remedy}"
+    )
+
+
+def _fraction_for(digest: NDArray[np.uint64], wanted: int) -> tuple[float, int]:
+    """Least two-digit fraction that holds out ``wanted`` of these documents, and the number that it holds out."""
+    drawn = np.sort(digests.mix64(digest).astype(np.float64)) / 2.0**64  # draws below a fraction are held out
+    fraction = _rounded_up(float(drawn[wanted - 1]))
+    return fraction, int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
+
+
+def _rounded_up(fraction: float) -> float:
+    """Next two-digit number above a fraction."""
+    step = 10.0 ** (math.floor(math.log10(fraction)) - 1)
+    return float(f"{(math.floor(fraction / step) + 1) * step:.2g}")
+
+
+def fraction_that_splits(digest: NDArray[np.uint64]) -> tuple[float, int]:
+    """Round fraction that leaves documents on both sides, from 1 % up if possible, and the number that it holds out."""
+    low = float(digests.mix64(digest).min()) / 2.0**64  # draws below a fraction are held out
+    coarse = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    fine = [(int(low * 10**digits) + 1) / 10**digits for digits in range(2, 18)]
+    # one document is a poor estimate of a loss
+    for least in (max(1, min(5, len(digest) // 4)), 1):
+        for fraction in (*coarse, *fine):
+            held_out = int((digests.validation_mark(digest, fraction) == digests.VALIDATION).sum())
+            if least <= held_out < len(digest):
+                return fraction, held_out
+    raise AssertionError("two documents of one hash are one document")

@@ -1,0 +1,164 @@
+"""Filling of a time budget: the sweep of most use in given hours on one device.
+
+Every candidate set of depths gets sizes from a third of its first transition up to the largest that the time allows,
+each run with TOKENS_PER_PARAM tokens per parameter of its blocks. The set with most likely transitions wins; among
+equals the set with the least error on the best depth at its largest size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dwsweep.cost.devices import find, suggestion
+from dwsweep.design.judge import Judge
+from dwsweep.design.prior import Prior
+from dwsweep.errors import InputError
+from dwsweep.plan import DROP, build
+from dwsweep.spec import Spec, parse_spec, yaml_numbers
+
+TOKENS_PER_PARAM = 20  # compute-optimal by Hoffmann et al. 2022; a default, not a law
+SIZES, SEEDS = 7, 3
+BELOW = 3.0  # factor by which the smallest size lies below the first transition
+FEWEST_DECADES = 1.0
+LIKELY = 0.8  # probability from which on a transition counts as likely
+CANDIDATES: tuple[tuple[int, ...], ...] = (
+    *((2, 4, 6, 9), (3, 6, 9, 12), (4, 8, 12, 16), (6, 9, 12, 18), (6, 12, 18, 24), (6, 12, 18, 24, 30)),
+    *((6, 12, 18, 24, 30, 36), (6, 12, 18, 24, 30, 36, 48)),
+)
+SMALLEST, LARGEST = 1e5, 1e11  # range of sizes that are searched
+SHARE = 0.9  # of the time is planned; compiling and evaluating take the rest
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Sweep that fills a time. spec: the sweep. text: its YAML with a heading. seconds: of training on the device."""
+
+    spec: Spec
+    text: str
+    seconds: float
+
+
+_EQUAL_COST = "gives every size the same cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param"
+CHOSEN = {
+    "grid.depths": "follows from --hours; allowed: --depths",
+    "grid.budgets": "follows from --hours; allowed: other keys",
+    "grid.widths": "follows from --hours; allowed: other keys",
+    "execution.device": "the time is spent on --device; allowed: that option",
+    "train.flops": _EQUAL_COST,
+    "train.seconds": _EQUAL_COST,
+}
+"""Keys that no override of a filled sweep may set, with the reason."""
+
+
+def fill(hours: float, device: str, prior: Prior, depths: Sequence[int] = (), overrides: Sequence[str] = ()) -> Filled:
+    """Most useful sweep for ``hours`` on one ``device``. ``depths`` fixes its depths, ``overrides`` other keys.
+
+    Raises:
+        InputError: the device is unknown, a depth or an override is invalid, an override sets a chosen key, or the time
+        is too short to find a transition.
+    """
+    found = find(device)
+    if found is None:
+        raise InputError(f"--device: {device!r} is not in the table; allowed: {suggestion(device)}")
+    if not (math.isfinite(hours) and 0 < hours <= 1e6):
+        raise InputError(f"--hours: {hours:g}; must be above 0 and at most 1e6")
+    wrong = sorted({depth for depth in depths if not 1 <= depth <= 1000})
+    if wrong or (depths and len(set(depths)) < 2):
+        raise InputError(f"--depths: {', '.join(map(str, depths))}; must be two or more depths from 1 to 1000")
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in CHOSEN:
+            raise InputError(f"--set: {override[:80]!r}; {CHOSEN[key]}")
+    candidates = [tuple(sorted(set(depths)))] if depths else CANDIDATES
+    # an invalid override is invalid at any size
+    _seconds(_spec(found.name, hours, candidates[0], SMALLEST, 10 * SMALLEST, overrides))
+    tried = [_largest(found.name, hours, each, prior, overrides) for each in candidates]
+    known = [candidate for candidate in tried if candidate is not None]
+    if not known:
+        raise InputError(
+            f"--hours: {hours:g} on one {found.name} reach no decade of sizes around a transition; allowed: more hours"
+            + (", other --depths, or none" if depths else "")
+        )
+    filled, _ = max(known, key=lambda pair: pair[1])
+    return filled
+
+
+def _largest(
+    device: str, hours: float, depths: tuple[int, ...], prior: Prior, overrides: Sequence[str]
+) -> tuple[Filled, tuple[int, float]] | None:
+    """Sweep of these depths with the largest sizes that the time allows, and its rank; None if the sizes span less than
+    a decade."""
+    low = max(SMALLEST, math.exp(Judge(prior, depths, 1e9).crossings[0]) / BELOW)
+    first, last = math.log(low) + FEWEST_DECADES * math.log(10.0), math.log(LARGEST)
+    budget = SHARE * 3600 * hours
+    try:
+        if _seconds(_spec(device, hours, depths, low, math.exp(first), overrides)) > budget:
+            return None
+    except InputError:  # longer than the longest run
+        return None
+    for _ in range(18):
+        middle = (first + last) / 2
+        try:
+            fits = _seconds(_spec(device, hours, depths, low, math.exp(middle), overrides)) <= budget
+        except InputError:
+            fits = False
+        first, last = (middle, last) if fits else (first, middle)
+    # two digits, downwards: a spec is read by people
+    digits = 10 ** (math.floor(first / math.log(10.0)) - 1)
+    high = math.floor(math.exp(first) / digits) * digits
+    spec = _spec(device, hours, depths, float(f"{low:.2g}"), high, overrides)
+    shapes = {(run.shape.depth, run.shape.width) for run in build(spec).runs if run.action != DROP}
+    errors = Judge(prior, depths, high).judge(dict.fromkeys(shapes, frozenset(spec.grid.seed_values())))
+    likely = sum((pair.power or 0.0) >= LIKELY for pair in errors.pairs)
+    seconds = _seconds(spec)
+    return Filled(spec, _text(spec, seconds, device, hours), seconds), (likely, -errors.rms)
+
+
+def _spec(
+    device: str, hours: float, depths: Sequence[int], low: float, high: float, overrides: Sequence[str] = ()
+) -> Spec:
+    return parse_spec(
+        {
+            "name": f"{device}-{hours:g}h",
+            "grid": {
+                "depths": list(depths),
+                "budgets": {"from": low, "to": high, "count": SIZES},
+                "width_multiple": 4,
+                "heads": {"count": 2},
+                "seeds": SEEDS,
+                "learning_rates": [2.0e-3],
+            },
+            "model": {"parametrization": "completep", "base_depth": 6, "base_width": 128},
+            "data": {"source": "tfds:wikipedia/20230601.en", "vocab_size": 1000, "validation_fraction": 0.005},
+            "train": {
+                "seq_len": 128,
+                "batch_size": 256,
+                "tokens_per_param": TOKENS_PER_PARAM,
+                "warmup_steps": 100,
+                "schedule": "cosine",
+                "precision": "bfloat16",
+            },
+            "execution": {"device": device},
+        },
+        overrides,
+    )
+
+
+def _seconds(spec: Spec) -> float:
+    seconds = build(spec).estimates.device_seconds
+    if seconds is None:  # the device is in the table
+        raise InputError(f"train.precision: {spec.train.precision}; allowed: bfloat16, as in the table of devices")
+    return seconds
+
+
+def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
+    """YAML of the keys that differ from the defaults, with a heading."""
+    content = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return (
+        f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
+        f"# compiling and evaluating come on top. What it would tell: `dwsweep design` on this file.\n"
+        f"# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
+        + yaml_numbers.dump(content)
+    )

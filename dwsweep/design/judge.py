@@ -1,0 +1,133 @@
+"""Judge of a design: expected errors on each transition and on the best depth, by the estimators of ``fit``.
+
+Everything is linear in the noise, so judging a design takes milliseconds and thousands are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dwsweep.design.expected_fit import Design, PairError, Planned, covariance, expected_depth
+from dwsweep.design.prior import Curves, Prior
+from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES
+from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
+from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
+from dwsweep.text import format_count
+
+NO_DEPTH = 10.0  # error assigned to a best depth that a design does not give
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Expected errors of all quantities that a design estimates.
+
+    depth: L*(target) by the prior. se_depth, stated: half of the central 68 % that `fit` will state, layers.
+    bias_depth: expected answer of `fit` minus the truth, layers. rms: error of ln L*(target), noise and bias together.
+    se_a, se_b: errors of the constants of the prior's form. reason: why `fit` will give no best depth at the target, or
+    no law.
+    """
+
+    pairs: tuple[PairError, ...]
+    target: float
+    depth: float | None
+    se_a: float | None = None
+    se_b: float | None = None
+    se_depth: float | None = None
+    bias_depth: float | None = None
+    stated: float | None = None
+    rms: float = NO_DEPTH
+    reason: str = ""
+
+    @property
+    def known(self) -> bool:
+        """True if `fit` will give a best depth at the target."""
+        return self.se_depth is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("se_a", "se_b", "target", "depth", "se_depth", "bias_depth", "stated", "reason")
+        return {name: getattr(self, name) for name in names} | {
+            "rms_ln_depth": self.rms if self.known else None,
+            "pairs": [vars(pair) for pair in self.pairs],
+        }
+
+
+class Judge:
+    """Judge of designs for one prior and one target; caches quantities that do not depend on the design."""
+
+    def __init__(self, prior: Prior, depths: Iterable[int], target: float) -> None:
+        self.prior, self.target = prior, target
+        self.depths = sorted(set(depths))
+        self.curves = Curves(prior, tuple(self.depths))
+        self.best_depth = prior.law.depth(target)[0]
+
+    @property
+    def crossings(self) -> list[float]:
+        """Crossings of neighbouring depths, ln N."""
+        return self.curves.crossings
+
+    def covariance(self, cells: Planned) -> np.ndarray:
+        """Covariance C (K, K) of the cell means, in the order of ``cells``, scatter between shapes included."""
+        shared = covariance(cells, self.prior.noise, self.prior.seed_sd)
+        return shared + self.prior.shape_sd**2 * np.eye(len(cells))
+
+    def judge(self, cells: Planned) -> Errors:
+        """Errors of a design."""
+        ordered = _ordered(cells)
+        C = self.covariance(ordered) if ordered else np.zeros((0, 0))
+        pairs = Design(self.curves, list(ordered), C).pairs()
+        reason = self._silence(ordered)
+        if reason:
+            return Errors(pairs, self.target, self.best_depth, reason=reason)
+        found = expected_depth(self.prior, ordered, self.target)
+        if self.best_depth is None or not math.isfinite(found.stated):
+            return Errors(pairs, self.target, self.best_depth, reason="these runs leave it without a bound")
+        bias = found.ln_depth - math.log(self.best_depth)
+        few = len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
+        return Errors(
+            pairs,
+            self.target,
+            self.best_depth,
+            None if few else found.a,
+            None if few else found.b,
+            found.stated * self.best_depth,
+            bias * self.best_depth,
+            found.stated * self.best_depth,
+            math.hypot(found.stated, bias),
+            f"{_depths(ordered)} depths give no law" if few else "",
+        )
+
+    def _silence(self, cells: Planned) -> str:
+        """Reason why `fit` will give no best depth at the target; empty where it will."""
+        sizes: dict[int, list[float]] = {}
+        for depth, width in cells:
+            sizes.setdefault(depth, []).append(12.0 * depth * width**2)
+        enough = sum(len(at) >= FEWEST_SIZES for at in sizes.values()) >= 2 and len(cells) >= FEWEST_CELLS
+        if len(sizes) < FEWEST_DEPTHS or not enough:
+            return f"{_depths(cells)} depths and {len(cells)} shapes give no best depth: it takes three depths"
+        everything = [n for at in sizes.values() for n in at]
+        first, last = np.exp(self.prior.transition(np.array([min(sizes), max(sizes)], dtype=float)))
+        low, high = max(min(everything), first), min(max(everything), last)
+        if low >= high:
+            return "no size of these runs has its best depth between their depths"
+        outside = max(1.0, self.target / high, low / self.target)
+        if len(sizes) < DEPTHS_FOR_A_LAW and outside > 1.0:
+            return (
+                f"{len(sizes)} depths give no law, and so no best depth outside {format_count(low)} … "
+                f"{format_count(high)} parameters"
+            )
+        if outside > EXTRAPOLATION_LIMIT:
+            return f"the target is {outside:,.0f} times outside the sizes whose best depth these runs show"
+        return ""
+
+
+def _ordered(cells: Planned) -> Planned:
+    return {shape: cells[shape] for shape in sorted(cells) if cells[shape]}
+
+
+def _depths(cells: Planned) -> int:
+    return len({depth for depth, _ in cells})

@@ -1,0 +1,187 @@
+"""Prior of a design: the assumed truth, with the law of the best depth, the gain of a layer, and the noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from dwsweep.errors import InputError
+from dwsweep.fit import laws
+from dwsweep.fit.ask import read
+from dwsweep.fit.guideline import guides, map_law
+from dwsweep.fit.laws import Law
+from dwsweep.fit.model import TURN
+from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult, Surface
+
+NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss, without the part that its seed shares with other shapes
+# ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
+SHAPE_RATIO = 0.5
+SEED_RATIO = 1.5  # ASSUMPTION: sd of a seed's effect on all shapes, in units of the noise
+QUADRATURE = 40  # points of the integral over the layers
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
+    S(u) = u + skew·u²/√(u² + turn²), turn that of ``fit``'s model.
+
+    The assumed numbers are slopes in ln N where two depths cross, the quantity that a design must resolve. ``guide``
+    prices a depth at a fixed size instead, by 0.024·(ln L/L*)² nats of newer public data. About the published law
+    these slopes make that factor 0.125 at 6 layers, 0.060 at 24 and 0.048 at 48. A cost must not be read off
+    them.
+    """
+
+    # ASSUMPTION: a power law through the slopes of the loss differences of 4/8, 8/12 and 16/24 layers in public data,
+    # 0.106, 0.030 and 0.016 nats per unit of ln N
+    at_six: float = 0.025
+    power: float = 2.1
+    # ASSUMPTION; three public tables give 0.02 to 0.07, each ± 0.2. A zero skew leaves out a fifth of the law's errors,
+    # since the error of the skew then enters in second order
+    skew: float = 0.0
+    fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
+    size: float = 0.0  # ln N
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Assumed truth of a sweep.
+
+    law: x_T(L) = ln 12L + 2·ln d(L) is the ln N at which depth L is best. noise, seed_sd: nats. shape_sd: nats, sd of a
+    shape's deviation from the curve, shared by its seeds. basis: origin of each number.
+    """
+
+    law: Law
+    noise: float
+    seed_sd: float
+    shape_sd: float
+    basis: tuple[str, ...]
+    gain: Gain = Gain()
+
+    def transition(self, depth: np.ndarray | float) -> np.ndarray:
+        """Transition x_T: ln N at which ``depth`` is best."""
+        theta = np.asarray(self.law.theta)
+        return np.log(12.0 * np.asarray(depth)) + 2.0 * self.law.equation.ln_width(theta, np.asarray(depth))
+
+    def losses(self, depth: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Losses (K,) without noise at depth (K,) and x = ln N (K,), by Gauss–Legendre quadrature over the layers."""
+        gain = self.gain
+        at, weight = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (np.asarray(depth, dtype=float) - 6.0)[:, None] / 2.0
+        layers = 6.0 + half * (at + 1.0)
+        u = x[:, None] - self.transition(layers)
+        u = u + gain.skew * u * u / np.sqrt(u * u + TURN**2)
+        lead = (gain.at_six * (layers / 6.0) ** -gain.power * u * weight * half).sum(axis=1)
+        return 1.5 + 8.0 * np.exp(-0.1 * x) - lead * np.exp(-gain.fall * (x - gain.size))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Loss curves of the prior at some depths, and the crossings of neighbours."""
+
+    prior: Prior
+    depths: tuple[int, ...]
+
+    def loss(self, depth: int, x: np.ndarray | float) -> np.ndarray:
+        """Loss of ``depth`` at x = ln N (any shape), nats per token."""
+        at = np.asarray(x, dtype=float)
+        flat = at.ravel()
+        return self.prior.losses(np.full(len(flat), float(depth)), flat).reshape(at.shape)
+
+    def lead(self, shallow: int, deep: int, x: float) -> float:
+        """Lead of the deeper depth: loss of the shallower minus loss of the deeper, nats."""
+        return float(self.loss(shallow, x) - self.loss(deep, x))
+
+    def crossing(self, shallow: int, deep: int) -> float:
+        """Crossing of two depths: ln N of equal losses."""
+        from scipy.optimize import brentq
+
+        x_t = self.prior.transition(np.array([shallow, deep], dtype=float))
+        return float(brentq(lambda x: self.lead(shallow, deep, x), min(x_t) - 0.1, max(x_t) + 0.1))
+
+    @cached_property
+    def crossings(self) -> list[float]:
+        """Crossings of all neighbours, shallow to deep."""
+        return [self.crossing(a, b) for a, b in pairwise(self.depths)]
+
+    def slope(self, shallow: int, deep: int) -> float:
+        """Slope of the loss difference at the crossing, nats per unit of ln N."""
+        x, step = self.crossing(shallow, deep), 1e-3
+        return (self.lead(shallow, deep, x + step) - self.lead(shallow, deep, x - step)) / (2 * step)
+
+
+def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict[tuple[int, int], int]]:
+    """Prior, and numbers of finished runs by shape (depth, width).
+
+    Args:
+        fit: directory of a fit, or fit.json: gives the most probable form (else the published law), gains, noise, and
+        finished runs. None: the published law, assumed gains, no finished runs.
+        noise: sd of one run in nats; None: measured in the fit, else assumed.
+
+    Raises:
+        InputError: the noise is not positive, or ``fit`` holds no fit.
+    """
+    if noise is not None and not 1e-9 <= noise < 10:
+        raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
+    found = fit_record.read(fit) if fit is not None else None
+    own = guides(found) if found else None
+    law, gain = laws.published(), Gain()
+    if own and found and found.surface:
+        fitted = map_law(own[0])
+        if fitted is not None:
+            law, gain = fitted, _gain(found.surface, fitted.form)
+    basis = [f"law: {law.name}"]
+    if own:
+        basis.append(f"gain of a layer: {_power_law(gain)}, as fitted")
+    else:
+        basis.append(f"gain of a layer: ASSUMED, {_power_law(gain)}, from public data at depths 4 to 24")
+    measured = _measured_noise(found)
+    if noise is not None:
+        sigma = noise
+        basis.append(f"noise: {sigma:g} nats per run, as given")
+    elif measured is not None:
+        sigma = measured
+        basis.append(f"noise: {sigma:.2g} nats per run, measured in the fit")
+    else:
+        sigma = NOISE
+        basis.append(f"noise: {sigma:g} nats per run, ASSUMED; give --noise, or --fit with runs of several seeds")
+    if found is not None and found.noise.shape_sd is not None:
+        shape_sd = found.noise.shape_sd
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, measured in the fit")
+    else:
+        shape_sd = SHAPE_RATIO * sigma
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, ASSUMED")
+    cells = found.cells if found else []
+    done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
+    return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
+
+
+def _gain(surface: Surface, form: str) -> Gain:
+    """Gain of a layer: means of the draws of one form."""
+    (draws,) = read(surface, only=form).forms
+    speed, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
+    power, fall = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
+    middle = math.exp(draws.model.frame.y0)
+    speed = max(float(speed), 1e-5)
+    return Gain(
+        speed / middle * (middle / 6.0) ** power,
+        power,
+        float(skew) / speed,
+        fall,
+        draws.model.frame.x0,
+    )
+
+
+def _power_law(gain: Gain) -> str:
+    return f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g} nats per unit of ln N"
+
+
+def _measured_noise(fit: FitResult | None) -> float | None:
+    """Noise of one run in the fit: root mean square over depths, nats."""
+    values = [sigma for sigma in (fit.noise.sigma or {}).values() if sigma] if fit else []
+    return float(np.sqrt(np.mean(np.square(values)))) if values else None

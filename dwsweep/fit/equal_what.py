@@ -1,0 +1,473 @@
+"""Equal what: the best depth of one heap at equal size, total size, tokens per parameter, FLOPs and wall time.
+
+Every line is a question to the same draws of the loss f(x, y, t), with x = ln N, y = ln L, t = ln tokens:
+
+    size                       min over y of f(x, y, t₀)
+    total size                 min over y of f(x(y), y, t₀): N and the embeddings of the width add up to the total
+    tokens per parameter       min over y of f(x, y, x + ln R)
+    N and FLOPs, N and time    min over y of f(x, y, ln C − c(x, y)): a deeper net that costs more sees fewer tokens
+    FLOPs, time                min over x and y of the same: each depth at its best size
+
+c is the logarithm of what a token costs at the held values: a quadratic in x and y and a straight line in each
+covariate, by least squares of the runs' own ln(cost / tokens); each draw of the loss has a draw of its coefficients. A
+table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdhery et al. 2022; n the context, where it is
+known), which is assumed and said. Where all runs have one count of tokens, the loss moves with ln tokens by the slope
+of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
+
+Where every run had one budget of time or FLOPs its tokens follow from its shape: the losses as they are answer at that
+budget, and nothing answers at equal tokens.
+
+A best depth or size at an edge of the nets and tokens tried is a bound and no answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dwsweep.fit import ask
+from dwsweep.fit.data.covariates import positive
+from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.lengths import FARTHEST, LENGTH_SLOPE, LENGTH_SLOPE_SD, TrainedBudgets
+from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.rows import Row
+from dwsweep.interval import Interval
+from dwsweep.records.adjusted import EqualWhat
+from dwsweep.text import format_count, format_duration
+
+SHARES = (0.25, 0.5, 0.75)  # of ln N and of the runs' costs, at which best depths are told
+ACROSS, UP = 41, 61  # points in ln N and ln L
+FEWEST_COSTS = 2.0  # rows per coefficient of what a token costs
+FAR = 4.0  # robust standard deviations, beyond which a run's time is that of another machine
+SAME = 1.02  # largest over smallest count of tokens that is one count
+EXACT = 1e-3  # scatter of ln cost that comes from rounding
+MOST_EMBEDDING_SCATTER = 0.15  # of ln of the embeddings per width, beyond which they do not follow the width
+TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
+SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # times of all runs that are one budget: sizes, share, factor
+LEAST_POINTS = 3  # of a curve that has a lowest point inside
+SAME_COST = 0.01  # of ln cost, within which all depths of a size cost the same
+SAME_TOKENS = 0.1  # of ln tokens about a curve in ln N, within which they follow the size
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a heap, as its posterior has them.
+
+    rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates but tokens, standardised, zero at the held values.
+    column: name of the column of tokens in the posterior, empty without one. at, spread: ln tokens at its value 0 and
+    per unit. theirs: our column → what the table calls it.
+    """
+
+    rows: Sequence[Row]
+    x: np.ndarray
+    y: np.ndarray
+    others: np.ndarray
+    column: str
+    at: float
+    spread: float
+    theirs: dict[str, str]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """(n,) a positive column of numbers; NaN where it is blank."""
+        return np.array([float(v) if positive(v := row.get(name)) else math.nan for row in self.rows])
+
+    def named(self, name: str) -> str:
+        return self.theirs.get(name, name)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: where it is known from. ln: (D | 1, n) at x, y (n,).
+    spent: (n,) ln cost of whole runs."""
+
+    unit: str
+    said: str
+    ln: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    spent: np.ndarray
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every run spent. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: how it is known."""
+
+    unit: str
+    value: float
+    said: str
+
+    @property
+    def shown(self) -> str:
+        return format_duration(self.value) if self.unit == TIME else format_count(self.value)
+
+
+def spent_by_all(
+    rows: Sequence[Row], theirs: Mapping[str, str], trained: TrainedBudgets | None = None
+) -> Budget | None:
+    """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
+    do; None where they had none."""
+    if trained is not None:
+        unit = TIME if trained.axis in TIMES else "FLOPs"
+        return Budget(unit, trained.main, trained.known_from)
+    usable = [row for row in rows if positive(row.get("loss"))]
+    tokens = [float(row["tokens"]) for row in usable if positive(row.get("tokens"))]
+    sizes = [n_params_of(row) for row in usable]
+    if not usable or max(sizes) < SIZES_OF_BUDGET * min(sizes) or (tokens and max(tokens) < SAME * min(tokens)):
+        return None
+    for name in TIMES:
+        known = [float(row[name]) for row in usable if positive(row.get(name))]
+        if len(known) > MOSTLY * len(usable):
+            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
+            if high <= AS_LONG * low:
+                return Budget(TIME, float(middle), f"{theirs.get(name, name)} of {len(known)} runs")
+    return None
+
+
+def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
+    """Best depths at each kind of equality that the runs can answer; nothing where that is equal size alone.
+
+    budget: of every run, so that the losses are those at that budget.
+    """
+    if surface.record.flat:
+        return ()
+    asked = _Question(surface, runs, np.random.default_rng([seed, 17]))
+    if budget is not None:
+        return tuple(asked.as_trained(budget))
+    found = [*asked.sizes(), *asked.totals(), *asked.ratios()]
+    for cost in asked.costs():
+        found += [*asked.at_size(cost), *asked.at_cost(cost)]
+    return tuple(found) if len({row.equal for row in found}) > 1 else ()
+
+
+class _Question:
+    """What is asked of one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
+    None where they are not known or follow the shape."""
+
+    def __init__(self, surface: ask.LossSurface, runs: Runs, rng: np.random.Generator) -> None:
+        self.surface, self.runs, self.rng = surface, runs, rng
+        self.posterior: Posterior = surface.posterior
+        record = surface.record
+        self.x = [record.low + share * (record.high - record.low) for share in SHARES]
+        self.tokens = np.log(runs.numbers("tokens"))
+        known = self.tokens[np.isfinite(self.tokens)]
+        self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
+        same = len(known) == len(self.tokens) and self.high - self.low < math.log(SAME)
+        self.held = runs.at if runs.column else float(np.median(known)) if same else None
+        self.slope = LENGTH_SLOPE + LENGTH_SLOPE_SD * rng.standard_normal(self.posterior.n_draws)
+
+    # Lines that need no cost
+
+    def sizes(self) -> Iterator[EqualWhat]:
+        for x in self.x:
+            yield self._row("N", math.exp(x), "", x, self.surface.at(math.exp(x)), self.held)
+
+    def totals(self) -> Iterator[EqualWhat]:
+        """At the total size of the net that is best at each size."""
+        per_width = self._embeddings()
+        if per_width is None or self.held is None:
+            return
+        ratio = self._aspect()
+        for x in self.x:
+            best = self.surface.at(math.exp(x)).value
+            if best is None:
+                continue
+            total = math.exp(x) + per_width * math.sqrt(math.exp(x) / (ratio * best))
+            y = self._depths()
+            b = per_width / np.sqrt(ratio * np.exp(y))
+            size = 2.0 * np.log((np.sqrt(b * b + 4.0 * total) - b) / 2.0)
+            inside = np.array([self._inside(a, d) for a, d in zip(size, y, strict=True)])
+            if inside.sum() < LEAST_POINTS:
+                continue
+            depth = self._interval(least(y[inside], self.posterior.losses(size[inside], y[inside])))
+            said = f"{self.runs.named('n_params_total')} less N, in proportion to the width"
+            at = float(np.interp(math.log(depth.value or best), y, size))
+            yield self._row("total N", total, said, at, depth, self.held)
+
+    def ratios(self) -> Iterator[EqualWhat]:
+        if not self.runs.column:
+            return
+        ratio = float(f"{math.exp(float(np.nanmedian(self.tokens - self.runs.x))):.2g}")
+        for x in self.x:
+            t = x + math.log(ratio)
+            if self.low <= t <= self.high:
+                setting = {self.runs.column: float(self._standard(t))}
+                depth = ask.best_depth(self.posterior, x, self.surface.record.confidence, setting).interval
+                yield self._row("tokens per parameter", ratio, "", x, depth.map(math.exp), t)
+
+    def as_trained(self, budget: Budget) -> Iterator[EqualWhat]:
+        """At the budget of every run: at equal size too, and each depth at its best size."""
+        for size in self.x:
+            depth = self.surface.at(math.exp(size))
+            yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
+        x, y, inside = self._net_grid()
+        rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
+        rows[:, inside] = self.posterior.losses(x[inside], y[inside])
+        yield self._of_nets(budget.unit, budget.value, budget.said, x, y, rows)[0]
+
+    def _of_nets(
+        self, equal: str, spent: float, said: str, x: np.ndarray, y: np.ndarray, rows: np.ndarray
+    ) -> tuple[EqualWhat, float | None]:
+        """(the line of the best net, its ln N) of losses ``rows`` (D, UP·ACROSS)."""
+        found = least_of_nets(x.reshape(UP, ACROSS)[0], y.reshape(UP, ACROSS)[:, 0], rows.reshape(-1, UP, ACROSS))
+        size, depth = (self._interval(value, found.edge) for value in (found.x, found.y))
+        at = math.log(size.value) if size.value else None
+        return replace(self._row(equal, spent, said, at, depth, None), **size.columns("n_params")), at
+
+    # Lines of a cost
+
+    def costs(self) -> Iterator[Cost]:
+        flops = self._fitted("FLOPs", self.runs.numbers("flops") / np.exp(self.tokens), "flops")
+        yield flops or self._formula()
+        for name in TIMES:
+            if found := self._fitted(TIME, self.runs.numbers(name) / np.exp(self.tokens), name):
+                yield found
+                return
+        speed = self.runs.numbers("tokens_per_second")
+        if found := self._fitted(TIME, 1.0 / speed, "tokens_per_second"):
+            yield found
+
+    def at_size(self, cost: Cost) -> Iterator[EqualWhat]:
+        """At the cost of the net that is best at each size after the held tokens."""
+        for x in self.x:
+            held, best = self._held_at(x), self.surface.at(math.exp(x)).value
+            y = np.array([d for d in self._depths() if self._inside(x, d)])
+            if held is None or best is None or len(y) < LEAST_POINTS:
+                continue
+            places, ln_best = np.full(len(y), x), np.array([math.log(best)])
+            dearer = cost.ln(places, y) - cost.ln(np.array([x]), ln_best)
+            if np.ptp(np.median(dearer, axis=0)) < SAME_COST:
+                continue
+            inside = self._allowed(held - np.median(dearer, axis=0), held)
+            if inside.sum() < LEAST_POINTS:
+                continue
+            y, places, dearer = y[inside], places[inside], dearer[:, inside]
+            losses = self.posterior.losses(places, y)
+            depth = self._interval(least(y, losses + self._moved(places, y, losses, held - dearer, held)))
+            spent = math.exp(held + float(np.median(cost.ln(np.array([x]), ln_best))))
+            tokens = held
+            if depth.value:
+                tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
+            yield self._row(f"N and {cost.unit}", spent, self._said(cost), x, depth, tokens)
+
+    def at_cost(self, cost: Cost) -> Iterator[EqualWhat]:
+        """At a cost that lies inside those of the runs, each depth at its best size."""
+        if not self.runs.column:
+            return
+        x, y, inside = self._net_grid()
+        per_token = cost.ln(x[inside], y[inside])
+        losses = self.posterior.losses(x[inside], y[inside])
+        for share in SHARES:
+            spent = float(np.nanquantile(cost.spent, share))
+            t = spent - per_token
+            allowed = np.zeros(len(inside), dtype=bool)
+            allowed[inside] = self._between(np.median(t, axis=0))
+            if not allowed.any():
+                continue
+            rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
+            rows[:, inside] = losses + self._moved(x[inside], y[inside], losses, t, self.runs.at)
+            rows[:, ~allowed] = math.inf
+            row, at = self._of_nets(cost.unit, math.exp(spent), self._said(cost), x, y, rows)
+            if at is not None and row.depth:
+                tokens = spent - float(np.median(cost.ln(np.array([at]), np.log([row.depth]))))
+                row = replace(row, tokens=math.exp(tokens))
+            yield row
+
+    # Costs
+
+    def _fitted(self, unit: str, per_token: np.ndarray, column: str) -> Cost | None:
+        """What a token costs, from a column of the table; None where too few runs have one, or none has tokens."""
+        with np.errstate(divide="ignore"):
+            ln = np.log(per_token)
+        use = np.isfinite(ln)
+        frame = self.posterior.frame
+        u, v = frame.u(self.runs.x), frame.v(self.runs.y)
+        A = np.stack([np.ones_like(u), u, v, u * u, u * v, v * v], axis=1)
+        moving = (
+            self.runs.others[:, np.ptp(self.runs.others[use], axis=0) > 0.0] if use.any() else np.zeros((len(u), 0))
+        )
+        if use.sum() >= FEWEST_COSTS * (A.shape[1] + moving.shape[1]):
+            A = np.hstack([A, moving])
+        if use.sum() < FEWEST_COSTS * A.shape[1]:
+            return None
+        for _ in range(3):
+            beta = np.linalg.lstsq(A[use], ln[use], rcond=None)[0]
+            rest = ln - A @ beta
+            sd = max(1.4826 * float(np.median(np.abs(rest[use]))), EXACT)
+            use = np.isfinite(ln) & (np.abs(np.where(np.isfinite(rest), rest, math.inf)) <= FAR * sd)
+        scatter = math.sqrt(float((rest[use] ** 2).sum()) / max(use.sum() - A.shape[1], 1))
+        root = np.linalg.pinv(A[use].T @ A[use])
+        s, Q = np.linalg.eigh((root + root.T) / 2.0)
+        normal = self.rng.standard_normal((self.posterior.n_draws, len(beta)))
+        drawn = beta[:6] + scatter * (normal * np.sqrt(np.maximum(s, 0.0)) @ Q.T)[:, :6]
+
+        def at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            a, b = frame.u(x), frame.v(y)
+            return drawn @ np.stack([np.ones_like(a), a, b, a * a, a * b, b * b])
+
+        out = int(np.isfinite(ln).sum() - use.sum())
+        said = f"{self.runs.named(column)} of {int(use.sum())} runs"
+        said += f", ± {100.0 * scatter:.2g} % about their line" if scatter > EXACT else ""
+        said += f"; {out} far off it left out" if out else ""
+        return Cost(unit, said, at, ln + self.tokens)
+
+    def _formula(self) -> Cost:
+        """FLOPs of a token: 6·N, and attention where the context is known."""
+        context = self.runs.numbers("seq_len")
+        n = float(np.nanmedian(context)) if np.isfinite(context).any() else 0.0
+        ratio = self._aspect()
+
+        def at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            size, depth = np.exp(x), np.exp(y)
+            return np.log(6.0 * size + 12.0 * n * np.sqrt(size * depth / ratio))[None]
+
+        said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
+        return Cost("FLOPs", said, at, at(self.runs.x, self.runs.y)[0] + self.tokens)
+
+    def _said(self, cost: Cost) -> str:
+        if self.runs.column:
+            return cost.said
+        slope, sd = (f"{100.0 * abs(value):.2g}" for value in (LENGTH_SLOPE, LENGTH_SLOPE_SD))
+        return f"{cost.said}; {slope} ± {sd} % of the loss per unit of ln tokens assumed"
+
+    # Tokens
+
+    def _held_at(self, x: float) -> float | None:
+        """ln tokens of the answer at equal size; None where they are not known, or differ at one size."""
+        if self.held is not None or not np.isfinite(self.tokens).all():
+            return self.held
+        curve = np.polyfit(self.runs.x, self.tokens, 2)
+        rest = self.tokens - np.polyval(curve, self.runs.x)
+        return float(np.polyval(curve, x)) if rest.std() < SAME_TOKENS else None
+
+    def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
+        """ln tokens as the posterior has them."""
+        return (t - self.runs.at) / self.runs.spread
+
+    def _between(self, t: np.ndarray) -> np.ndarray:
+        """Whether ln tokens are among those of the runs."""
+        return (self.low - 1e-9 <= t) & (t <= self.high + 1e-9)
+
+    def _allowed(self, t: np.ndarray, held: float) -> np.ndarray:
+        return self._between(t) if self.runs.column else np.abs(t - held) <= FARTHEST
+
+    def _moved(self, x: np.ndarray, y: np.ndarray, losses: np.ndarray, t: np.ndarray, held: float) -> np.ndarray:
+        """(D, n) what the loss moves from the held tokens to e^t (D | 1, n)."""
+        if not self.runs.column:
+            return losses * self.slope[:, None] * (t - held)
+        straight, bent = self._by_tokens(x, y)
+        value = self._standard(np.clip(t, self.low, self.high))
+        return straight * value + bent * value**2
+
+    def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,)."""
+        one = np.ones(len(x))
+        up, down = (self.posterior.of_columns(x, y, {self.runs.column: side * one}) for side in (1.0, -1.0))
+        return (up - down) / 2.0, (up + down) / 2.0
+
+    # Shapes
+
+    def _aspect(self) -> float:
+        """N / (L·d²) of the runs: 12 in a standard block."""
+        width = np.array([float(row["width"]) for row in self.runs.rows])
+        return float(np.exp(np.median(self.runs.x - self.runs.y - 2.0 * np.log(width))))
+
+    def _embeddings(self) -> float | None:
+        """Parameters beyond N per unit of width; None where no column has them, or they do not follow the width."""
+        width = np.array([float(row["width"]) for row in self.runs.rows])
+        more = (self.runs.numbers("n_params_total") - np.exp(self.runs.x)) / width
+        known = more[np.isfinite(more)]
+        if len(known) < len(more) / 2 or (known <= 0.0).any() or np.log(known).std() > MOST_EMBEDDING_SCATTER:
+            return None
+        return float(np.median(known))
+
+    def _depths(self) -> np.ndarray:
+        frame = self.posterior.frame
+        return np.linspace(frame.first, frame.last, UP)
+
+    def _inside(self, x: float, y: float) -> bool:
+        first, last = self.surface.reach(x)
+        return first - 1e-9 <= y <= last + 1e-9
+
+    def _net_grid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(x, y, whether it lies inside the hull of the shapes), each (UP·ACROSS,): depths first."""
+        record = self.surface.record
+        x = np.linspace(record.low, record.high, ACROSS)
+        y = self._depths()
+        inside = np.array([[self._inside(a, b) for a in x] for b in y])
+        return np.tile(x, UP), np.repeat(y, ACROSS), inside.ravel()
+
+    # Answers
+
+    def _interval(self, drawn: np.ndarray, edge: np.ndarray | float = 0.0) -> Interval:
+        """The interval of draws of a logarithm, of which some may be infinite: no value where more than half are.
+
+        edge: (D,) ±inf where a draw is only a bound, since its best size lies beyond those tried.
+        """
+        side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
+        drawn = np.where(self.posterior.without_effect, side, drawn)
+        below, above = np.where(edge == -np.inf, -np.inf, drawn), np.where(edge == np.inf, np.inf, drawn)
+        middle = np.where(edge == 0.0, drawn, edge)
+        confidence = self.surface.record.confidence
+        found = (
+            ask.quantiles(middle, confidence)[1],
+            ask.quantiles(below, confidence)[0],
+            ask.quantiles(above, confidence)[2],
+        )
+        return Interval(*(value if math.isfinite(value) else None for value in found)).map(math.exp)
+
+    def _row(
+        self, equal: str, budget: float, said: str, x: float | None, depth: Interval, tokens: float | None
+    ) -> EqualWhat:
+        return EqualWhat(
+            equal=equal,
+            budget=budget,
+            known_from=said,
+            n_params=None if x is None else math.exp(x),
+            tokens=None if tokens is None else math.exp(tokens),
+            **depth.columns("depth"),
+        )
+
+
+def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(D,) where ``rows`` (D, n) are least over y (n,), by the parabola through three points; ±inf at an end."""
+    k = rows.argmin(axis=1)
+    each, inner = np.arange(len(rows)), np.clip(k, 1, len(y) - 2)
+    a, b, c = (rows[each, inner + step] for step in (-1, 0, 1))
+    left, right = y[inner] - y[inner - 1], y[inner + 1] - y[inner]
+    down, up = (b - a) / left, (c - b) / right
+    bend = np.where(up > down, up - down, 1.0)
+    turn = np.where(up > down, y[inner] - (down * right + up * left) / (2.0 * bend), y[inner])
+    found = np.clip(turn, y[inner - 1], y[inner + 1])
+    return np.where(k == 0, -np.inf, np.where(k == len(y) - 1, np.inf, found))
+
+
+@dataclass(frozen=True)
+class Nets:
+    """Best nets of D draws. x, y: (D,) ln N, ln L. edge: (D,) ±inf where the best size lies beyond those tried, else
+    0."""
+
+    x: np.ndarray
+    y: np.ndarray
+    edge: np.ndarray
+
+
+def least_of_nets(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> Nets:
+    """Where ``rows`` (D, n_y, n_x) are least, each depth at its best size; inf where a net is not allowed."""
+    usable = np.isfinite(rows[0])
+    deep = np.flatnonzero(usable.any(axis=1))
+    first, last = usable.argmax(axis=1)[deep], (usable.shape[1] - 1 - usable[:, ::-1].argmax(axis=1))[deep]
+    own = rows[:, deep]
+    at = own.argmin(axis=2)
+    edge = np.where(at <= first, -np.inf, np.where(at >= last, np.inf, 0.0))
+    inner = np.clip(at, 1, len(x) - 2)
+    a, b, c = (np.take_along_axis(own, (inner + step)[..., None], axis=2)[..., 0] for step in (-1, 0, 1))
+    with np.errstate(invalid="ignore"):
+        bend = a + c - 2.0 * b
+        turns = (edge == 0.0) & np.isfinite(bend) & (bend > 0.0)
+        shift = np.where(turns, (a - c) / (2.0 * np.where(turns, bend, 1.0)), 0.0)
+        best = own.min(axis=2) - np.where(turns, 0.5 * bend * shift**2, 0.0)
+    depth = least(y[deep], best) if len(deep) >= LEAST_POINTS else np.full(len(rows), np.inf)
+    each, k = np.arange(len(rows)), best.argmin(axis=1)
+    size = np.clip(x[inner[each, k]] + shift[each, k] * (x[1] - x[0]), x[first[k]], x[last[k]])
+    return Nets(size, depth, edge[each, k])

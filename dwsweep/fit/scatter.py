@@ -1,0 +1,79 @@
+"""Scatter between shapes: what all seeds of a shape share and replicates do not show (tuning, initialisation).
+
+The posterior of the losses has it as a hyperparameter (``scatter`` in model.py), and where a table has that posterior
+every output has its number (``of_posterior``). Few depths or sizes, curves over sizes along another column, and
+differences of two arms have no model of depth. There the same model answers with depth taken out: each curve has a
+level, a slope, a curvature and smooth waves of its own, and depth effects are ``none`` (``of_curves``).
+
+One number stands for the draws of τ, their median. The degrees of freedom are of the whole variance of a mean,
+σ²/n + τ²: of the χ² whose logarithm varies as the draws of that sum do, so that neither part is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit.curves import Curves
+from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
+from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Scatter
+from dwsweep.fit.posterior import Posterior, weigh
+
+MOST_CURVES, MOST_CELLS = 12, 240  # from which the scatter of many is judged
+NODES = 100.0  # effective: the median of τ is then known to 3 %
+
+
+def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
+    """The curves with the scatter between shapes in their noise and draws: by the ``posterior`` of their table where it
+    has one, else about smooth curves."""
+    if posterior is not None:
+        found: Scatter | None = of_posterior(posterior)
+    else:
+        found = of_curves(curves.mean, curves.depth, curves.x, curves.means, curves.noise.replicate_df)
+    return curves.with_noise(curves.noise.with_scatter(found, curves.means, curves.depth))
+
+
+def of_posterior(posterior: Posterior) -> Scatter:
+    """The scatter of a table by its own posterior."""
+    x, y = posterior.cells.x.round(9), posterior.cells.y
+    return _of(posterior, max(len(np.unique(x[y == depth])) for depth in posterior.depths), joint=True)
+
+
+def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCovariance, df: float) -> Scatter | None:
+    """The scatter of cell means (K,) about smooth curves of ln axis x (K,), by the label ``curve`` (K,) of each. known:
+    their covariance by replicates and documents; df: degrees of freedom of the replicates, 0 without. None where no
+    curve has four sizes."""
+    sizes = {label: len(np.unique(np.round(x[curve == label], 9))) for label in np.unique(curve)}
+    long = [label for label, count in sizes.items() if count >= FEWEST_SIZES]
+    if not long:
+        return None
+    labels = _spread(long, MOST_CURVES)
+    each = max(MOST_CELLS // len(labels), SEPARABLE_SIZES)
+    pick = np.concatenate([_spread(np.flatnonzero(curve == label), each) for label in labels])
+    own = known.at(pick)
+    place = np.searchsorted(labels, curve[pick])
+    columns = [(budget_column if k else curved)(str(k), place == k) for k in range(len(labels))]
+    cells = Cells(
+        x=x[pick],
+        y=np.zeros(len(pick)),  # of one depth: what depths share is in the columns
+        mean=mean[pick],
+        variance=own.diagonal,
+        factors=own.factors,
+        df=df,
+        scatter=PRIORS["scatter"] if df > 0.0 else UNREPLICATED,
+        columns=tuple(columns),
+    ).with_few_factors()
+    posterior = Posterior(cells, weigh(cells, forms=("none",), enough=NODES))
+    return _of(posterior, max(sizes.values()), joint=False)
+
+
+def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
+    ln_tau, ln_scale = posterior.stacked("scatter"), posterior.stacked("scale")
+    return Scatter(float(np.exp(np.median(ln_tau))), np.exp(2.0 * ln_tau), np.exp(2.0 * ln_scale), sizes, joint)
+
+
+def _spread(values: Sequence[Any] | np.ndarray, most: int) -> np.ndarray:
+    """At most so many of ``values``, evenly."""
+    return np.asarray(values)[np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))]

@@ -1,0 +1,173 @@
+"""Layout of a report for a terminal: folded tables, and texts in which no shape breaks over a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from rich import box
+from rich import table as rich_table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.text import Text
+
+from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Line, Lines, Part, Table, plain, spans
+from dwsweep.terminal import JOINT
+
+TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
+WORDS = 20  # least width of a column of wrapped words
+
+
+class Paragraph:
+    """Paragraph in which no shape (``44 × 2432``) breaks over a line."""
+
+    def __init__(self, line: Line, style: str = "") -> None:
+        self.text = Text(style=style)
+        for text, own in spans(line):
+            self.text.append(_tied(text), own or None)
+
+    def __str__(self) -> str:
+        return self.text.plain
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in self.text.__rich_console__(
+            console, options
+        ):  # bypasses the console, which would print the joint
+            yield Segment(segment.text.replace(JOINT, " "), segment.style, segment.control)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.text)
+
+
+def _tied(text: str) -> str:
+    return TIED.sub(lambda found: found[0].replace(" ", JOINT), text)
+
+
+def render(parts: Iterable[Part]) -> Group:
+    """Parts laid out for a terminal: folded tables, no figures, a blank line before each part marked ``apart``."""
+    out: list[RenderableType] = []
+    for part in parts:
+        made: Sequence[RenderableType] = ()
+        match part:
+            case Heading():
+                made = [Paragraph([(part.text, part.style), part.more])]
+            case Lines(listed=True) if part.lines:
+                dotted = Table("", "dot< line~", headed=False, ruled=False, gap=1)
+                for line in part.lines:
+                    dotted.add("  ·", line)
+                made = [Folded(dotted)]
+            case Lines():
+                said = [Paragraph(line, "dim" if part.soft else "") for line in part.lines]
+                made = [Padding(one, (0, 0, 0, part.indent)) for one in said] if part.indent else said
+            case Table() if part.rows:
+                made = [Folded(part)]
+            case Fold():
+                made = [Paragraph(part.title), *render(part.parts).renderables]
+        apart = isinstance(part, Fold) or (not isinstance(part, Figure) and part.apart and bool(out))
+        out += [Text(), *made] if apart and made else made
+    return Group(*out)
+
+
+class Folded:
+    """Folded table: columns in as many blocks as the terminal needs; no number is cut.
+
+    Every column keeps its full width, but words may wrap down to ``WORDS`` characters. If the columns do not fit,
+    columns with one value in all rows become a line. Next, optional columns are left to the file, in their order, if
+    the others then fit in one block. Finally, further blocks repeat the keys beside the remaining columns.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table, self.heads, self.signs = table, table.heads, table.signs
+        self.widths = [self._width(index) for index in range(len(self.heads))]
+
+    def _width(self, index: int) -> int:
+        """Least width of a column, without padding."""
+        cells = [_tied(plain(cell)) for cell in (self.heads[index], *(row[index] for row in self.table.rows))]
+        most = max(map(cell_len, cells))
+        if self.signs[index] != "~":
+            return most
+        return min(most, max([WORDS, *(cell_len(word) for cell in cells for word in cell.split())]))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def fits(indices: list[int]) -> bool:
+            between = 2 if self.table.ruled else self.table.gap
+            return sum(self.widths[index] + between for index in indices) - between <= options.max_width
+
+        shown = list(range(len(self.heads)))
+        constant = {} if fits(shown) else self._constant()
+        shown = [index for index in shown if index not in constant]
+        left_out: list[int] = []
+        for heading in self.table.optional:
+            if not fits([index for index in shown if index not in left_out]):
+                found = {index for index in shown if self.heads[index] == heading}
+                of_found = {index + 1 for index in found if self.heads[index + 1 : index + 2] == [INTERVAL]}
+                left_out += sorted(found | of_found)
+        remaining = [index for index in shown if index not in left_out]
+        if fits(remaining):
+            shown = remaining
+        else:
+            left_out = []
+        if self.table.title:  # printed separately, since rich would wrap it to the table's width
+            yield Text(self.table.title, style="italic")
+        for number, block in enumerate(self._blocks(shown, fits)):
+            if number:
+                yield ""
+            yield self._part(block)
+        if constant:
+            yield Text("In every row: " + ", ".join(f"{self.heads[k]} {cell}" for k, cell in constant.items()))
+        if left_out:
+            names = [self.heads[index] for index in left_out if self.heads[index] != INTERVAL]
+            yield Text(f"In {self.table.file}: {', '.join(names)}")
+
+    def _constant(self) -> dict[int, str]:
+        """Constant columns with their value. A value with an interval is not constant; blank rows are ignored."""
+        found = {}
+        for index in range(self.table.keys, len(self.heads)):
+            cells = {text for row in self.table.rows if (text := plain(row[index])).strip()}
+            if len(cells) == 1 and len(self.table.rows) > 1 and INTERVAL not in self.heads[index : index + 2]:
+                found[index] = cells.pop()
+        return found
+
+    def _blocks(self, shown: list[int], fits: Callable[[list[int]], bool]) -> list[list[int]]:
+        """Blocks of the columns ``shown`` that fit, each beginning with the keys."""
+        keys = list(range(self.table.keys))
+        units: list[list[int]] = []
+        for index in shown[self.table.keys :]:
+            pair = [*units[-1], index] if units and self.heads[index] == INTERVAL else []
+            if pair and fits([*keys, *pair]):
+                units[-1] = pair
+            else:
+                units.append([index])
+        blocks: list[list[int]] = [keys]
+        for unit in units:
+            if blocks[-1] != keys and not fits([*blocks[-1], *unit]):
+                blocks.append(keys)
+            blocks[-1] = [*blocks[-1], *unit]
+        return blocks
+
+    def _part(self, indices: list[int]) -> rich_table.Table:
+        """Rich table of the columns ``indices``. A block keeps rows of empty cells, so that blocks align."""
+        table = self.table
+        made = rich_table.Table(
+            box=box.SIMPLE_HEAD if table.ruled else None,
+            pad_edge=False,
+            show_edge=False,
+            show_header=table.headed,
+            padding=(0, 1 if table.ruled else table.gap, 0, 0),
+            header_style="bold",
+        )
+        for index in indices:
+            sign, wraps = self.signs[index], self.signs[index] == "~"
+            made.add_column(
+                self.heads[index],
+                justify="right" if sign == ">" else "left",
+                no_wrap=not wraps,
+                overflow="fold" if wraps else "ellipsis",
+            )
+        for number, row in enumerate(table.rows):
+            style = "bold" if number in table.strong else "dim" if number in table.soft else ""
+            made.add_row(*[Paragraph(row[k]) for k in indices], style=style, end_section=number in table.ends)
+        return made

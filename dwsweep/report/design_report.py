@@ -1,0 +1,118 @@
+"""Report of ``dwsweep design``: expected errors, what alternatives buy, and their figure."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+
+from dwsweep import paths
+from dwsweep.report.console import render as rendered
+from dwsweep.report.document import Heading, Lines, Part, Table
+from dwsweep.report.guide_report import _soft
+from dwsweep.text import format_count
+
+if TYPE_CHECKING:
+    from dwsweep.design.judge import Errors
+    from dwsweep.design.study import Study
+
+
+def render_design(study: Study) -> Group:
+    """Report of :func:`dwsweep.design.study`: tables and sentences."""
+    errors = study.errors
+    head = f": {study.runs} runs to train, {format_count(study.flops)} FLOPs"
+    parts: list[Part] = [Heading(study.spec.name, head), _soft(*study.prior.basis)]
+    parts += [Heading("Transitions that this sweep would find"), _pair_errors(errors)]
+    parts.append(Lines([(("Best depth:", "bold"), f" {depth_text(errors)}")], apart=True))
+    if study.now is not None:
+        parts.append(Lines([f"With the finished runs alone: {depth_text(study.now)}"]))
+    parts += [Heading("What a change would buy"), _alternatives(study), Lines([_halving(study)], apart=True)]
+    return rendered([*parts, _soft(LEGEND, apart=True)])
+
+
+def depth_text(errors: Errors) -> str:
+    """Sentences on the best depth at the target."""
+    at = f"at {format_count(errors.target)} parameters"
+    if errors.depth is None or errors.se_depth is None or errors.stated is None or errors.bias_depth is None:
+        return f"none {at}: {errors.reason}"
+    few = f"; {errors.reason}" if errors.reason else ""
+    error = errors.rms * errors.depth
+    return (
+        f"{errors.depth:.1f} layers {at}; `fit` would state ± {_layers(errors.stated)} and miss it by "
+        f"{_layers(error)} ({errors.rms:.1%}) if the prior holds{few}"
+    )
+
+
+def _layers(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _pair_errors(errors: Errors) -> Table:
+    table = Table("", "pair> N> width> ±_ln_N> ±_width> bias_ln_N> P(crossed)>", ruled=False, apart=False)
+    for pair in errors.pairs:
+        cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
+        if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
+            table.add(*cells, "outside the sizes")
+            continue
+        half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
+        table.add(*cells, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}")
+    return table
+
+
+def _alternatives(study: Study) -> Table:
+    table = Table("", "change< runs> FLOPs> best_depth_±> stated_±> of_as_planned>", ruled=False, apart=False)
+    rows = [("as planned", 0, 0, study.errors)]
+    rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
+    for name, runs, flops, errors in rows:
+        known = errors.depth is not None and errors.stated is not None
+        table.add(
+            name,
+            f"+{runs}" if runs else str(study.runs),
+            f"+{format_count(flops)}" if flops else format_count(study.flops),
+            f"{errors.rms * (errors.depth or 0.0):.2f}" if known else "none",
+            f"{errors.stated:.2f}" if known else "",
+            f"{errors.rms / study.errors.rms:.0%}" if known and study.errors.known else "",
+        )
+    return table
+
+
+def _halving(study: Study) -> str:
+    best = study.halving
+    if best is None:
+        what = "halves the error at" if study.errors.known else "gives a best depth at"
+        return f"None of these changes {what} the target."
+    what = "that halves the error at the target" if study.errors.known else "that gives a best depth at the target"
+    return f"The cheapest of these {what}: {best.name}, {format_count(best.flops)} FLOPs more."
+
+
+LEGEND = (
+    "N, width: of the transition that the prior expects (width: the shallower net's). ± one standard deviation. "
+    "bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. Best depth ±: "
+    "what noise, and forms of the law that these runs cannot reject, would do to it, in layers; stated ±: half of "
+    "the central 68 % that `fit` would give, which also allows for departures from every form. FLOPs: training, "
+    "all learning rates."
+)
+
+
+def draw(study: Study, path: Any) -> Any:
+    """Figure of the error at the target, as planned and after each change, with the FLOPs added. PNG or SVG by
+    suffix."""
+    from dwsweep.report.figures import style
+
+    rows = [("as planned", study.errors.rms)]
+    rows += [(f"+ {a.name}: {format_count(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
+    known = rows if study.errors.known else rows[1:]
+    with style.styled():
+        figure = style.figure(5.6, 3.6)
+        axes = figure.add_subplot()
+        axes.set_title(f"{study.spec.name}: best depth at {format_count(study.errors.target)} parameters", loc="left")
+        if known:
+            axes.barh([name for name, _ in known], [100 * rms for _, rms in known], color="#0072B2")
+            axes.invert_yaxis()
+            axes.set_xlabel("error of the best depth, %")
+        else:
+            style.says(axes, "no best depth, with or without these changes")
+        paths.make_directory(path.parent)
+        paths.write_atomic(path, style.render(figure, path.suffix[1:]))
+    return path

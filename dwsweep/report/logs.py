@@ -1,0 +1,74 @@
+"""Logs of a sweep on its page: training curves, and the conditioning of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.report import runs_table
+from dwsweep.report.document import Figure, Part
+from dwsweep.report.figures import runs as run_figures
+from dwsweep.report.figures import style
+from dwsweep.report.figures.runs import Conditions, TrainingCurve
+from dwsweep.report.runs_table import Row
+
+
+def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:
+    """Training curves of the ``drawn`` runs among ``shown``, and the conditioning logged by any run of ``every``. No
+    other log is read."""
+    curves, conditions = [], []
+    chosen = runs_table.drawn(shown)
+    for row in every:
+        run_id = row.get("run_id")
+        if not run_id:
+            continue
+        path = root / "runs" / run_id / "metrics.jsonl"
+        if run_id not in chosen and not _logs_conditioning(path):
+            continue
+        rows = list(paths.read_lines(path))
+        if found := run_figures.conditions(row, rows):
+            conditions.append(found)
+        if run_id not in chosen:
+            continue
+        diverged = row.get("status") == "diverged"
+        curve = run_figures.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
+        if curve is not None:
+            curves.append(curve)
+    return curves, conditions
+
+
+def _logs_conditioning(path: Any) -> bool:
+    """Test that a log may hold conditioning, by its first row; a log in a bucket is always read whole."""
+    if paths.is_remote(path):
+        return True
+    try:
+        paths.check_file(path)
+        with open(path, "rb") as file:
+            return b'"conditioning' in file.readline(1 << 20)
+    except OSError:
+        return False
+
+
+def conditioning(logged: Sequence[Conditions]) -> list[Part]:
+    """Figure of the conditioning of attention, all arms together; empty if no run logged it."""
+    if not logged:
+        return []
+    drawn = style.svg(lambda: run_figures.over_training(logged))
+    caption = (
+        "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
+        "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
+        "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
+    )
+    return [Figure(drawn, "Condition number of attention", caption)]
+
+
+def training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
+    """Figure of training curves; ``runs``: number of runs on the page."""
+    if not curves:
+        return []
+    drawn = style.svg(lambda: run_figures.training_curves(curves))
+    caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
+    if runs > runs_table.MANY:
+        caption += f" {len(curves):,} of {runs:,} runs: of each shape those of lowest held-out loss."
+    return [Figure(drawn, "Training loss against step, one panel per depth", caption)]

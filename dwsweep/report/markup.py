@@ -1,0 +1,131 @@
+"""Markup of a report for a page: its parts as HTML, its figures in a light and a dark theme."""
+
+from __future__ import annotations
+
+import base64
+import colorsys
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+from dwsweep.report.document import (
+    BLANKS,
+    INTERVAL,
+    MISSING,
+    Figure,
+    Fold,
+    Heading,
+    Line,
+    Lines,
+    Part,
+    Table,
+    plain,
+    spans,
+)
+from dwsweep.text import printable
+
+BOUND = re.compile(
+    r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
+)  # kept on one line of a page
+CODE = re.compile(r"`([^`]+)`")  # words to type: code on a page, backticks on a terminal
+COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # form of a colour in Matplotlib's styles
+# lightness on the dark ground; DARK_MOST bounds all colours but greys
+DARK_FROM, DARK_SPAN, DARK_MOST = 0.92, 0.825, 0.75
+
+
+def html_of(parts: Iterable[Part]) -> str:
+    """HTML of the parts; all text is escaped."""
+    out = []
+    for part in parts:
+        match part:
+            case Heading():
+                more = f"<small>{_marked(part.more)}</small>" if part.more else ""
+                out.append(f"<h3>{_marked(part.text)}{more}</h3>")
+            case Lines(listed=True) if part.lines:
+                out.append("<ul>" + "".join(f"<li>{_html_line(line)}</li>" for line in part.lines) + "</ul>")
+            case Lines(verbatim=True):
+                out += [f"<pre>{_html_line(line)}</pre>" for line in part.lines]
+            case Lines():
+                kind = ' class="soft"' if part.soft else ""
+                out += [f"<p{kind}>{_html_line(line)}</p>" for line in part.lines]
+            case Table(headed=False):
+                pairs = (f"<dt>{_html_line(name)}</dt><dd>{_html_line(value)}</dd>" for name, value in part.rows)
+                out.append(f"<dl>{''.join(pairs)}</dl>")
+            case Table() if part.rows:
+                out.append(_html_table(part))
+            case Figure():
+                # an image rather than inline SVG: two inline drawings would share one space of element ids
+                content = base64.b64encode(_in_both_themes(_rounded(part.svg))).decode("ascii")
+                out.append(
+                    f'<figure><img alt="{escaped(part.title)}" src="data:image/svg+xml;base64,{content}">'
+                    f"<figcaption>{_marked(part.caption)}</figcaption></figure>"
+                )
+            case Fold():
+                kind = f' class="{escaped(part.kind)}"' if part.kind else ""
+                content = html_of(part.parts)
+                out.append(f"<details{kind}><summary>{_marked(part.title)}</summary>{content}</details>")
+    return "".join(out)
+
+
+def _rounded(svg: bytes) -> bytes:
+    """Drawing with line coordinates rounded to hundredths of a point, which saves a fifth of its bytes."""
+    return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
+
+
+def _in_both_themes(svg: bytes) -> bytes:
+    """Drawing with a style sheet that replaces each colour by ``on_dark`` if the reader's theme is dark; paper keeps
+    the colours."""
+    rules = {
+        f'[style*="{kind}: {colour}"]{{{kind}:{on_dark(colour)}!important}}'
+        for kind, colour in ((one.decode() for one in found) for found in COLOUR.findall(svg))
+    }
+    ink = f"svg{{fill:{on_dark('#000000')}}}"
+    sheet = f"<style>@media screen and (prefers-color-scheme: dark){{{ink}{''.join(sorted(rules))}}}</style>"
+    start = svg.index(b">", svg.index(b"<svg")) + 1
+    return svg[:start] + sheet.encode() + svg[start:]
+
+
+def on_dark(colour: str) -> str:
+    """Colour for a dark ground: lightness reversed, hue and saturation kept, so that light and dark exchange their
+    order. Only greys become so light that they lose their hue."""
+    hue, light, saturation = colorsys.rgb_to_hls(*(int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)))
+    light = DARK_FROM - DARK_SPAN * light
+    red_green_blue = colorsys.hls_to_rgb(hue, min(light, DARK_MOST) if saturation > 0.2 else light, saturation)
+    return "#" + "".join(f"{round(255 * value):02x}" for value in red_green_blue)
+
+
+def escaped(value: object) -> str:
+    """Escaped text, quotes included, for elements and attributes; control characters are spelled out."""
+    return html.escape(printable(str(value), keep=BLANKS), quote=True)
+
+
+def _marked(text: str) -> str:
+    """Text as markup: `words to type` as code; no shape, bound or percentage breaks over a line."""
+    tied = BOUND.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
+    return CODE.sub(r"<code>\1</code>", escaped(tied))
+
+
+def _html_line(line: Line) -> str:
+    kinds = {"": "{}", "dim": '<span class="soft">{}</span>'}
+    return "".join(kinds.get(style, "<strong>{}</strong>").format(_marked(text)) for text, style in spans(line))
+
+
+def _html_table(made: Table) -> str:
+    """Table in a scrolling box, without empty columns unless it is ``whole``. An interval whose value is left out takes
+    the heading of that value."""
+    rows = [[plain(cell).strip() for cell in row] for row in made.rows]
+    heads = [name.strip() for name in made.heads]
+    kept = [k for k in range(len(heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]
+    for k in kept:
+        if heads[k] == INTERVAL and k - 1 not in kept:
+            heads[k] = heads[k - 1]
+    kinds = [{"<": ' class="text"', "~": ' class="text long"'}.get(sign, "") for sign in made.signs]
+
+    def line(tag: str, cells: Sequence[str], look: str = "") -> str:
+        return f"<tr{look}>" + "".join(f"<{tag}{kinds[k]}>{_marked(cells[k])}</{tag}>" for k in kept) + "</tr>"
+
+    caption = f"<h4>{_marked(made.title)}</h4>" if made.title else ""
+    chosen = ' class="chosen"'
+    body = "".join(line("td", row, chosen if number in made.strong else "") for number, row in enumerate(rows))
+    head = line("th", heads)
+    return f'{caption}<div class="scroll" tabindex="0"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,262 @@
+"""Report of ``dwsweep status``: counts, the table of shapes, packs that train, reasons of failures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console, Group
+
+from dwsweep import terminal
+from dwsweep.cost.devices import find
+from dwsweep.interval import Form, written
+from dwsweep.records.pack import StartFacts
+from dwsweep.records.record import to_dict
+from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
+from dwsweep.report.console import render as rendered
+from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
+from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, time_left
+from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
+from dwsweep.text import format_clock, format_count
+
+MAX_ROWS = 30  # rows of the table of shapes; a longer table has a row per depth
+MAX_REASONS = 12
+FOLLOW_SECONDS = 2.0
+SHOWN_STATES = (DONE, RUNNING, COMPILING, STARTING, *RUN_STATES[2:])
+_STYLES = {
+    COMPILING: "cyan",
+    STARTING: "cyan",
+    DONE: "green",
+    RUNNING: "cyan",
+    FAILED: "red",
+    OOM: "red",
+    DIVERGED: "yellow",
+    INTERRUPTED: "magenta",
+}
+
+
+def render(directory: str | os.PathLike[str]) -> Group:
+    """Status of a sweep for a terminal: counts, a table, running packs, reasons of failure; fits hundreds of runs.
+
+    Raises:
+        InputError: not a sweep directory.
+    """
+    return show(snapshot(directory))
+
+
+def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
+    """Status as plain values for ``--json``: runs with plan and state, running packs, damaged files.
+
+    Raises:
+        InputError: not a sweep directory.
+    """
+    now = snapshot(directory)
+    return {
+        "name": now.name,
+        "live": now.is_live,
+        "runs": [
+            {**to_dict(run.plan), "pack_id": run.pack_id, **{f"run_{k}": v for k, v in to_dict(run.state).items()}}
+            for run in now.runs
+        ],
+        "running": {pack: to_dict(progress) for pack, progress in now.progress.items()},
+        "stages": {pack: {"stage": stage.name, "seconds": stage.seconds} for pack, stage in now.stages.items()},
+        "seconds_left": time_left(now),
+        "orphans": now.orphans,
+        "damaged": list(now.damaged),
+        "time_kept": now.time_kept,
+    }
+
+
+def follow(directory: str | os.PathLike[str], console: Console | None = None) -> None:
+    """Show the status every two seconds until nobody works on the sweep; Ctrl-C ends it.
+
+    Between two packs no rate is known, so the last estimate of the time left counts down.
+    """
+    from rich.live import Live
+
+    console = console or terminal.console()
+    now, ends = snapshot(directory), None
+    with Live(show(now), console=console, auto_refresh=False) as live:
+        while now.is_live:
+            if (left := time_left(now)) is not None:
+                ends = now.time + left
+            live.update(show(now, ends), refresh=True)
+            time.sleep(FOLLOW_SECONDS)
+            now = snapshot(directory)
+        live.update(show(now), refresh=True)
+
+
+def show(now: Snapshot, ends: float | None = None) -> Group:
+    """Report of a snapshot. ends: expected end of the sweep when a rate was last known."""
+    return rendered(parts_of(now, ends))
+
+
+def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
+    """Parts of a status: counts, the table of shapes, running packs and reasons of failure."""
+    parts: list[Part] = [_headline(now, ends), _table(now)]
+    if now.progress:
+        parts.append(_running(now))
+    if now.stages:
+        parts.append(_starting(now))
+    if now.is_live and not now.progress and not now.stages:
+        parts.append(Lines(["between packs: the next one starts"], soft=True))
+    parts += _reasons(now)
+    if now.time_kept:
+        parts.append(Lines([now.time_kept]))
+    if now.orphans:
+        parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
+    return [*parts, _damaged(now)]
+
+
+def _shown_state(run: RunView, now: Snapshot) -> str:
+    """State of a run, or the stage of its pack before the first step."""
+    stage = now.stages.get(run.pack_id)
+    return stage.name if stage is not None and run.state.state in (PENDING, INTERRUPTED) else run.state.state
+
+
+def _damaged(now: Snapshot) -> Lines:
+    count = len(now.damaged)
+    if not count:
+        return Lines([])
+    text = (
+        f"{count} damaged or missing file{'s' * (count != 1)}; `dwsweep run` sets damaged ones aside and continues "
+        "without them"
+    )
+    more = [f"  … and {count - MAX_REASONS} more"] if count > MAX_REASONS else []
+    return Lines([[(text, "yellow")], *(f"  {line}" for line in now.damaged[:MAX_REASONS]), *more])
+
+
+def _headline(now: Snapshot, ends: float | None) -> Lines:
+    said: list[Said] = [(f"{now.name}: {len(now.runs)} runs", "bold")]
+    counts = Counter(_shown_state(run, now) for run in now.runs)
+    for state in SHOWN_STATES:
+        if count := counts[state]:
+            said.append((f" · {count} {state}", f"bold {_STYLES.get(state, '')}".strip()))
+    work = sum(run.plan.flops for run in now.runs)
+    done = sum(run.plan.flops * step_of(run, now) / run.plan.steps for run in now.runs)
+    if now.is_live and work:
+        said.append((f" · {done / work:.0%}", "bold"))
+    left = max(0.0, ends - now.time) if ends is not None else time_left(now)
+    if left is not None:
+        said.append((f" · about {format_clock(left)} left", "bold"))
+    owners: list[Line] = [[(f"owned by {owner}{'' if alive else ' (gone)'}", "dim")] for owner, alive in now.owners]
+    return Lines([said, *owners])
+
+
+def _table(now: Snapshot) -> Table:
+    """Table with a row per shape, or per depth if shapes are many; each state then has a narrow column."""
+    arms = list(dict.fromkeys(run.plan.arm for run in now.runs))
+    by_depth = len({(run.plan.arm, run.plan.depth, run.plan.width) for run in now.runs}) > MAX_ROWS
+    several = len(arms) > 1
+    shown = {_shown_state(run, now) for run in now.runs}
+    states = [state for state in SHOWN_STATES if state in shown]
+    table = Table(
+        "",
+        f"{'arm<' if several else ''} depth> {'widths' if by_depth else 'width'}> n_params> runs> "
+        f"{' '.join(f'{state}>' for state in states) if by_depth else 'state~'} step> loss>",
+        keys=(1 if by_depth else 2) + several,
+        ruled=False,
+        apart=False,
+    )
+    groups: dict[tuple[int, ...], list[RunView]] = {}
+    for run in now.runs:
+        shape = (run.plan.depth,) if by_depth else (run.plan.depth, run.plan.width)
+        groups.setdefault((arms.index(run.plan.arm), *shape), []).append(run)
+    for _, runs in sorted(groups.items()):
+        counts = Counter(_shown_state(run, now) for run in runs)
+        done, total = [step_of(run, now) for run in runs], [run.plan.steps for run in runs]
+        losses = [run.state.loss for run in runs if run.state.state == DONE and run.state.loss is not None]
+        if by_depth:
+            cells: list[Line] = [[(str(counts[state] or ""), _STYLES.get(state, "dim"))] for state in states]
+            cells += [f"{sum(done) / max(1, sum(total)):.0%}", _range(losses, ".4f")]
+        else:
+            cells = [_states(counts), f"{_range(done, ',')}/{_range(total, ',')}", _mean_text(losses)]
+        table.add(
+            *([runs[0].plan.arm or ""] if several else []),
+            str(runs[0].plan.depth),
+            _range([run.plan.width for run in runs], ""),
+            _range([run.plan.n_params for run in runs], format_count),
+            str(len(runs)),
+            *cells,
+        )
+    return table
+
+
+def _running(now: Snapshot) -> Table:
+    columns = "running_pack< step> train_loss> tokens/s> MFU> device~"
+    table = Table("", columns, ruled=False, apart=False)
+    for pack_id, progress in sorted(now.progress.items()):
+        facts = progress.started or StartFacts()
+        losses = [loss for loss in progress.losses if loss is not None]
+        rate = progress.tokens_per_second
+        table.add(
+            pack_id,
+            f"{progress.step:,}/{progress.steps:,}",
+            _mean_text(losses),
+            f"{rate:,.0f}" if rate else MISSING,
+            _mfu(facts, (rate or 0.0) * flops_per_token(pack_id, now)),
+            facts.device_kind or MISSING,
+        )
+    return table
+
+
+def _starting(now: Snapshot) -> Lines:
+    """Lines on packs before their first step: stage, elapsed time, and the usual compile time on this host."""
+    usual = compile_seconds(now)
+    lines = []
+    for pack_id, stage in sorted(now.stages.items()):
+        left = ""
+        if stage.name == COMPILING and usual is not None:
+            rest = usual - stage.seconds
+            left = (
+                f", about {format_clock(rest)} left" if rest > 0 else f", longer than the usual {format_clock(usual)}"
+            )
+        lines.append(f"{pack_id}: {stage.name} for {format_clock(stage.seconds)}{left}")
+    return Lines(lines, apart=True)
+
+
+def _mfu(facts: StartFacts, flops_per_second: float) -> str:
+    """Model FLOPs utilisation, relative to the devices' dense bf16 peak; a dash if the peak is unknown."""
+    device = find(facts.device_kind)
+    if device is None or not flops_per_second:
+        return MISSING
+    return f"{flops_per_second / (device.peak_flops * (facts.devices or 1)):.1%}"
+
+
+def _reasons(now: Snapshot) -> list[Lines]:
+    """Lines on failures by cause, each with the end of a log, and on interruptions and divergences."""
+    found: dict[tuple[str, str], list[RunView]] = {}
+    for run in now.runs:
+        if run.state.cause and run.state.state in (FAILED, OOM, DIVERGED, INTERRUPTED):
+            found.setdefault((run.state.state, run.state.cause), []).append(run)
+    parts: list[Lines] = []
+    for (state, cause), runs in list(found.items())[:MAX_REASONS]:
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        parts.append(Lines([[(f"{state}: ", _STYLES.get(state, "")), f"{runs[0].plan.run_id}{more}: {cause}"]]))
+        if state in (FAILED, OOM) and runs[0].state.log_tail:
+            tail = [f"  │ {line[:160]}" for line in runs[0].state.log_tail.splitlines()[-4:]]
+            parts.append(Lines([*tail, f"  └ packs/{runs[0].pack_id}/log.txt"], soft=True))
+    if len(found) > MAX_REASONS:
+        parts.append(Lines([f"… and {len(found) - MAX_REASONS} more causes"]))
+    return parts
+
+
+def _states(counts: Counter[str]) -> Line:
+    said: list[Said] = []
+    for state in SHOWN_STATES:
+        if counts[state]:
+            words = state if counts[state] == counts.total() else f"{counts[state]} {state}"
+            said.append((f"{', ' if said else ''}{words}", _STYLES.get(state, "dim")))
+    return said
+
+
+def _mean_text(losses: Sequence[float]) -> str:
+    return f"{sum(losses) / len(losses):.4f}" if losses else MISSING
+
+
+def _range(values: Sequence[float], text: Form) -> str:
+    if not values:
+        return MISSING
+    return "–".join(dict.fromkeys(written(end, text) for end in (min(values), max(values))))

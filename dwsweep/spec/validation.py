@@ -1,0 +1,135 @@
+"""Validation of a spec: one line per error, with the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dwsweep.errors import InputError
+from dwsweep.spec.sections import Spec, section_in
+
+# keys by their names in other tools
+OTHER_NAMES = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "lrs"), "grid.learning_rates"),
+    **dict.fromkeys(("layers", "n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"), "grid.depths"),
+    **dict.fromkeys(("width", "d_model", "n_embd", "hidden_size", "emb_dim"), "grid.widths"),
+    **dict.fromkeys(("n_params", "params", "parameters", "sizes"), "grid.budgets"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads", "num_attention_heads"), "grid.heads"),
+    **dict.fromkeys(("n_seeds", "num_seeds", "random_seed"), "grid.seeds"),
+    **dict.fromkeys(("max_steps", "num_steps", "n_steps", "iterations", "max_iters", "train_steps"), "train.steps"),
+    **dict.fromkeys(("context", "context_length", "block_size", "max_seq_len", "sequence_length"), "train.seq_len"),
+    **dict.fromkeys(("batch", "global_batch_size", "n_batch"), "train.batch_size"),
+    **dict.fromkeys(("wd", "l2"), "train.weight_decay"),
+    **dict.fromkeys(("warmup", "warmup_iters"), "train.warmup_steps"),
+    "dtype": "train.precision",
+    **dict.fromkeys(("logger", "log_to", "report_to", "wandb", "tensorboard", "trackio"), "execution.loggers"),
+    **dict.fromkeys(("dataset", "corpus", "text"), "data.source"),
+    **dict.fromkeys(("vocab", "n_vocab"), "data.vocab_size"),
+    **dict.fromkeys(("tie_embeddings", "tie_word_embeddings"), "model.tied_embeddings"),
+}
+
+
+def validated(content: dict[str, Any]) -> Spec:
+    try:
+        return Spec.model_validate(content)
+    except ValidationError as error:
+        lines = dict.fromkeys(_describe(item) for item in error.errors())
+        raise InputError(*lines) from None
+
+
+def _describe(item: Any) -> str:
+    """Line of one pydantic error: dotted key, value, allowed values."""
+    location = [part for part in item["loc"] if not _is_branch(part)]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".") or "spec"
+    key = key if len(key) <= 120 else f"{key[:117]}…"
+    kind, value = item["type"], item.get("input")
+    if kind == "extra_forbidden":
+        known = _known_keys(location[:-1])
+        meant = _key_meant(str(location[-1]), known)
+        hint = f"did you mean `{meant}`? " if meant else ""
+        return f"{key}: unknown key; {hint}allowed: {', '.join(known)}"
+    if kind == "invalid_key":
+        return f"{value_text(value)}: a key must be a name; allowed: {', '.join(_known_keys(location[:-1]))}"
+    if kind == "missing":
+        return f"{key}: missing; it has no default"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if kind == "list_type" and isinstance(value, str | int | float):
+        message = f"must be a list, such as [{value}]"
+    if kind in ("model_type", "dict_type"):
+        section = _known_keys(location)
+        message = f"must be a mapping{' with the keys ' + ', '.join(section) if section else ''}"
+    message = message[0].lower() + message[1:]
+    message = message.replace("input should", "must", 1)
+    for bound in ("gt", "ge", "lt", "le"):
+        limit = (item.get("ctx") or {}).get(bound)
+        if isinstance(limit, int | float):  # pydantic writes 1e15 and 1e-30 out, zero by zero
+            digits = f"{int(limit):,}" if limit == int(limit) and limit < 1e20 else f"{limit:g}"
+            message = f"{message[: message.rindex(' ')]} {digits}"
+    shown = "" if isinstance(value, dict | BaseModel) else value_text(value)
+    return f"{key}: {shown}; {message}" if shown else f"{key}: {message}"
+
+
+def _key_meant(name: str, known: Sequence[str]) -> str:
+    """Known key nearest to an unknown ``name``: a dotted key of another section with that name or another tool's name,
+    else one of the ``known`` keys of its own section, else any dotted key; empty if none is near."""
+    elsewhere: dict[str, str] = {}  # first section with a key of this name
+    for dotted in _dotted_keys(Spec):
+        elsewhere.setdefault(dotted.rpartition(".")[2], dotted)
+    lower = name.lower().replace("-", "_")
+    if meant := OTHER_NAMES.get(lower) or elsewhere.get(lower):
+        return meant if meant.rpartition(".")[2] not in known else meant.rpartition(".")[2]
+    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        return near[0]
+    near = difflib.get_close_matches(lower, elsewhere, n=1, cutoff=0.75)
+    return elsewhere[near[0]] if near else ""
+
+
+def _dotted_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted keys of a section, its own before the keys of its subsections."""
+    inner = []
+    for name, field in section.model_fields.items():
+        dotted = f"{prefix}{field.alias or name}"
+        yield dotted
+        if (model := section_in(field.annotation)) is not None:
+            inner.append((model, f"{dotted}."))
+    for model, below in inner:
+        yield from _dotted_keys(model, below)
+
+
+def value_text(value: Any) -> str:
+    """Text of a value as given; empty if it would fill the line."""
+    try:
+        shown = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return ""
+    return shown if len(shown) <= 80 else ""
+
+
+def _is_branch(part: Any) -> bool:
+    """Test that a part of a location is pydantic's name of a union's branch or of a mapping's key."""
+    return isinstance(part, str) and (part == "[key]" or part.startswith("|"))
+
+
+def _section_at(location: Sequence[Any]) -> type[BaseModel] | None:
+    model: type[BaseModel] = Spec
+    for part in location:
+        if isinstance(part, int):  # an item of a list of sections
+            continue
+        if not isinstance(part, str):
+            return None
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part not in fields:
+            return None
+        found = section_in(fields[part].annotation)
+        if found is None:
+            return None
+        model = found
+    return model
+
+
+def _known_keys(location: Sequence[Any] = ()) -> list[str]:
+    section = _section_at(location)
+    return [field.alias or name for name, field in section.model_fields.items()] if section else []

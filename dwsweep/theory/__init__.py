@@ -1,0 +1,43 @@
+"""Theory of depth and width, before anything is trained: separation-rank bounds, bottlenecks of width, their checks."""
+
+from __future__ import annotations
+
+from dwsweep.theory.bottlenecks import (
+    EMBEDDING_REASON,
+    EMBEDDING_SHARE_LIMIT,
+    EMBEDDING_SHARE_REASON,
+    HEAD_SIZE_REASON,
+    EmbeddingCap,
+    embedding_cap,
+    embedding_share,
+    head_below_window,
+)
+from dwsweep.theory.separation_rank import (
+    DEPTH_EFFICIENT,
+    WIDTH_LIMITED,
+    bounds,
+    summary,
+    theorem_1,
+    theorem_2,
+    threshold_depth,
+    width_needed,
+)
+
+__all__ = [
+    "DEPTH_EFFICIENT",
+    "EMBEDDING_REASON",
+    "EMBEDDING_SHARE_LIMIT",
+    "EMBEDDING_SHARE_REASON",
+    "HEAD_SIZE_REASON",
+    "WIDTH_LIMITED",
+    "EmbeddingCap",
+    "bounds",
+    "embedding_cap",
+    "embedding_share",
+    "head_below_window",
+    "summary",
+    "theorem_1",
+    "theorem_2",
+    "threshold_depth",
+    "width_needed",
+]

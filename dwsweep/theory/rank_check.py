@@ -1,0 +1,149 @@
+"""Check of the bounds: exact separation ranks of small random networks of the analysed kind.
+
+The network of Levine et al. 2020, eq. (3), has neither softmax nor activation, norm or residual. A layer is
+
+    y^i = Σ_j Σ_h ⟨W^Q_h x^i, W^K_h x^j⟩ W^O_h W^V_h x^j = M(G)·x^i
+    G = Σ_j x^j x^jᵀ,    M(G) = Σ_h W^O_h W^V_h · G · W^K_hᵀ W^Q_h
+
+so a layer is one matrix that depends on the inputs through G alone, and the next layer's G is M·G·Mᵀ. An output is a
+polynomial of the inputs, with integer coefficients where the weights are integers.
+
+The separation rank for a partition of the positions into two halves is the rank of a matrix: entry (a, b) is the output
+when the first half holds its a-th assignment of vectors and the second half its b-th (the paper's grid tensor). Random
+weights and vectors reach the separation rank with probability one once the assignments outnumber it. The singular
+values span so many decades that rounding in floating point hides the last ones, so the arithmetic is exact, on integers
+modulo a prime: the computed rank never exceeds the rank over the reals, and falls below it with probability of about
+degree / prime.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dwsweep.theory.separation_rank import bounds
+
+PRIME = 2**31 - 1  # a product of two residues fits into 64 bits
+NETWORKS = (
+    *((1, width, heads) for width, heads in ((2, 1), (3, 1), (4, 1), (4, 2), (5, 1), (6, 1), (6, 2))),
+    *((2, width, heads) for width, heads in ((2, 1), (3, 1), (4, 1), (4, 2))),
+    (3, 2, 1),
+)
+"""Shapes (L, d_x, H) whose ranks take seconds to compute."""
+PARTITIONS = 3
+FEWEST_ASSIGNMENTS = 32
+
+
+@dataclass(frozen=True)
+class RankCheck:
+    """Verdict on one network: its rank per partition, log_3 of the bounds, and the violated statements."""
+
+    depth: int
+    width: int
+    heads: int
+    ranks: tuple[int, ...]
+    lower: float
+    upper: float
+    wrong: tuple[str, ...] = ()
+
+
+def check_ranks(networks: Sequence[tuple[int, int, int]] = NETWORKS, *, seed: int = 0) -> list[RankCheck]:
+    """Verdicts on random networks (L, d_x, H): each rank must lie between the bounds, agree for every balanced
+    partition, and exceed the ranks of shallower and narrower networks with the same number of heads."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for depth, width, heads in sorted(networks, key=lambda n: (n[2], n[0], n[1])):
+        network = Network.random(depth, width, heads, rng)
+        positions = 2 * width
+        halves = [rng.permutation(positions)[:width].tolist() for _ in range(PARTITIONS)]
+        ranks = tuple(separation_rank(network, half, positions, rng) for half in halves)
+        found.append(RankCheck(depth, width, heads, ranks, *bounds(depth, width, heads)))
+    return [replace(row, wrong=tuple(_wrong(row, found))) for row in found]
+
+
+def _wrong(row: RankCheck, others: Sequence[RankCheck]) -> list[str]:
+    wrong = []
+    if len(set(row.ranks)) > 1:
+        wrong.append("depends on the partition")
+    if not 3**row.lower - 1e-9 <= min(row.ranks) <= max(row.ranks) <= 3**row.upper + 1e-9:
+        wrong.append("outside the bounds")
+    smaller = [o for o in others if o.heads == row.heads and (o.depth, o.width) != (row.depth, row.width)]
+    smaller = [o for o in smaller if o.depth <= row.depth and o.width <= row.width]
+    if any(max(o.ranks) >= min(row.ranks) for o in smaller):
+        wrong.append("no larger than a smaller network's")
+    return wrong
+
+
+@dataclass(frozen=True)
+class Network:
+    """Weights of one network. left, right: W^O_h W^V_h and W^K_hᵀ W^Q_h, (L, H, d, d) modulo the prime."""
+
+    left: np.ndarray
+    right: np.ndarray
+
+    @classmethod
+    def random(cls, depth: int, width: int, heads: int, rng: np.random.Generator) -> Network:
+        """Network of uniformly random weights with heads of size d_x / H."""
+        tall, wide = (depth, heads, width, width // heads), (depth, heads, width // heads, width)
+        pairs = [(rng.integers(0, PRIME, tall), rng.integers(0, PRIME, wide)) for _ in range(2)]
+        return cls(*(product(first, second) for first, second in pairs))
+
+    @property
+    def width(self) -> int:
+        return int(self.left.shape[-1])
+
+    def outputs(self, gram: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Coordinate 0 (…) of the output at the position of input x (…, d), given ``gram`` = Σ_j x^j x^jᵀ (…, d, d)."""
+        for left, right in zip(self.left, self.right, strict=True):
+            heads = [product(product(u, gram), v) for u, v in zip(left, right, strict=True)]
+            layer = np.sum(heads, axis=0) % PRIME
+            x = product(layer, x[..., None])[..., 0]
+            gram = product(product(layer, gram), np.swapaxes(layer, -1, -2))
+        return x[..., 0]
+
+
+def separation_rank(network: Network, half: Sequence[int], positions: int, rng: np.random.Generator) -> int:
+    """Separation rank of the output at position 0, for the partition into ``half`` and the other positions."""
+    assignments = FEWEST_ASSIGNMENTS
+    while True:
+        rank = _rank_of(network, half, positions, assignments, rng)
+        if rank < assignments:
+            return rank
+        assignments *= 2  # full rank: double the sample
+
+
+def _rank_of(network: Network, half: Sequence[int], positions: int, assignments: int, rng: np.random.Generator) -> int:
+    x = rng.integers(0, PRIME, (positions, assignments, network.width))
+    squares = product(x[..., :, None], x[..., None, :])
+    first = np.isin(np.arange(positions), half)
+    here, there = squares[first].sum(axis=0) % PRIME, squares[~first].sum(axis=0) % PRIME
+    gram = (here[:, None] + there[None]) % PRIME
+    own = np.broadcast_to(x[0][:, None] if first[0] else x[0][None], (assignments, assignments, network.width))
+    return rank(network.outputs(gram, own))
+
+
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Matrix product (…, m, k) × (…, k, n) modulo the prime."""
+    terms = (a[..., :, k, None] * b[..., None, k, :] % PRIME for k in range(a.shape[-1]))
+    return functools.reduce(lambda total, term: (total + term) % PRIME, terms)
+
+
+def rank(matrix: np.ndarray) -> int:
+    """Rank of a matrix of residues, by elimination."""
+    rows = matrix % PRIME
+    found = 0
+    for column in range(rows.shape[1]):
+        below = np.flatnonzero(rows[found:, column]) + found
+        if not len(below):
+            continue
+        rows[[found, below[0]]] = rows[[below[0], found]]
+        pivot = rows[found, column:] * pow(int(rows[found, column]), -1, PRIME) % PRIME
+        factors = rows[found + 1 :, column, None]
+        rows[found + 1 :, column:] = (rows[found + 1 :, column:] - factors * pivot % PRIME) % PRIME
+        found += 1
+        if found == len(rows):
+            break
+    return found

@@ -1,0 +1,170 @@
+"""Separation-rank bounds of self-attention without softmax (Levine et al. 2020, arXiv 2006.12467).
+
+The separation rank measures how far a net can go beyond summing functions of two halves of its input; the bounds hold
+for any balanced partition of the positions. With L layers, width d_x, H heads, and the threshold L_th = log_3 d_x:
+
+    L < L_th, Theorem 1, eq. (7), depth efficiency:
+        3^(L−2)·(log_3(d_x − H) + a)  ≤  log_3 sep  ≤  (3^L − 1)/2 · log_3(d_x + H)           a = −L + 2 − log_3 2
+    L > L_th, Theorem 2, eq. (8), depth and width alike:
+        ½·d_x·L + b1 + b2  ≤  log_3 sep  ≤  2·d_x·L + c1 + c2
+        b1 = −L·(H/2 + 1)    b2 = −d_x·(1 + ½·log_3((d_x − H)/2))
+        c1 = L               c2 = −2·d_x·log_3(d_x / (2·√(2e))) + log_3 d_x                 (our reading of the print)
+
+L layers multiply (3^L − 1)/2 copies of the input. The theory explains the form d_x ~ exp(b·L) of the fitted law, not
+its constants: ln 3 = 1.10 a layer against the fitted 0.0555.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dwsweep import published_law
+from dwsweep.errors import InputError
+
+DEPTH_EFFICIENT = "depth-efficient"
+WIDTH_LIMITED = "depth and width alike"
+
+
+def log3(x: float) -> float:
+    return math.log(x) / math.log(3)
+
+
+def threshold_depth(width: int) -> float:
+    """L_th = log_3 d_x."""
+    return log3(width)
+
+
+def mixed_inputs(depth: int) -> float:
+    """Number of copies of the input that ``depth`` layers multiply: (3^L − 1)/2."""
+    return (3.0**depth - 1) / 2
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """Bounds of log_3 of the separation rank. A lower bound below 0 is stored as 0, since every rank is at least 1."""
+
+    equation: int  # 7 or 8
+    applies: bool  # whether L and d_x are in its regime
+    lower: float
+    upper: float
+    constants: dict[str, float]
+
+
+def theorem_1(depth: int, width: float, heads: int) -> Theorem:
+    """Bounds by eq. (7), for L < log_3 d_x; requires d_x > H."""
+    a = -depth + 2 - log3(2)
+    lower = 3.0 ** (depth - 2) * (log3(width - heads) + a)
+    upper = mixed_inputs(depth) * log3(width + heads)
+    return Theorem(7, depth < log3(width), max(lower, 0.0), upper, {"a": a})
+
+
+def theorem_2(depth: int, width: float, heads: int) -> Theorem:
+    """Bounds by eq. (8), for L > log_3 d_x; requires d_x > H."""
+    b1, b2 = -depth * (heads / 2 + 1), -width * (1 + log3((width - heads) / 2) / 2)
+    c1, c2 = float(depth), -2 * width * log3(width / (2 * math.sqrt(2 * math.e))) + log3(width)
+    lower, upper = width * depth / 2 + b1 + b2, 2 * width * depth + c1 + c2
+    constants = {"b1": b1, "b2": b2, "c1": c1, "c2": c2}
+    return Theorem(8, depth >= log3(width), max(lower, 0.0), upper, constants)
+
+
+def bounds(depth: int, width: float, heads: int) -> tuple[float, float]:
+    """Lower and upper bound of log_3 of the separation rank, by the theorem of the regime that holds (L, d_x).
+
+    Raises:
+        InputError: d_x ≤ H, where the bounds are not defined.
+    """
+    if width <= heads:
+        raise InputError(f"width: {width:g}; must be greater than the number of heads, {heads}")
+    found = theorem_1(depth, width, heads)
+    found = found if found.applies else theorem_2(depth, width, heads)
+    return found.lower, found.upper
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Least width at which a shallower net can reach the lower bound of a deeper one."""
+
+    depth: int
+    log10_width: float
+
+    @property
+    def width(self) -> float:
+        """d_x; infinite where it is beyond the range of floats."""
+        return 10**self.log10_width if self.log10_width < 300 else math.inf
+
+
+def width_needed(shallow_depth: int, depth: int, width: int, heads: int) -> Needed:
+    """Least width at which the upper bound of the shallower net reaches the lower bound of the deeper one.
+
+    In the depth-efficient regime: log_3(w + H) = 2·lower / (3^L_shallow − 1), double-exponential in the ratio of the
+    depths (Corollary 1). The paper's printed example (d_x = 1000, H = 16, L = 6 gives 2e17 at L = 2 and 2e5 at L = 3)
+    does not follow from eq. (7) as printed, which gives 7.3e15 and 7.6e4; this function follows the equation.
+    """
+    target = bounds(depth, width, heads)[0]
+    border = 3.0**shallow_depth  # narrower, L exceeds log_3 d_x and eq. (8) holds
+    low, high = float(heads) * (1 + 1e-9), border * (1 - 1e-12)
+    if low < high and bounds(shallow_depth, high, heads)[1] >= target:
+        for _ in range(200):
+            middle = (low + high) / 2
+            if bounds(shallow_depth, middle, heads)[1] >= target:
+                high = middle
+            else:
+                low = middle
+        return Needed(shallow_depth, math.log10(high))
+    log10_sum = 2 * target / (3.0**shallow_depth - 1) * math.log10(3)
+    if log10_sum < 15:  # beyond 10^15 rounding hides the subtraction of the heads
+        log10_sum = math.log10(max(10**log10_sum - heads, border))
+    return Needed(shallow_depth, max(log10_sum, math.log10(border)))
+
+
+def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str, Any]:
+    """Facts about a width, and about one depth at that width, by the theory and the fitted law; JSON-able.
+
+    Raises:
+        InputError: a size is not positive, or the width is at most the number of heads.
+    """
+    wrong = [
+        f"{name}: {value}; must be at least 1"
+        for name, value in (("width", width), ("depth", depth), ("heads", heads))
+        if value is not None and value < 1
+    ]
+    if not wrong and width <= heads:
+        wrong = [f"width: {width}; must be greater than the number of heads, {heads}"]
+    if depth is not None and depth > 500:
+        wrong.append(f"depth: {depth}; must be at most 500, beyond which 3^L leaves the range of floats")
+    if wrong:
+        raise InputError(*wrong)
+    threshold = threshold_depth(width)
+    facts: dict[str, Any] = {
+        "width": width,
+        "heads": heads,
+        "threshold_depth": threshold,
+        "published_transition_depth": published_law.transition_depth(width),
+        "depth": depth,
+    }
+    if depth is None:
+        return facts
+    lower, upper = bounds(depth, width, heads)
+    shallower = sorted({1, 2, 3, depth // 2, depth - 1} & set(range(1, depth)))
+    facts |= {
+        "regime": DEPTH_EFFICIENT if depth < threshold else WIDTH_LIMITED,
+        "mixed_inputs": mixed_inputs(depth),
+        "log3_separation_rank_lower": lower,
+        "log3_separation_rank_upper": upper,
+        "theorems": [asdict(theorem(depth, width, heads)) for theorem in (theorem_1, theorem_2)],
+        "published_transition_width": published_law.transition_width(depth),
+        "published_transition_n_params": published_law.transition_n_params(depth),
+        "widths_needed": [
+            {"depth": need.depth, "log10_width": need.log10_width, "times_wider": _factor(need, width)}
+            for need in (width_needed(less, depth, width, heads) for less in shallower)
+            if lower > 0
+        ],
+    }
+    return facts
+
+
+def _factor(need: Needed, width: int) -> float | None:
+    exponent = need.log10_width - math.log10(width)
+    return 10**exponent if exponent < 300 else None

@@ -1,0 +1,206 @@
+"""Times of the commands, each beside a peer or a floor, in one table.
+
+    python tests/benchmarks/bench_commands.py                    # all parts, some ten minutes on two cores
+    python tests/benchmarks/bench_commands.py --parts start      # of start, sweep, smoke, bfloat16
+    python tests/benchmarks/bench_commands.py --runs 1000        # of the sweep on the stand-in trainer
+
+CPU is user and system time of a process and all of its children, the least of ``--repeats`` turns: other work on the
+machine can only add to it. The floor of a command is a program of two commands in Typer and Rich that prints its help,
+and where the command needs NumPy, that with NumPy imported. ``make test`` is timed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "tests" / "tools"
+
+BARE = """
+import sys, typer
+from typing import Annotated
+{imports}
+app = typer.Typer(rich_markup_mode="rich")
+@app.command()
+def one(number: Annotated[int, typer.Option(help="A number.")] = 1): pass
+@app.command()
+def two(number: Annotated[int, typer.Option(help="A number.")] = 1): pass
+sys.argv = ["bare", "--help"]
+app()
+"""
+
+SWEEP = """
+import json, sys
+sys.path.insert(0, {tools!r})
+import sweep_tools
+from dwsweep import terminal
+from dwsweep.report.progress import ProgressView
+from dwsweep.sweep.runner import run_sweep
+plan = sweep_tools.make_plan(**json.loads(sys.argv[2]))
+sys.exit(run_sweep(plan, "/nowhere", sys.argv[1], view=ProgressView(terminal.console())))
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a process and its children."""
+
+    cpu: float
+    wall: float
+
+
+def cost(command: Sequence[str], repeats: int = 1, **environment: str) -> Cost:
+    """The least CPU and wall time of ``repeats`` turns of a command that has to end well."""
+    found = []
+    for _ in range(repeats):
+        began = time.monotonic()
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                list(command), stdout=output, stderr=output, cwd=ROOT, env={**os.environ, **_paths(), **environment}
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode:
+                output.seek(0)
+                raise SystemExit(
+                    f"{' '.join(command)[:200]}: status {process.returncode}\n{output.read().decode()[-2000:]}"
+                )
+        found.append(Cost(usage.ru_utime + usage.ru_stime, time.monotonic() - began))
+    return Cost(min(one.cpu for one in found), min(one.wall for one in found))
+
+
+def _paths() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+
+
+def dwsweep(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "dwsweep", *map(str, arguments)]
+
+
+def show(what: str, measured: str, beside: str = "") -> None:
+    print(f"| {what} | {measured} | {beside or '–'} |", flush=True)
+
+
+def start(repeats: int, folder: Path) -> None:
+    """Commands whose time is that of their start."""
+    bare = cost([sys.executable, "-c", BARE.format(imports="")], repeats).cpu
+    numeric = cost([sys.executable, "-c", BARE.format(imports="import numpy")], repeats).cpu
+    floors = f"bare Typer and Rich {bare:.2f}", f"bare and NumPy {numeric:.2f}"
+    few = small_sweep(folder / "few", 12)
+    for arguments, floor in (
+        (["--help"], floors[0]),
+        (["guide", "--params", "3B"], floors[1]),
+        (["plan", "levine2020"], floors[1]),
+        (["status", few], floors[0]),
+    ):
+        shown = " ".join(map(str, arguments)).replace(str(few), "DIR (12 runs)").replace("levine2020", "of 252 runs")
+        show(f"`{shown}`", f"{cost(dwsweep(*arguments), repeats).cpu:.2f} s of CPU", floor)
+
+
+def small_sweep(directory: Path, runs: int) -> Path:
+    """A finished sweep of ``runs`` runs on the stand-in trainer, five seeds a shape where there are many."""
+    run_standin(directory, runs)
+    return directory
+
+
+def run_standin(directory: Path, runs: int) -> Cost:
+    seeds = 5 if runs >= 50 else 2
+    shapes = runs // seeds
+    depths = max(1, round(shapes**0.5))
+    widths = {depth: [64 + 8 * k for k in range(shapes // depths)] for depth in range(1, depths + 1)}
+    changes = {
+        "grid": {"depths": [], "budgets": None, "widths": widths, "seeds": seeds},
+        "train": {"steps": 20, "warmup_steps": 2},
+        "execution": {"checkpoint_steps": 10},
+    }
+    code = SWEEP.format(tools=str(TOOLS))
+    path = os.pathsep.join([str(ROOT), str(TOOLS), str(TOOLS / "standin")])
+    return cost([sys.executable, "-c", code, str(directory), json.dumps(changes)], PYTHONPATH=path)
+
+
+def sweep(repeats: int, folder: Path, runs: int) -> None:
+    """A large sweep on the stand-in trainer: what the bookkeeping costs."""
+    place = folder / "many"
+    first = run_standin(place, runs)
+    files = [path for path in place.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_blocks * 512 for path in files)
+    name = f"{runs:,} stand-in runs"
+    show(f"{name}: run", f"{first.cpu:.0f} s of CPU, parent and workers", f"{1000 * first.cpu / runs:.1f} ms a run")
+    show(
+        f"{name}: directory",
+        f"{len(files):,} files, {size / 1e6:.0f} MB on disk",
+        f"{len(files) / runs:.1f} files a run",
+    )
+    again = min((run_standin(place, runs) for _ in range(repeats)), key=lambda one: one.cpu)
+    show(f"{name}: run again", f"{again.cpu:.2f} s of CPU")
+    show(f"{name}: status", f"{cost(dwsweep('status', place), repeats).cpu:.2f} s of CPU")
+    page = folder / "page.html"
+    seconds = cost(dwsweep("report", place, "--out", page), repeats).cpu
+    show(f"{name}: report", f"{seconds:.2f} s of CPU, {page.stat().st_size / 1e6:.1f} MB")
+
+
+def smoke(repeats: int, folder: Path) -> None:
+    """The smoke sweep with an empty and with a filled compilation cache, and its report."""
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla")}
+    for state in ("cold", "warm"):
+        place = folder / f"smoke-{state}"
+        found = cost(dwsweep("run", "sweeps/smoke.yaml", "--out", place), **cache)
+        show(f"smoke sweep, {state} compile cache", f"{found.wall:.0f} s of wall, {found.cpu:.0f} of CPU")
+    place = folder / "smoke-warm"
+    fit = cost(dwsweep("fit", place), repeats).cpu
+    show("`fit` of smoke, with figures", f"{fit:.2f} s of CPU")
+    show("`report` of smoke", f"{cost(dwsweep('report', place), repeats).cpu:.2f} s of CPU")
+
+
+def bfloat16(repeats: int, folder: Path) -> None:
+    """bfloat16 beside float32 on this host's CPU, the same shape."""
+    for depth, width in ((2, 512), (12, 128), (24, 64)):
+        rates = {}
+        for precision in ("float32", "bfloat16"):
+            place = folder / f"bench-{precision}-{depth}"
+            sets = (
+                f"grid={{widths: {{{depth}: [{width}]}}, heads: {{size: 32}}, seeds: 1, learning_rates: [0.001]}}",
+                f"train={{seq_len: 128, batch_size: 16, steps: 100, precision: {precision}}}",
+            )
+            command = dwsweep("bench", "sweeps/smoke.yaml", "--out", place, *(a for s in sets for a in ("--set", s)))
+            cost([*command, *("--set", "execution.workers=1")], JAX_PLATFORMS="cpu")
+            (row,) = json.loads((place / "bench.json").read_text())
+            rates[precision] = row["step_seconds"]
+        show(
+            f"a step of L{depth} d{width} in bfloat16",
+            f"{1000 * rates['bfloat16']:.0f} ms",
+            f"float32 {1000 * rates['float32']:.0f} ms",
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="start,sweep,smoke,bfloat16")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=5000)
+    parser.add_argument("--keep", type=Path, help="folder to work in, kept; default: a temporary one")
+    options = parser.parse_args()
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="dwsweep-bench-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print("| what | measured | beside |\n| --- | --- | --- |")
+    try:
+        for part in options.parts.split(","):
+            more = (options.runs,) if part == "sweep" else ()
+            {"start": start, "sweep": sweep, "smoke": smoke, "bfloat16": bfloat16}[part](options.repeats, folder, *more)
+    finally:
+        if options.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

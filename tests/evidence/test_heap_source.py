@@ -1,0 +1,115 @@
+"""A heap of runs as a source: one file that names its columns is enough, and its draws are its answers."""
+
+from __future__ import annotations
+
+import csv
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from dwsweep.errors import InputError
+from dwsweep.evidence import check, read
+from dwsweep.evidence.summary import Evidence, is_text, summarised
+
+DEPTHS = (4, 6, 8, 12, 16, 24, 32)
+GIVEN: dict[str, Any] = {
+    "reference": "made",
+    "licence": "none needed",
+    "kind": "losses",
+    "sure": "P",
+    "matched": "N and tokens, adjusted for batch and optimizer",
+    "recipe": "made",
+    "vocabulary": 50304,
+    "context": 1024,
+    "loss": "besiroglu2024",
+    "table": "runs.csv",
+    "columns": {"depth": "blocks", "width": "d_model", "loss": "eval_loss"},
+    "adjust": ["tokens"],
+    "at": {"optimizer": "adamw"},
+    "tokens": [1.0e9, 4.0e9],
+}
+
+
+def best(n: float, tokens: float) -> float:
+    return 17.8 * (n / 3e7) ** 0.25 * (tokens / 2e9) ** 0.1
+
+
+def made(folder: Path, **changes: Any) -> Path:
+    rng, rows = np.random.default_rng(8), []
+    for k in range(60):
+        depth, n = DEPTHS[k % len(DEPTHS)], 4e6 * 40 ** rng.random()
+        width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
+        n, tokens = 12 * depth * width**2, float(rng.choice([1e9, 2e9, 4e9]))
+        loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 - 0.09 * math.log(tokens / 2e9)
+        loss += 0.06 * math.log(depth / best(n, tokens)) ** 2 + rng.normal(0.0, 0.002)
+        optimizer = "muon" if rng.random() < 0.3 else "adamw"
+        row = {"blocks": depth, "d_model": width, "tokens": tokens, "optimizer": optimizer}
+        rows.append({**row, "eval_loss": loss - 0.05 * (optimizer == "muon")})
+    with (folder / "runs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    path = folder / "made.yaml"
+    path.write_text(yaml.safe_dump({**GIVEN, **changes}), "utf-8")
+    return path
+
+
+@cache
+def source(folder: Path) -> Evidence:
+    return summarised(made(folder))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("heap")
+
+
+def test_a_heap_is_a_source_by_one_file_that_names_its_columns(folder: Path) -> None:
+    depth = source(folder).depth
+    tokens = np.array(depth.tokens_per_param) * np.array(depth.n_params)
+    assert {round(one / 1e9) for one in tokens} == {1, 4}
+    for n, t, value, row in zip(depth.n_params, tokens, depth.value, np.array(depth.covariance), strict=True):
+        assert abs(value - math.log(best(n, t))) < 0.08
+        assert 0.0 < math.sqrt(row.max()) < 0.3
+    assert source(folder).shallow and source(folder).deep
+
+
+def test_answers_of_one_posterior_after_other_tokens_are_correlated_as_its_draws(folder: Path) -> None:
+    depth = source(folder).depth
+    covariance, half = np.array(depth.covariance), len(depth) // 2
+    sd = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(sd, sd)
+    near = [correlation[k, half + k] for k in range(half)]
+    assert min(near) > 0.1 and max(near) < 0.999
+    assert np.linalg.eigvalsh(covariance).min() > -1e-6
+
+
+def test_the_sources_here_foretell_it_and_what_it_changes_is_told(folder: Path) -> None:
+    lines = list(check.tried(read(), source(folder)))
+    rows = [line for line in lines if line.startswith("| N = ")]
+    assert len(rows) == len(source(folder).depth) and all("| True |" in line for line in rows)
+    assert sum(line.startswith("| 7e9 |") for line in lines) == 1
+
+
+def test_a_source_without_text_is_a_check_and_no_evidence(folder: Path, tmp_path: Path) -> None:
+    assert is_text(made(folder)) and not is_text(made(tmp_path, text=False))
+    lines = list(check.tried(read(), source(folder), text=False))
+    assert lines[-1].startswith("Its data are no text") and not any("without it" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tokens": [1e12]}, "tokens: 1e.12; allowed: from 1e.09 to 4e.09"),
+        ({"adjust": [], "no_adjust": ["tokens"]}, "do not differ in tokens; allowed: one count"),
+        ({"adjust": ["warmup"]}, "adjust: 'warmup'; not in the table"),
+    ],
+)
+def test_a_file_that_asks_what_the_table_has_not_is_one_line(changes: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        summarised(made(tmp_path, **changes))

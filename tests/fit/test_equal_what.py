@@ -1,0 +1,175 @@
+"""Equal what: one heap answers at equal size, tokens per parameter, FLOPs and time, and its outputs agree."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from claims import table_of
+
+import dwsweep
+from dwsweep.fit.rows import Row
+from dwsweep.interval import Interval
+from dwsweep.records import fit as fit_record
+from dwsweep.records.adjusted import EqualWhat
+from dwsweep.report import page as sweep_page
+from dwsweep.report.adjusted_report import budget
+from dwsweep.text import format_count
+
+DRAWS = 200
+DEPTHS = (4, 6, 8, 12, 16, 24, 32)
+CONTEXT, VOCABULARY = 512, 2000
+TITLE = "Best depth at equal size"
+
+
+def best(n: float) -> float:
+    return 14.0 * (n / 3e7) ** 0.25
+
+
+def loss(n: float, depth: float, tokens: float) -> float:
+    t = math.log(tokens / 1e9)
+    return 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2 - 0.27 * t + 0.04 * t * t
+
+
+def seconds(n: float, depth: float, tokens: float) -> float:
+    return tokens * 6.0 * n / 2e13 * (1.0 + 0.05 * depth)
+
+
+def piled(runs: int = 90, one_count: bool = False, budget: float | None = None) -> list[Row]:
+    rng, rows = np.random.default_rng(3), []
+    for k in range(runs):
+        depth, n = DEPTHS[k % len(DEPTHS)], 4e6 * 40 ** rng.random()
+        width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
+        n = 12 * depth * width**2
+        tokens = 1e9 if one_count else float(f"{1e9 * math.exp(rng.uniform(-1.8, 1.8)):.3g}")
+        if budget:
+            tokens = float(f"{budget / seconds(n, depth, 1.0):.4g}")
+        batch = int(rng.choice([64, 128, 128, 256]))
+        row = {"depth": depth, "width": width, "tokens": tokens, "batch_size": batch, "seq_len": CONTEXT}
+        row["n_params_total"] = n + VOCABULARY * width
+        row["wall_seconds"] = round(seconds(n, depth, tokens) * math.exp(rng.normal(0.0, 0.01 if budget else 0.05)), 1)
+        rows.append({**row, "loss": loss(n, depth, tokens) + rng.normal(0.0, 0.002)})
+    return rows
+
+
+@cache
+def fitted() -> Any:
+    return dwsweep.fit_table(piled(), draws=DRAWS)
+
+
+def lines(result: Any, equal: str) -> list[EqualWhat]:
+    return [row for row in result.adjusted.equal if row.equal == equal]
+
+
+def truth(x: np.ndarray, tokens: Any) -> tuple[float, float]:
+    """(n, depth) of the least loss over sizes e^x where a net sees ``tokens(n, depth)``."""
+    depths = np.geomspace(3.0, 40.0, 200)
+    found = [(loss(math.exp(a), d, tokens(math.exp(a), d)), math.exp(a), d) for a in x for d in depths]
+    return min(found)[1:]
+
+
+def holds(row: EqualWhat, expected: float, most: float) -> None:
+    depth = Interval.of(row, "depth")
+    assert depth.bounded and depth.low * 0.97 < expected < depth.high * 1.03, (row, expected)  # type: ignore[operator]
+    assert depth.high / depth.low < most, row  # type: ignore[operator]
+
+
+def test_a_heap_answers_every_kind_of_equality() -> None:
+    equal = ["N", "total N", "tokens per parameter", "N and FLOPs", "FLOPs", "N and wall time", "wall time"]
+    assert list(dict.fromkeys(row.equal for row in fitted().adjusted.equal)) == equal
+    for row in fitted().adjusted.equal:
+        assert (row.known_from != "") == (row.equal not in ("N", "tokens per parameter"))
+
+
+def test_at_equal_size_it_is_the_best_depth_of_the_fit() -> None:
+    for row in lines(fitted(), "N"):
+        holds(row, best(row.budget), 1.7)
+        assert row.n_params == pytest.approx(row.budget)
+
+
+def test_at_equal_time_and_size_shallower_nets_are_best_and_by_how_much() -> None:
+    """0.12·ln(L/L*) = slope·d ln(seconds)/d ln L: the slope of the loss in ln tokens times what a layer costs."""
+    for size, row in zip(lines(fitted(), "N"), lines(fitted(), "N and wall time"), strict=True):
+        n = row.n_params or 0.0
+        held = row.budget / seconds(n, size.depth or 0.0, 1.0)
+        assert held == pytest.approx(size.tokens, rel=0.1)
+        expected = truth(np.array([math.log(n)]), lambda a, d, spent=row.budget: spent / seconds(a, d, 1.0))[1]
+        holds(row, expected, 2.0)
+        assert row.depth and size.depth and row.depth < size.depth
+
+
+@pytest.mark.parametrize(
+    ("equal", "cost"),
+    [
+        ("wall time", lambda n, d: seconds(n, d, 1.0)),
+        ("FLOPs", lambda n, d: 6.0 * n + 12.0 * CONTEXT * math.sqrt(n * d / 12.0)),
+    ],
+)
+def test_at_equal_cost_each_depth_has_its_best_size(equal: str, cost: Any) -> None:
+    found = [row for row in lines(fitted(), equal) if row.depth and row.n_params]
+    assert found
+    for row in found:
+        n, depth = truth(np.linspace(math.log(4e6), math.log(1.6e8), 120), lambda a, d, c=row.budget: c / cost(a, d))
+        holds(row, depth, 2.5)
+        size = Interval.of(row, "n_params")
+        assert (size.low or 0.0) * 0.95 < n < (size.high or math.inf) * 1.05
+        assert row.tokens == pytest.approx(row.budget / cost(row.n_params, row.depth), rel=0.1)
+
+
+def test_at_equal_total_size_deeper_nets_are_best_since_their_tables_are_smaller() -> None:
+    for size, row in zip(lines(fitted(), "N"), lines(fitted(), "total N"), strict=True):
+        width = math.sqrt(size.budget / 12.0 / (size.depth or 1.0))
+        assert row.budget == pytest.approx(size.budget + VOCABULARY * width, rel=0.02)
+        assert row.depth is None or size.depth is None or row.depth >= 0.99 * size.depth
+
+
+def test_runs_of_one_count_of_tokens_answer_at_equal_size_by_the_slope_of_published_laws() -> None:
+    result = dwsweep.fit_table(piled(one_count=True), draws=DRAWS)
+    assert lines(result, "N and wall time") and not lines(result, "wall time") and not lines(result, "FLOPs")
+    for size, row in zip(lines(result, "N"), lines(result, "N and wall time"), strict=True):
+        assert row.known_from.endswith("; 7 ± 3.5 % of the loss per unit of ln tokens assumed")
+        assert row.tokens and abs(math.log(row.tokens / 1e9)) < math.log(2.0)
+        assert (row.depth_low or 0.0) < (size.depth_low or math.inf)
+    assert any(line.startswith("Equal what: at ") for line in result.adjusted.sentences)
+
+
+def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> None:
+    result = dwsweep.fit_table(piled(budget=3600.0), draws=DRAWS)
+    assert {row.equal for row in result.adjusted.equal} == {"N and wall time", "wall time"}
+    assert any(line.startswith("ALL RUNS HAD EQUAL WALL TIME (60 min)") for line in result.adjusted.sentences)
+    assert "tokens" not in {one.name for one in result.adjusted.columns}
+    for row in lines(result, "N and wall time"):
+        n = row.n_params or 0.0
+        holds(row, truth(np.array([math.log(n)]), lambda a, d: 3600.0 / seconds(a, d, 1.0))[1], 2.5)
+
+
+def test_every_output_says_one_thing_of_equal_what(tmp_path: Path) -> None:
+    rows = fitted().adjusted.equal
+    fit_record.write(fitted(), tmp_path)
+    assert fit_record.read(tmp_path).adjusted.equal == rows  # type: ignore[union-attr]
+    written = list(csv.DictReader(io.StringIO((tmp_path / "equal_what.csv").read_text("utf-8"))))
+    for row, said in zip(rows, written, strict=True):
+        for name in said:
+            value = getattr(row, name)
+            assert said[name] == ("" if value is None else value if isinstance(value, str) else f"{value:.10g}")
+    sweep_page.write(tmp_path)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    body = page[page.index(TITLE) :].partition("</table>")[0].partition("<tbody>")[2]
+    on_page = [re.split(r"(?:<[^>]*>\s*)+", html.unescape(row)) for row in body.split("</tr>")]
+    for table in (table_of(fitted().summary(), TITLE), on_page):
+        assert len(table) >= len(rows)
+        for row, cells in zip(rows, table, strict=False):
+            depth = Interval.of(row, "depth")
+            value = "–" if depth.value is None else f"{depth.value:.1f}"
+            ends = "unbounded" if depth.unbounded else depth.ends(".1f")
+            assert "".join(cells).startswith(f"{row.equal}{budget(row)}{value}{ends}"), (row, cells)
+            if row.n_params:
+                assert format_count(row.n_params) in cells

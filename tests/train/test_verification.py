@@ -1,0 +1,124 @@
+"""`bench --verify`: every check runs on a CPU and passes, a fault fails its check, and the report is sealed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pytest
+from shown import printed
+
+from dwsweep.cli import training
+from dwsweep.errors import InputError
+from dwsweep.model import transformer
+from dwsweep.records import verification as record
+from dwsweep.records.record import Damaged, read
+from dwsweep.records.verification import Check, Verification
+from dwsweep.report import verification_report
+from dwsweep.train import verification
+
+
+@pytest.fixture(scope="module")
+def found() -> Verification:
+    with pytest.MonkeyPatch.context() as patch:
+        # a tenth of the arithmetic: tests run what was compiled in a hurry
+        for name, value in (("VOCABULARY", 256), ("DEPTH", 2), ("WIDTH", 32), ("LENGTH", 32), ("STREAM_DEPTH", 24)):
+            patch.setattr(verification, name, value)
+        patch.setattr(verification, "PUBLISHED", {(6, 192): 0.18})
+        return verification.verify("0.1.0")
+
+
+def test_every_check_runs_on_a_cpu_and_none_fails(found: Verification) -> None:
+    results = {check.name: check for check in found.checks}
+    assert not found.failed, found.failed
+    assert {name for name, check in results.items() if check.passed} >= {
+        "float32 against one CPU core",
+        "gradient norm of the first step",
+        "the loss falls",
+        "float32 as sweeps train",
+        "bfloat16 against float32",
+        "residual stream in bfloat16",
+        "packed seeds against single ones",
+        "interrupted and resumed, to the bit",
+    }
+    assert results["bfloat16 against float32"].value > 0  # bfloat16 was what it compared
+    assert {check.name for check in found.checks if check.passed is None and check.value is None} <= {
+        "attention by cuDNN against XLA's",
+        "state divided among devices",
+    }
+    curves = {curve.program: curve.losses for curve in found.curves}
+    assert len(curves["reference"]) == verification.SEEDS and len(curves["reference"][0]) == verification.STEPS
+    assert curves["reference"][0] != curves["reference"][1]
+    (rate,) = found.rates
+    assert (rate.depth, rate.width, rate.published_mfu) == (6, 192, 0.18) and rate.tokens_per_second > 0
+
+
+def test_the_report_is_sealed_and_names_no_host_user_or_folder(found: Verification, tmp_path: Path) -> None:
+    path = record.write_to(found, tmp_path)
+    assert read(path, Verification, strict=False) == found
+    text = path.read_text()
+    assert not any(word in text for word in (str(Path.home()), str(Path.cwd()), "/tmp"))
+    path.write_text(text.replace('"passed": true', '"passed": null', 1))
+    with pytest.raises(Damaged, match="content_sha256"):
+        read(path, Verification, strict=False)
+    shown = printed(verification_report.render(found))
+    assert "0 failed" in shown and max(map(len, shown.splitlines())) <= 100
+
+
+def test_a_rounded_residual_stream_fails_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = verification.make_text(tmp_path)
+    assert verification.stream_error(store) < verification.STREAM
+
+    def rounding(block: transformer.Block, x: jax.Array) -> jax.Array:
+        x = block(x)
+        return x if block.dtype == "float32" else jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+
+    monkeypatch.setitem(transformer.PASSES, "interleaved", (rounding,))
+    assert verification.stream_error(store) > 1.5 * verification.STREAM
+
+
+def test_an_mfu_above_the_peak_or_far_below_the_published_one_fails() -> None:
+    def passed(mfu: float, device: str | None, on_cpu: bool = False) -> bool | None:
+        return verification.judged_rate("MFU", mfu, 0.30, device, on_cpu).passed
+
+    assert passed(1.01, "H100") is False and passed(0.05, "H100") is True
+    assert passed(0.14, "A100-80GB") is False and passed(0.16, "A100-80GB") is True
+    assert passed(0.2, None) is None and passed(1.2, None, on_cpu=True) is None
+
+
+def test_a_check_that_breaks_fails_and_the_others_still_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = verification._Checks(verification.make_text(tmp_path), tmp_path, lambda name: None)
+    ran = []
+
+    def breaks(name: str) -> None:
+        raise RuntimeError("Out of memory\nwhile doing that")
+
+    for name in ("against_a_core", "as_sweeps_train", "bfloat16", "packed", "divided", "attention", "utilisation"):
+        monkeypatch.setattr(checks, name, lambda name: ran.append(name))
+    monkeypatch.setattr(checks, "resumed", breaks)
+    checks.run()
+    (failed,) = checks.checks
+    assert failed.passed is False and failed.said == "RuntimeError: Out of memory while doing that" and len(ran) == 7
+
+
+def test_the_command_fails_where_a_check_does_and_says_so_in_one_line(
+    found: Verification, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = Check(name="bfloat16 against float32", passed=False, value=0.5, tolerance=0.01, unit="nats", said="products")
+    monkeypatch.setattr(verification, "verify", lambda release, tell: replace(found, checks=(*found.checks, bad)))
+    assert training._verify(tmp_path, False) == 1
+    out = capsys.readouterr().out
+    assert "failed: bfloat16 against float32: 0.5 nats, tolerance 0.01: products" in " ".join(out.split())
+    assert json.loads((tmp_path / "verification.json").read_text())["checks"][-1]["passed"] is False
+    monkeypatch.setattr(verification, "verify", lambda release, tell: found)
+    assert training._verify(tmp_path, True) == 0
+    assert json.loads(capsys.readouterr().out)["device_kind"] == found.device_kind
+
+
+def test_verify_takes_no_spec_and_bench_needs_one() -> None:
+    with pytest.raises(InputError, match="--verify: trains shapes of its own; not with --compile-only"):
+        training.bench(None, verify=True, compile_only=True)
+    with pytest.raises(InputError, match="SPEC: missing; give a sweep spec, or --verify"):
+        training.bench(None)
