@@ -31,6 +31,7 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
+AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
