@@ -7,6 +7,8 @@ import functools
 import html
 import inspect
 import operator
+import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -360,8 +362,19 @@ def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
 FITTING = FitOptions, analysis.fit_table
 
 
+def _settled(table: Any, others: Iterable[Any] = (), *, beside: Iterable[Any] = (), **_: Any) -> None:
+    """Have the results.csv of each sweep directory be that of its runs, as ``dwsweep fit`` does before it reads one; a
+    table that is written again is a warning."""
+    from dwsweep.sweep.snapshot import settle_results
+
+    for one in (table, *others, *beside):
+        if isinstance(one, str | os.PathLike):
+            settle_results(one, lambda line: warnings.warn(line, stacklevel=7))
+
+
 @_takes(*FITTING)
 def fit_table(table: Any, **options: Any) -> TableResult:
+    _settled(table, **options)
     return _like(TableResult, _completed(analysis.fit_table(table, **options)))
 
 
@@ -383,6 +396,7 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
         InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
             it.
     """
+    _settled(table, **options)
     return TransitionsResult(completed(analysis.fit_transitions(table, **options)))
 
 
@@ -396,6 +410,7 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
     Raises:
         InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
     """
+    _settled(table, **options)
     return BudgetsResult(analysis.fit_budgets(table, axis=axis, **options))
 
 
@@ -410,6 +425,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     Raises:
         InputError: as ``fit_table``; or the column cannot be compared.
     """
+    _settled(table, others, **options)
     return AlongResult(along.fit_along(table, column, others, **options))
 
 
@@ -423,6 +439,7 @@ def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> Compariso
     Raises:
         InputError: as ``fit_table``; or there is nothing to compare, or the first arm has no usable run.
     """
+    _settled(table, others, **options)
     return ComparisonResult(arms.compare_arms(table, others, **options))
 
 

@@ -192,9 +192,8 @@ def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequ
         if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
     steps = next_steps(fit, every, root)
-    words = box("answer", [Lines(said)]) + html_of(
-        [Heading("What to do next"), *bullets(steps), Lines(read, soft=True)]
-    )
+    next_parts = [Heading("What to do next"), *bullets(steps), Lines(read, soft=True)]
+    words = box("answer", [Lines(said)]) + html_of(next_parts)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 
