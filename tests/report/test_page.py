@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import report_sweeps
 from checkout import ROOT
+from sentences import says
 from shown import data_of
 from threadpoolctl import threadpool_limits
 
@@ -224,7 +225,7 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     results.write_text(results.read_text(encoding="utf-8").replace(",diverged,", ",interrupted,"), encoding="utf-8")
     after = read(sweep_page.write(directory)).text
     assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
-    assert "stale: results.csv is not the one that was fitted" in after
+    assert says(after, "report: stale not one that")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     copy(pair / "fit", bare / "fit")
     text = read(sweep_page.write(bare)).text
-    assert "bare: how deep and how wide" in text
+    assert says(text, "report: bare how deep how")
     assert "Training curves" not in text and "no table of runs" not in text and "All 36 runs" not in text
 
 
@@ -315,7 +316,7 @@ def test_a_pair_has_one_verdict_and_the_estimators_are_checks_in_a_fold() -> Non
 
 def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
     fit = report_sweeps.fit("law")
-    assert "the best depth itself comes from the loss of all depths together" in sweep_page.HOW_TO_READ[-1]
+    assert says(sweep_page.HOW_TO_READ[-1], "report: best depth itself comes")
     assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
     guides = [guide.label for guide in drawn_guides(fit)]
     assert guides[0] == "own, all forms" and guides[-1] == "published law"
@@ -356,7 +357,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     fit_record.write(report_sweeps.fit("law"), table)
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
-    assert "mine-fit: how deep and how wide" in text and "Best depth at each size" in text
+    assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
     assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
     with pytest.raises(InputError, match=r"nor fit\.json"):
         sweep_page.write(tmp_path)
