@@ -20,7 +20,7 @@ help:
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
-	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
+	@echo "make house      modules with one importer, and lines per room; prints, never fails"
 	@echo "make audit      known faults of the installed packages, secrets in the checkout; skips what it cannot ask"
 	@echo "make bench      side by side with compiled and eager PyTorch, where that is installed, and plain JAX"
 

@@ -98,7 +98,9 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
     title, subtitle = _titles(fit, every, root)
     if live is not None:
-        subtitle = f"The sweep trains; this page reads itself anew every {RELOAD_SECONDS:g} s."
+        done = sum(run.state.state in FINAL for run in live.runs)
+        title = f"{_name(root)}: {done:,} of {len(live.runs):,} runs finished"
+        subtitle = f"The sweep is training; this page reloads every {RELOAD_SECONDS:g} s."
     sections, data = _content(fit, every, root, folder, live)
     content = page(title, subtitle, sections, data, reload=RELOAD_SECONDS if live is not None else None)
     paths.make_directory(path.parent)

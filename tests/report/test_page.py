@@ -620,6 +620,7 @@ def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     last = sweep_page.follow(directory).read_text("utf-8")
     (during,) = written
     assert 'http-equiv="refresh" content="10"' in during and 'id="progress"' in during and "demo: 36 runs" in during
+    assert ": 34 of 36 runs finished</title>" in during and "runs finished" not in last
     assert rows[0]["run_id"] in during and rows[1]["run_id"] not in during  # begun, and still waiting
     assert "Transitions (where" not in during
     assert "refresh" not in last and 'id="progress"' not in last and "Transitions (where" in last
