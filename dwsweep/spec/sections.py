@@ -6,6 +6,7 @@ Unknown keys are errors. Attribute docstrings are the reference of the keys.
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import math
 from collections.abc import Iterator
@@ -388,7 +389,9 @@ class DataSpec(Section):
         kind, colon, rest = value.partition(":")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
-            raise ValueError(f"one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
+            near = difflib.get_close_matches(kind, forms, n=1, cutoff=0.6) if kind not in forms else []
+            hint = "".join(f"did you mean {form}? " for form in SOURCE_FORMS if [form.partition(":")[0]] == near)
+            raise ValueError(f"{hint}one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
         return value
 
 
