@@ -1,4 +1,4 @@
-"""What every test can rely on."""
+"""Fixtures and settings of all tests."""
 
 import atexit
 import gc
@@ -72,7 +72,7 @@ def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture(autouse=True)
 def environment_as_it_was():
-    """What a command puts into the environment for JAX and its workers must not reach the next test."""
+    """Environment restored after each test, since a command sets variables for JAX and its workers."""
     before = dict(os.environ)
     yield
     if dict(os.environ) != before:

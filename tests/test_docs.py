@@ -29,7 +29,7 @@ def test_the_readme_is_short_and_links_to_every_other() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """What the web page of a README calls its headings."""
+    """Anchors of a README's headings on its web page."""
     titles = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 

@@ -171,7 +171,7 @@ def compiled(target: str, kind: str, depth: int, width: int, rate: float, **more
 
 
 def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_are_assumed(tmp_path: Path) -> None:
-    """What a time stands on is in every row of plan.csv."""
+    """Every row of plan.csv names the basis of its time."""
 
     def bases(**execution: Any) -> tuple[set[str | None], float | None]:
         planned = plan(calibrations=Calibration.found_in(tmp_path), **execution)

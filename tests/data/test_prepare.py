@@ -203,7 +203,7 @@ def test_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path: Path, 
 
 
 def test_what_a_killed_prepare_of_other_settings_left_is_removed(tmp_path: Path) -> None:
-    """By the next prepare that writes, unless the owner of the unfinished store still holds its lock."""
+    """The next writing ``prepare`` removes an unfinished store, unless its owner still holds the lock."""
     import fcntl
 
     cache = tmp_path / "cache"

@@ -79,7 +79,7 @@ def example(**features: bytes) -> bytes:
 
 
 def test_tfrecord_shards(root: Path, tmp_path: Path) -> None:
-    """The same examples, in TFRecord files."""
+    """Data set with equal examples in TFRecord files."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     records = []

@@ -28,7 +28,7 @@ from dwsweep.report import guide_report
 
 
 def by_law(*args: Any, **asked: Any) -> Answer:
-    """What the published law alone answers."""
+    """Answer by the published law alone."""
     return answer(*args, law="levine2020", **asked)
 
 
@@ -267,7 +267,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
 @pytest.mark.parametrize("budget", [2.8e7, 2.99e7, 2.5e9, 2.8e9, 3e9])
 @pytest.mark.parametrize("total", [False, True])
 def test_heads_and_layers_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
-    """With key/value heads the head size is that of the shape's own size, which may be another than the budget's."""
+    """The head size follows the size of the shape, also with key/value heads, even if the budget is another size."""
     options = Options(kv_heads=2, tensor_parallel=4, pipeline_parallel=2, mlp="gated", total=total)
     for c in by_law([budget], options=options).budgets[0].candidates:
         assert c.heads % 4 == 0 and c.depth % 2 == 0 and c.mlp_hidden % 8 == 0 and c.head_size % 2 == 0

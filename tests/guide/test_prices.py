@@ -36,7 +36,7 @@ def source(request: pytest.FixtureRequest) -> Source:
 
 @pytest.mark.parametrize("named", OPTIONS)
 def test_the_recommended_shape_costs_least_in_its_own_table(source: Source, named: str) -> None:
-    """As printed: to 0.1 % of compute and to 1e-4 nats."""
+    """Rounding of the printed table: 0.1 % of compute and 1e-4 nats."""
     every = named == "as they are"
     options = Options(**OPTIONS[named]).for_nets(source.nets)
     recommended = 0
@@ -132,7 +132,7 @@ def test_newer_data_are_not_named_where_they_answer() -> None:
 
 
 def said(found: advice.Answer) -> tuple[str, dict]:
-    """What a wide terminal shows, and what --json prints."""
+    """Output on a wide terminal, and of --json."""
     from rich.console import Console
 
     from dwsweep.report.guide_report import render

@@ -99,7 +99,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy(directory: Path, to: Path) -> Path:
-    """With its times, which say that the figures are those of the fit."""
+    """Copy of a directory with its times, by which figures count as current."""
     return Path(shutil.copytree(directory, to))
 
 

@@ -1,4 +1,4 @@
-"""What a spec refuses, and how it says so: all errors at once, the key, the value, what it must be."""
+"""Errors of a spec: all at once, each with its key, its value and the allowed values."""
 
 from __future__ import annotations
 

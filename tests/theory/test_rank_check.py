@@ -55,7 +55,7 @@ def test_ranks_in_float64_by_the_equation_itself(depth: int, width: int, heads: 
 
 
 def test_one_layer_has_rank_width_plus_one(checks: list[rank_check.RankCheck]) -> None:
-    """By hand: one term of the position's own half, and d_x of the other half's G."""
+    """Derivation by hand: one term of the position's own half, and d_x terms of the other half's G."""
     assert {(r.width, r.heads): set(r.ranks) for r in checks if r.depth == 1} == {
         (2, 1): {3},
         (3, 1): {4},

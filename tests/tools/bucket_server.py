@@ -37,7 +37,7 @@ class Fault:
     counts: dict[str, int] = field(default_factory=dict)
 
     def next(self) -> str | None:
-        """What befalls this request."""
+        """Fault that befalls this request."""
         if self.chance.random() >= self.share:
             return None
         kind = self.chance.choice(self.kinds)

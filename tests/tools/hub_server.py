@@ -1,4 +1,4 @@
-"""As much of the Hub's HTTP interface as ``datasets`` asks for when it streams one public data set."""
+"""Stand-in of the Hub: the part of its HTTP interface that ``datasets`` needs to stream a public data set."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 ANSWERS = {name: getattr(answers_box, name) for name in ("MOST_BY_LOSSES", "MOST_BY_LAW")}
-"""How many answers a page holds."""
+"""Number of answers on a page."""
 
 
 def few_answers(patch: pytest.MonkeyPatch) -> None:

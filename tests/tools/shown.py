@@ -1,4 +1,4 @@
-"""What a person sees of a table or a figure, as text; and what the script of a page reads."""
+"""Visible text of tables and figures, and the data that the script of a page reads."""
 
 from __future__ import annotations
 

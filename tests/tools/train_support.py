@@ -1,4 +1,4 @@
-"""What the trainer's tests share: a small real store, packs, and a recorder that keeps everything that is reported."""
+"""Support of the trainer's tests: a small real store, packs, and a recorder that keeps all reports."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Kept(Recorder):
 
 
 class Killed(Exception):
-    """As by ``kill -9``: nothing after it is done."""
+    """Abrupt end, as by ``kill -9``: nothing runs after it."""
 
 
 class KilledAt(Kept):
