@@ -80,7 +80,7 @@ def torn() -> list[dict[str, Any]]:
 
 
 def arms() -> list[list[dict[str, Any]]]:
-    """Arm of equal depths with transitions at half the size."""
+    """Two arms of equal depths, the second with transitions at half the size."""
     law = (5.039 - math.log(2.0) / 2.0, 0.0555)
     return [
         losses(SmoothTruth((6, 12, 18), **more), seed, 6e5, 1e8, 6, sigma=0.002, luck=0.003)

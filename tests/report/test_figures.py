@@ -203,7 +203,7 @@ def test_nothing_finished_says_so() -> None:
 
 
 def luminance(colour: str) -> float:
-    """Contrast of two colours, as WCAG 2 defines it."""
+    """Relative luminance of a colour, as WCAG 2 defines it."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
