@@ -2,9 +2,9 @@
 
 ``python -m tests.benchmarks.bench_fit [CASE …] [--list]``
 
-Every case is one process with one thread of linear algebra, figures included; its seconds are user plus system time. The
-floor is a process that imports NumPy, SciPy, Matplotlib and Typer and reads the file with Python's csv module. A busy
-machine raises both: compare a case with its floor.
+Every case is one process with one thread of linear algebra, figures included; its seconds are user plus system time.
+The floor is a process that imports NumPy, SciPy, Matplotlib and Typer and reads the file with Python's csv module. A
+busy machine raises both: compare a case with its floor.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def arms(count: int) -> Iterator[Row]:
 def repeated(rows: int, count: int) -> Iterator[Row]:
     """``rows`` seeds of ``count`` shapes."""
     rng = np.random.default_rng(0)
-    each = [net(depth, width, rng) for depth in (3, 6, 12, 24) for width in np.geomspace(96, 1024, count // 4).astype(int)]
+    each = [
+        net(depth, width, rng) for depth in (3, 6, 12, 24) for width in np.geomspace(96, 1024, count // 4).astype(int)
+    ]
     noise = rng.normal(0.0, SIGMA, rows)
     yield "depth", "width", "loss", "seed"
     for k in range(rows):
