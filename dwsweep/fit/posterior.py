@@ -437,7 +437,8 @@ class Posterior:
                 del self._points[next(iter(self._points))]
             weight = between(self.grid, self._integral(np.eye(len(self.grid))), y)
             walks = between(self.grid, self._walks, y)
-            found, first = [], 0
+            found: list[tuple[np.ndarray, ...]] = []
+            first = 0
             for one, (g, parts) in zip(self.forms, self._laws, strict=True):
                 last = first + len(one.scramble)
                 found.append((y, weight, np.stack([g @ (part[:, None] * weight) for part in parts]), walks[first:last]))
