@@ -31,6 +31,7 @@ FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
+AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
@@ -115,9 +116,10 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
     """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained the bound is
     all that is known, and there is no median."""
-    found = answer(best_depths(posterior, x, setting), posterior.scramble, confidence)
+    drawn = best_depths(posterior, x, setting)
+    found = answer(drawn, posterior.scramble, confidence)
     interval, frame = found.interval, posterior.frame
-    middle = quantiles(best_depths(posterior, x, setting), confidence)[1]
+    middle = quantiles(drawn, confidence)[1]
     if middle > frame.last + 1e-9:
         interval = Interval(None, interval.low, None)
     elif middle < frame.first - 1e-9:
@@ -127,7 +129,7 @@ def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setti
 
 def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M) losses of ``depths`` (M,) at x = ln axis, nats."""
-    rows = posterior.at_depths(x, np.log(np.asarray(depths, dtype=float)), setting)
+    rows = between(posterior.grid, posterior.profile(x, setting), np.log(np.asarray(depths, dtype=float)))
     return rows + posterior.level(x, setting)[:, None]
 
 
@@ -135,9 +137,16 @@ def pair(
     posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
 ) -> np.ndarray:
     """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
-    ends = np.log([shallow, deep])
-    rows = [posterior.at_depths(float(v), ends, setting) for v in x]
-    return np.stack([row[:, 0] - row[:, 1] for row in rows], axis=1)
+    found = at_depths(posterior, x, np.array([shallow, deep]), setting)
+    return found[:, :, 0] - found[:, :, 1]
+
+
+def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
+    """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
+    y, size = np.log(np.asarray(depths, dtype=float)), max(1, AT_ONCE // len(depths))
+    parts = [x[k : k + size] for k in range(0, len(x), size)]
+    found = [posterior.losses(np.repeat(part, len(y)), np.tile(y, len(part)), setting) for part in parts]
+    return np.concatenate([rows.reshape(len(rows), -1, len(y)) for rows in found], axis=1)
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
@@ -365,14 +374,11 @@ class LossSurface:
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
-        depths, place = np.unique(np.log(np.array(pairs, dtype=float)), return_inverse=True)
-        place = place.reshape(-1, 2)
-        out = np.empty((len(pairs), 1 + self.posterior.n_draws, len(x)))
-        for m, value in enumerate(x):
-            rows = self.posterior.at_depths(float(value), depths)
-            out[:, 1:, m] = (rows[:, place[:, 0]] - rows[:, place[:, 1]]).T
-        out[:, 0] = out[:, 1:].mean(axis=1)
-        return out
+        depths, place = np.unique(np.array(pairs, dtype=float), return_inverse=True)
+        rows = at_depths(self.posterior, np.asarray(x, dtype=float), depths)
+        shallow, deep = place.reshape(-1, 2).T
+        drawn = np.moveaxis(rows[:, :, shallow] - rows[:, :, deep], 2, 0)
+        return np.concatenate([drawn.mean(axis=1, keepdims=True), drawn], axis=1)
 
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,

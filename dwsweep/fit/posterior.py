@@ -44,7 +44,7 @@ INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained 
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
 MISFIT_FROM = 0.5  # of ln N beyond the sizes, from which on a form errs in full
-KEPT = 4  # sizes whose profiles are kept, and sets of depths
+KEPT = 4  # sizes whose profiles are kept
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,6 @@ class Posterior:
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
         self.best: dict[tuple, np.ndarray] = {}  # best depths that were asked for
-        self._points: dict[bytes, list[tuple[np.ndarray, ...]]] = {}
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
@@ -420,51 +419,6 @@ class Posterior:
             rows = [self._of_form(k, x, setting or {}) for k in range(len(self.forms))]
             self._profiles[key] = np.concatenate(rows)
         return self._profiles[key]
-
-    def at_depths(self, x: float, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
-        """(D, M) ``profile`` at x and the ln depths y (M,), at a fraction of its cost."""
-        if self.cells.columns:
-            return between(self.grid, self.profile(x, setting), y)
-        parts = self._parts_at(y)
-        return np.concatenate([self._of_form_at(k, x, *part) for k, part in enumerate(parts)])
-
-    def _parts_at(self, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-        """Per form, of the ln depths y (M,): weights (G, M) of an integral up to each, the integrals (4, D, M) of g,
-        g·(1 − J), g·J and g·k, and the bridges (D, M)."""
-        key = y.tobytes()
-        if key not in self._points:
-            if len(self._points) >= KEPT:
-                del self._points[next(iter(self._points))]
-            weight = between(self.grid, self._integral(np.eye(len(self.grid))), y)
-            walks = between(self.grid, self._walks, y)
-            found: list[tuple[np.ndarray, ...]] = []
-            first = 0
-            for one, (g, parts) in zip(self.forms, self._laws, strict=True):
-                last = first + len(one.scramble)
-                found.append((y, weight, np.stack([g @ (part[:, None] * weight) for part in parts]), walks[first:last]))
-                first = last
-            self._points[key] = found
-        return self._points[key]
-
-    def _of_form_at(
-        self, place: int, x: float, y: np.ndarray, weight: np.ndarray, integrals: np.ndarray, walks: np.ndarray
-    ) -> np.ndarray:
-        draws = self.forms[place]
-        model, frame = draws.model, self.frame
-        if not model.form.effect:
-            return np.zeros((len(draws.scramble), len(y)))
-        g, (_, low, high, k) = self._laws[place]
-        w = x - (k + low * model.ends[0] + high * model.ends[1])
-        skewed = g @ ((w * w / np.sqrt(w * w + TURN**2))[:, None] * weight)
-        law, (one, of_low, of_high, of_k) = draws.parts["law"], integrals
-        out = law[:, :1] * of_low + law[:, 1:2] * of_high - law[:, 3:4] * skewed
-        out += law[:, 2:3] * (of_k - (self._missed(place, x) - frame.x0) * one)
-        fallen = fall(draws.eta["a"], np.array(x), frame)[:, None]
-        at = min(max(x, frame.low), frame.high)
-        shape = frame.in_y(self.grid).T * self.effect.scale(np.array(at), self.grid)
-        out = out * fallen + self._departing(draws, x, draws.parts["departures"]) @ between(self.grid, shape, y)
-        out += BRIDGE * self.effect.E * np.exp(draws.eta["share"])[:, None] * fallen * walks
-        return out * self._beyond(draws, x)
 
     def _missed(self, place: int, x: float) -> np.ndarray:
         """(D, 1) x with the error of a form: beyond the sizes it errs by as much as the data depart from it."""

@@ -60,7 +60,9 @@ def equal_parts(record: Adjustment) -> list[Part]:
     title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
     table = Table(title, "equal< budget> depth> interval< N> tokens>", keys=2, file="equal_what.csv")
     for row in record.equal:
-        n, tokens = (MISSING if value is None else format_count(value) for value in (row.n_params, row.tokens))
+        bounds = Interval(None, row.n_params_low, row.n_params_high)
+        n = format_count(row.n_params) if row.n_params else MISSING if bounds.unbounded else bounds.ends(format_count)
+        tokens = MISSING if row.tokens is None else format_count(row.tokens)
         table.add(row.equal, budget(row), *_best(Interval.of(row, "depth")), n, tokens)
     known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
