@@ -728,7 +728,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             "dearer nets saw fewer tokens, and not at equal tokens"
         )
     if record.follow:
-        one = len(record.follow) == 1
+        one = len(record.follow) == 1 and record.follow[0] != TOKENS
         line = f"{listed(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
         said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
     for name in dict.fromkeys(row.column for row in record.readings):
