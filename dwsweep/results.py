@@ -7,6 +7,8 @@ import functools
 import html
 import inspect
 import operator
+import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -73,6 +75,9 @@ class Shown(ABC):
         """The text that the command prints, at most 100 columns wide."""
         return plain_text(self._rendered())
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def plot(self, name: str | None = None) -> Figure:
         """The figure of this name as a Matplotlib figure, which a notebook shows; its ``axes`` can be drawn on.
 
@@ -105,6 +110,14 @@ def _png(drawn: Figure) -> bytes:
         return style.render(drawn, "png")
 
 
+def _counted(result: TableResult | _Part[Any] | Guidance, of: str = "") -> str:
+    """One line on a result: its class, its sizes, the rows of each table, the number of warnings."""
+    counts = ", ".join(f"{len(rows)} {name}" for name, rows in result.tables().items())
+    warnings = getattr(result, "warnings", None)
+    warned = "" if warnings is None else f"; {len(warnings)} warning(s)"
+    return f"{type(result).__name__}: {of}{'; ' if of and counts else ''}{counts}{warned}"
+
+
 def _rows(records: Iterable[Any]) -> Rows:
     return [record.to_dict() for record in records]
 
@@ -126,6 +139,11 @@ class TableResult(FitResult, Shown):
         return isinstance(other, FitResult) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return _counted(self, f"{self.provenance.rows_used} runs")
+
+    __str__ = Shown.__str__
 
     def _rendered(self) -> RenderableType:
         return fit_report.render(self)
@@ -177,8 +195,7 @@ class _Part(Shown, Generic[Kind]):
         return {name: plain(getattr(self.record, name)) for name in (*self.content, "warnings", "noise", "provenance")}
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{len(rows)} {name}" for name, rows in self.tables().items())
-        return f"{type(self).__name__}: {self.provenance.rows_used} runs; {counts}; {len(self.warnings)} warning(s)"
+        return _counted(self, f"{self.provenance.rows_used} runs")
 
 
 class TransitionsResult(_Part[FitResult]):
@@ -277,6 +294,11 @@ def _comparison_rows(found: Iterable[Comparison]) -> Rows:
 class Guidance(Answer, Shown):
     """What to build; the fields are those of ``dwsweep.guide.answers.Answer``."""
 
+    def __repr__(self) -> str:
+        return _counted(self)
+
+    __str__ = Shown.__str__
+
     def _rendered(self) -> RenderableType:
         return guide_report.render(self)
 
@@ -343,8 +365,19 @@ def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
 FITTING = FitOptions, analysis.fit_table
 
 
+def _settled(table: Any, others: Iterable[Any] = (), *, beside: Iterable[Any] = (), **_: Any) -> None:
+    """Have the results.csv of each sweep directory be that of its runs, as ``dwsweep fit`` does before it reads one; a
+    table that is written again is a warning."""
+    from dwsweep.sweep.snapshot import settle_results
+
+    for one in (table, *others, *beside):
+        if isinstance(one, str | os.PathLike):
+            settle_results(one, lambda line: warnings.warn(line, stacklevel=7))
+
+
 @_takes(*FITTING)
 def fit_table(table: Any, **options: Any) -> TableResult:
+    _settled(table, **options)
     return _like(TableResult, _completed(analysis.fit_table(table, **options)))
 
 
@@ -366,6 +399,7 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
         InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
             it.
     """
+    _settled(table, **options)
     return TransitionsResult(completed(analysis.fit_transitions(table, **options)))
 
 
@@ -379,6 +413,7 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
     Raises:
         InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
     """
+    _settled(table, **options)
     return BudgetsResult(analysis.fit_budgets(table, axis=axis, **options))
 
 
@@ -393,6 +428,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     Raises:
         InputError: as ``fit_table``; or the column cannot be compared.
     """
+    _settled(table, others, **options)
     return AlongResult(along.fit_along(table, column, others, **options))
 
 
@@ -406,6 +442,7 @@ def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> Compariso
     Raises:
         InputError: as ``fit_table``; or there is nothing to compare, or the first arm has no usable run.
     """
+    _settled(table, others, **options)
     return ComparisonResult(arms.compare_arms(table, others, **options))
 
 

@@ -404,7 +404,7 @@ def of_parting(
     return f"{first} is ahead of {second} from {at(column, start)} on, there by {gap}; {between}"
 
 
-def listed(found: Sequence[tuple[str, str]]) -> list[str]:
+def leading(found: Sequence[tuple[str, str]]) -> list[str]:
     """(place, sentence) of each group as lines, the first ones."""
     lines = [f"{where}: {sentence}" if where else sentence for where, sentence in found]
     left = len(lines) - GROUPS_SAID
@@ -415,10 +415,10 @@ def answers(
     column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmsParting], several: bool
 ) -> list[str]:
     """All that is said, the plainest first: where the arms part, then each arm."""
-    lines = listed([(place(one.depth, one.budget), one.sentence) for one in partings])
+    lines = leading([(place(one.depth, one.budget), one.sentence) for one in partings])
     for arm in dict.fromkeys(curve.arm for curve in curves):
         own = [curve for curve in curves if curve.arm == arm]
-        said = listed([(place(curve.depth, curve.budget), curve.sentence) for curve in own])
+        said = leading([(place(curve.depth, curve.budget), curve.sentence) for curve in own])
         lines += [f"{arm}, {line}" if several else line for line in said]
         if column == "depth":
             most = max(len(curve.rows) for curve in own)

@@ -8,6 +8,7 @@ half as above, so that they widen an interval and move no median.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +32,9 @@ FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among t
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
+ANSWERS = 500  # best depths that a posterior keeps
 LEAST_WEIGHT = 0.01  # below which a form is rejected
+MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # of a form that is asked alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # of a normal distribution
@@ -79,6 +82,15 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
     outside; from an end of the depths trained it goes on. One layer is the least where it was trained.
     """
+    key = (x, *sorted((setting or {}).items()))
+    if key not in posterior.best:
+        if len(posterior.best) >= ANSWERS:
+            posterior.best.clear()
+        posterior.best[key] = _best_depths(posterior, x, setting)
+    return posterior.best[key]
+
+
+def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.ndarray:
     rows, grid, inside = posterior.profile(x, setting), posterior.grid, posterior.inside
     first, deepest = inside.start, inside.stop - 1
     best = rows[:, inside].argmin(axis=1) + first
@@ -104,9 +116,10 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
     """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained the bound is
     all that is known, and there is no median."""
-    found = answer(best_depths(posterior, x, setting), posterior.scramble, confidence)
+    drawn = best_depths(posterior, x, setting)
+    found = answer(drawn, posterior.scramble, confidence)
     interval, frame = found.interval, posterior.frame
-    middle = quantiles(best_depths(posterior, x, setting), confidence)[1]
+    middle = quantiles(drawn, confidence)[1]
     if middle > frame.last + 1e-9:
         interval = Interval(None, interval.low, None)
     elif middle < frame.first - 1e-9:
@@ -500,7 +513,22 @@ def surface_record(
 
 
 def read(record: Surface, only: str | None = None) -> Posterior:
-    """The posterior of a record. only: one form of it, with draws enough for an interval."""
+    """The posterior of a record. only: one form of it, with draws enough for an interval.
+
+    The last few are kept: a table asks one and the same posterior many questions.
+    """
+    for known, form, posterior in list(_READ):
+        if (known.cells, known.forms, known.seed) == (record.cells, record.forms, record.seed) and form == only:
+            return posterior
+    posterior = _read(record, only)
+    _READ.append((record, only, posterior))
+    return posterior
+
+
+_READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
+
+
+def _read(record: Surface, only: str | None) -> Posterior:
     kept = record.cells
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))

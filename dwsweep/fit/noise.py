@@ -332,11 +332,12 @@ def _but_rounding(residual: np.ndarray) -> np.ndarray:
 
 def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
     """True where every cell can be reached from every other through shared seeds."""
-    from scipy.sparse.csgraph import connected_components
-
     has = np.zeros((n_cells, n_seeds))
     has[cells, codes] = 1.0
-    return bool(connected_components(has.T @ has, directed=False)[0] == 1)
+    near, reached = has.T @ has > 0.0, np.arange(n_seeds) == 0
+    while (more := near[reached].any(axis=0) & ~reached).any():
+        reached = reached | more
+    return bool(reached.all())
 
 
 def estimate_noise(

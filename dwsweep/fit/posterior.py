@@ -306,6 +306,7 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
+        self.best: dict[tuple, np.ndarray] = {}  # best depths that were asked for
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
@@ -399,8 +400,11 @@ class Posterior:
     def _integral(self, slope: np.ndarray) -> np.ndarray:
         """(D, G) of ``slope`` (D, G) over the grid, zero in the middle of the depths."""
         running = np.zeros_like(slope)
-        np.cumsum((slope[:, 1:] + slope[:, :-1]) * (np.diff(self.grid) / 2.0), axis=1, out=running[:, 1:])
-        return running - between(self.grid, running, np.array([self.frame.y0]))
+        step = slope[:, 1:] + slope[:, :-1]
+        step *= np.diff(self.grid) / 2.0
+        np.cumsum(step, axis=1, out=running[:, 1:])
+        running -= between(self.grid, running, np.array([self.frame.y0]))
+        return running
 
     def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D, G) what depth does at x = ln axis, nats, from the middle depth on; zeros in a draw where it does nothing.
@@ -416,6 +420,28 @@ class Posterior:
             self._profiles[key] = np.concatenate(rows)
         return self._profiles[key]
 
+    def _missed(self, place: int, x: float) -> np.ndarray:
+        """(D, 1) x with the error of a form: beyond the sizes it errs by as much as the data depart from it."""
+        at = min(max(x, self.frame.low), self.frame.high)
+        return x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
+
+    def _departing(self, draws: Draws, x: float, delta: np.ndarray) -> np.ndarray:
+        """(D, M) waves in y of the departures ``delta`` (D, J, M) at x, forgotten beyond the sizes of the data."""
+        frame, eta = self.frame, draws.eta
+        at = min(max(x, frame.low), frame.high)
+        waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
+        if x != at:
+            away = (x - at) / np.exp(eta["len_x"])
+            rho = np.exp(-0.5 * away**2)[:, None]
+            rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])
+            waves = rho * waves + np.sqrt(1.0 - rho**2) * draws.other * rough
+        return waves
+
+    def _beyond(self, draws: Draws, x: float) -> np.ndarray:
+        """(D, 1) factor by which all that depth does goes on falling beyond the largest size."""
+        found: np.ndarray = np.exp(-np.maximum(draws.eta["a"], 0.0) * max(x - self.frame.high, 0.0))[:, None]
+        return found
+
     def _of_form(self, place: int, x: float, setting: Setting) -> np.ndarray:
         draws = self.forms[place]
         model, eta, frame = draws.model, draws.eta, self.frame
@@ -423,29 +449,29 @@ class Posterior:
             return np.zeros((len(draws.scramble), len(self.grid)))
         law, delta = self._with(draws, setting)
         g, (_, low, high, k) = self._laws[place]
-        x_T = k + low * model.ends[0] + high * model.ends[1]
-        w = x - x_T
-        at = min(max(x, frame.low), frame.high)
-        # beyond the sizes a form errs by as much as the data depart from it
-        missed = x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
-        slope = law[:, :1] * low + law[:, 1:2] * high + law[:, 2:3] * (k - (missed - frame.x0))
-        slope -= law[:, 3:4] * (w * w / np.sqrt(w * w + TURN**2))
+        w = x - (k + low * model.ends[0] + high * model.ends[1])
+        skew = w * w / np.sqrt(w * w + TURN**2)
+        # the slope is linear in 1, 1 − J, J, k and the skew: one product of matrices
+        gain = law[:, 2]
+        of_one = gain * (frame.x0 - self._missed(place, x)[:, 0])
+        slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
+        slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
         slope *= g
         fallen = fall(eta["a"], np.array(x), frame)[:, None]
-        out = self._integral(slope) * fallen
-        waves = np.einsum("j,djm->dm", frame.in_x(np.array(at)), delta)
-        if x != at:
-            away = (x - at) / np.exp(eta["len_x"])
-            rho = np.exp(-0.5 * away**2)[:, None]
-            rough = np.exp(eta["share"])[:, None] * frame.rough_sd(eta["len_y"])
-            waves = rho * waves + np.sqrt(1.0 - rho**2) * draws.other * rough
-        out += (waves @ frame.in_y(self.grid).T) * self.effect.scale(np.array(at), self.grid)
+        out = self._integral(slope)
+        out *= fallen
+        at = min(max(x, frame.low), frame.high)
+        out += self._departing(draws, x, delta) @ (frame.in_y(self.grid).T * self.effect.scale(np.array(at), self.grid))
         first = sum(len(one.scramble) for one in self.forms[:place])
         bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen
-        out += bridge * self._walks[first : first + len(out)]
-        v = frame.v(self.grid)
-        out += self._tuned(draws, frame.u(np.full(len(v), at)), v, setting) + self._along_depth(draws, v, setting)
-        return out * np.exp(-np.maximum(eta["a"], 0.0) * max(x - frame.high, 0.0))[:, None]
+        inside = self.inside
+        out[:, inside] += bridge * self._walks[first : first + len(out), inside]
+        if self.cells.columns:
+            v = frame.v(self.grid)
+            out += self._tuned(draws, frame.u(np.full(len(v), at)), v, setting) + self._along_depth(draws, v, setting)
+        if x > frame.high:
+            out *= self._beyond(draws, x)
+        return out
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D,) what all depths share at x, nats, beyond the sizes of the data by the asymptote."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, crossings, effect, law, pair
+from dwsweep.fit.ask import LossSurface, crossings, effect, hull, law
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 from dwsweep.fit.noise import chi2_quantile
@@ -196,8 +196,8 @@ def _crossings(curves: Curves, surface: LossSurface, form: str) -> np.ndarray:
     posterior = surface.posterior
     ties = law(posterior, form)
     x = np.linspace(posterior.frame.low, posterior.frame.high, POINTS)
-    for k, both in enumerate(pairwise(curves.depths)):
-        found = crossings(x, pair(posterior, x, *both))
+    for k, lead in enumerate(surface.differences(x, list(pairwise(curves.depths)))):
+        found = crossings(x, lead[1:])
         ties[:, k] = np.where(np.isfinite(found), found, ties[:, k])
     return ties
 
@@ -214,16 +214,11 @@ def _central(theta: np.ndarray, confidence: float) -> np.ndarray:
 
 def _hull(region: np.ndarray, theta: tuple[float, float]) -> np.ndarray:
     """Corners of the region's convex hull: functions that rise or fall in a and in b have their extremes there."""
-    from scipy.spatial import ConvexHull, QhullError
-
     points = np.vstack([region, theta])
-    span = np.ptp(points, axis=0)
-    if len(points) < 4 or not np.all(span > 0):
+    if len(points) < 4 or not np.all(np.ptp(points, axis=0) > 0):
         return points
-    try:
-        return points[ConvexHull((points - points.mean(axis=0)) / span).vertices]
-    except QhullError:
-        return points
+    (below, least), (above, most) = hull((float(a), float(b)) for a, b in points)
+    return np.stack([np.concatenate([below, above[::-1]]), np.concatenate([least, most[::-1]])], axis=1)
 
 
 def _alternative_row(fit: FormTies, winner: str | None, curves: Curves) -> Rival:

@@ -120,7 +120,9 @@ def answer(
     elif law is not None and fit is not None:
         errors.append(f"{argument('law')}: {law}; is asked instead of a fit; both: {argument('compare')}")
     if law is None:
-        errors += [_too_large("params", None, f"{value:g}") for value in params if LARGEST * AS_PRINTED < value <= 1e30]
+        errors += [
+            _too_large("params", None, format_count(value)) for value in params if LARGEST * AS_PRINTED < value <= 1e30
+        ]
     errors += _wrong_budget(params, flops, hours, chosen)
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)

@@ -132,7 +132,7 @@ def estimate(found: Interval, text: Form, missing: str = MISSING) -> list[str]:
     return [missing, ""] if found.value is None else [written(found.value, text), found.ends(text)]
 
 
-def listed(lines: Iterable[str]) -> list[Part]:
+def bullets(lines: Iterable[str]) -> list[Part]:
     """Bulleted list of the lines that are not empty; no part if none remains."""
     kept = [line for line in lines if line]
     return [Lines(kept, listed=True)] if kept else []

@@ -28,7 +28,7 @@ from dwsweep.records.transitions import (
 )
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
-from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, estimate, listed, markdown, shown
+from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, bullets, estimate, markdown, shown
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.terminal import plain_text
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
@@ -407,7 +407,7 @@ def write_guideline(result: Fit, folder: Any) -> list[str]:
         return []
     path = paths.as_path(folder) / "guideline.md"
     title = Heading("Guideline: depth and width at a budget")
-    paths.write_atomic(path, markdown([title, guideline(result), *listed(_guideline_notes(result))]))
+    paths.write_atomic(path, markdown([title, guideline(result), *bullets(_guideline_notes(result))]))
     return [str(path)]
 
 

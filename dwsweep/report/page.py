@@ -21,7 +21,7 @@ from dwsweep.records.run import FINAL, PENDING
 from dwsweep.records.studies import EqualBudgets
 from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
-from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, listed
+from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, bullets
 from dwsweep.report.figures import registry
 from dwsweep.report.html_page import Section, box, page, placeholder
 from dwsweep.report.logs import conditioning, logged, training_figure
@@ -153,16 +153,20 @@ def _content(
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
         Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
         Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
-        Section("warnings", "Warnings", box("warnings", listed([] if live else _warnings(fit, every, root)))),
+        Section("warnings", "Warnings", box("warnings", bullets([] if live else _warnings(fit, every, root)))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
-        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if chart else ""),
+        Section(
+            "losses",
+            "Losses, run by run" if every else "Losses, shape by shape",
+            placeholder("losses-chart", WITHOUT_CHART) if chart else "",
+        ),
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
         Section("training", "Training curves", html_of(training_figure(curves, len(shown)))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
         Section("samples", "Text by the models", html_of(sample_parts(root))),
-        Section("reading", "How to read it", html_of(listed(HOW_TO_READ)) if fit else ""),
+        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
         Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
     ]
     if not shown and chart is None and budget is None:
@@ -188,7 +192,8 @@ def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequ
         if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
     steps = next_steps(fit, every, root)
-    words = box("answer", [Lines(said)]) + html_of([Heading("What to do next"), *listed(steps), Lines(read, soft=True)])
+    next_parts = [Heading("What to do next"), *bullets(steps), Lines(read, soft=True)]
+    words = box("answer", [Lines(said)]) + html_of(next_parts)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 

@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.table import read_other
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
+from dwsweep.records.sweep import read_results
 from dwsweep.records.transitions import Cell
 from dwsweep.report.document import MISSING, Fold, Heading, Part, Table
 from dwsweep.report.figures.style import plain
@@ -46,7 +46,7 @@ def rows_of(path: Any) -> list[dict[str, str]]:
         InputError: the file is no CSV, lacks depth, width or loss, or holds a text in place of a number.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(paths.read_text(path))))
+        rows = list(csv.DictReader(io.StringIO(read_results(path).decode())))
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, csv.Error) as error:
