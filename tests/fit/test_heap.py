@@ -12,7 +12,7 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.analysis import Asked, fit_options
+from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.next_runs import next_runs
@@ -342,7 +342,7 @@ def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any)
         rows = made(seed)
         found = heap(rows)
         without = [{n: row[n] for n in ("depth", "width", "seed", "loss") if n in row} for row in rows]
-        asked = Asked.of(read_table(without), fit_options(draws=DRAWS))
+        asked = Request.of(read_table(without), fit_options(draws=DRAWS))
         plain = asked.group(asked.rows()[None]).surface
         assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
         for n in (1e7, 3e7, 6e7):
