@@ -165,7 +165,7 @@ def _content(
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
-        Section("training", "Training curves", html_of(training_figure(curves, len(shown)))),
+        Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
         Section("samples", "Text by the models", html_of(sample_parts(root))),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),

@@ -74,21 +74,37 @@ def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str
     return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
 
 
-def drawn(rows: Sequence[Row]) -> set[str]:
-    """Runs whose training curves a page shows: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many per
-    shape (at least one), lowest losses first."""
+def shapes_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """The runs by shape, in their order."""
     shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("run_id"):
             shapes[tuple(row.get(name) for name in ("depth", "width", "heads"))].append(row)
+    return shapes
+
+
+def drawn(rows: Sequence[Row]) -> set[str]:
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``.
+
+    These are equally many of each shape, its lowest losses first. Of more shapes than curves every so many-th is taken,
+    in the order of depth and size, the first and the last among them.
+    """
 
     def rank(row: Row) -> tuple[bool, float]:
         loss = number_of(row.get("loss"))
         return row.get("status") != "done" or loss is None, loss or 0.0
 
-    by_loss = [sorted(group, key=rank) for group in shapes.values()]
+    def size(group: Sequence[Row]) -> tuple[float, float]:
+        return number_of(group[0].get("depth")) or 0.0, number_of(group[0].get("n_params")) or 0.0
+
+    shapes = shapes_of(rows)
+    groups = list(shapes.values())
+    if len(groups) > MOST_CURVES and sum(map(len, groups)) > MANY:
+        groups.sort(key=size)
+        groups = [groups[k * (len(groups) - 1) // (MOST_CURVES - 1)] for k in range(MOST_CURVES)]
+    by_loss = [sorted(group, key=rank) for group in groups]
     in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
-    return set(in_turn if len(in_turn) <= MANY else in_turn[: max(MOST_CURVES, len(shapes))])
+    return set(in_turn if len(in_turn) <= MANY and len(groups) == len(shapes) else in_turn[:MOST_CURVES])
 
 
 def show(value: Any, form: Form | None = None) -> str:

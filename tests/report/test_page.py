@@ -585,6 +585,25 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")
 
 
+def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_table, "MANY", 30)
+    monkeypatch.setattr(runs_table, "MOST_CURVES", 5)
+    rows = [
+        {
+            "run_id": f"L{depth}-s{seed}",
+            "depth": str(depth),
+            "width": "8",
+            "n_params": str(100 * depth),
+            "loss": str(9.0 - seed),
+        }
+        for depth in range(40, 0, -1)
+        for seed in (0, 1)
+    ]
+    rows = [row | {"status": "done"} for row in rows]
+    assert runs_table.drawn(rows) == {f"L{depth}-s1" for depth in (1, 10, 20, 30, 40)}
+    assert runs_table.drawn(rows[:20]) == {row["run_id"] for row in rows[:20]}
+
+
 def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
