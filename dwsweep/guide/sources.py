@@ -219,7 +219,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None, bounds=bounds)
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if guide.surface.record.confidence < CONFIDENCE:
-        notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, as this fit was asked for")
+        notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
     span = " to ".join(format_count(n) for n in (own.low, own.high))
     notes.append(f"from {span} your own losses answer; elsewhere public evidence, from where they end")
     inside = Source(

@@ -227,7 +227,7 @@ def _legend(plan: Plan) -> Table:
     misfit = "; ! does not fit" if any(pack.fits is False for pack in plan.estimates.packs.values()) else ""
     entries = (
         ("L, d_x, heads", "depth, width, number of heads × head size"),
-        ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; how far that is from the budget"),
+        ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; its distance from the budget"),
         ("N total", "all parameters: with embeddings, biases and norms"),
         *(
             [("tok/s", "tokens per second of one device, all runs of a pack together; steps follow from it")]

@@ -124,9 +124,10 @@ def _heads(checks: Sequence[HeadCheck]) -> list[Part]:
         exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
         table.add(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)
     words = (
-        f"Its logits, less what a softmax does not see, have rank {needed}: a head of {needed} represents it, a "
-        f"smaller one does not. A head of {n - 1} represents every attention matrix of {n} positions; Theorem 1 of "
-        f"Bhojanapalli et al. 2020, as a secondary source has it, asks for {n}: the column means are the one saved."
+        f"The logits of this matrix, less their column means, have rank {needed}: a head of size {needed} represents "
+        f"it, a smaller head does not. A head of size {n - 1} represents every attention matrix of {n} positions. "
+        f"Theorem 1 of Bhojanapalli et al. 2020, as a secondary source prints it, requires {n}; a softmax ignores the "
+        "column means, which saves one."
     )
     return [table, Lines([words], apart=True)]
 

@@ -172,8 +172,8 @@ def loss_along(found: Along) -> Figure:
     left = len(found.groups) - len(groups)
     style.note(
         made,
-        "Top: held-out loss at equal size, bars are one standard error. Bottom: for all values of a line at once "
-        f"({100 * found.confidence:.0f} %); filled: a difference is shown, open: none is."
+        "Top: held-out loss at equal size, bars are one standard error. Bottom: intervals that hold for all "
+        f"values of a line together ({100 * found.confidence:.0f} %); filled: a shown difference, open: none."
         + (f" {left} more groups are in along.csv." if left else ""),
     )
     return style.settle(made)
