@@ -199,7 +199,9 @@ def test_a_study_from_a_spec_alone() -> None:
     names = [a.name for a in result.alternatives]
     assert "6 seeds instead of 3" in names and "17 widths per depth instead of 9" in names and "depth 30 too" in names
     doubled = result.alternatives[0]
-    assert doubled.flops == result.flops and doubled.errors.rms < result.errors.rms
+    assert doubled.flops == result.flops and doubled.errors.stated < result.errors.stated
+    # beyond the sizes the bias of the forms, 15 layers, is most of the error: seeds do not change it, nodes by a share
+    assert doubled.errors.rms < 1.01 * result.errors.rms
     content = result.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
