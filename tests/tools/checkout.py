@@ -13,14 +13,14 @@ SMOKE = SWEEPS / "smoke.yaml"
 
 
 def free_address() -> str:
-    """Of this machine, where nobody listens yet."""
+    """Address of this machine where nobody listens yet."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def environment(*folders: Path, **more: str) -> dict[str, str]:
-    """Of a process that finds the package of this checkout and the modules beside this one; with
+    """Environment of a process that finds the package of this checkout and the modules beside this one; with
     modules from ``folders``, and with ``more`` in it."""
     path = [*map(str, folders), str(ROOT), str(TOOLS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}

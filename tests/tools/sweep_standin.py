@@ -38,7 +38,7 @@ class Outcome:
 
 
 def expected_loss(pack: Pack, seed: int, learning_rate: float, steps: int) -> float:
-    """What an undisturbed run yields."""
+    """Loss of an undisturbed run."""
     value = _seed_of(pack, seed, learning_rate)
     for step in range(1, steps + 1):
         value = _advance(value, step)

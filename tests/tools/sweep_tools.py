@@ -66,7 +66,7 @@ def with_standin(**more: str) -> dict[str, str]:
 
 
 def order(folder: Path, each: dict[str, Any] | None = None, **every: Any) -> None:
-    """What the stand-in shall do (see there): for every pack, or for ``each`` by its label; nothing, for nothing."""
+    """Write the orders of the stand-in (see there): for every pack, or for ``each`` by its label."""
     (folder / "orders.json").write_text(json.dumps({**(each or {}), "*": every}))
 
 

@@ -32,7 +32,7 @@ def main(each: list[dict[str, Any]]) -> None:
 
 
 def trained(orders: dict[str, Any]) -> dict[str, Any]:
-    """What one pack yields, on the devices of this process."""
+    """Results of one pack on the devices of this process."""
     from train_support import Kept, make_pack, make_spec
 
     from dwsweep.data.token_store import Store

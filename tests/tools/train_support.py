@@ -1,4 +1,4 @@
-"""What the trainer's tests share: a small real store, packs, and a recorder that keeps everything that is reported."""
+"""Tools of the trainer's tests: a small real store, packs, and a recorder that keeps everything that is reported."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Kept(Recorder):
 
 
 class Killed(Exception):
-    """As by ``kill -9``: nothing after it is done."""
+    """End of a process by ``kill -9``: nothing after it is done."""
 
 
 class KilledAt(Kept):
