@@ -94,7 +94,7 @@ class EqualWhat(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Adjustment(Record):
-    """What the losses of a heap were adjusted for.
+    """Adjustment of the losses of a heap.
 
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
     cannot tell from depth. readings: best depths under each reading of those.

@@ -339,7 +339,7 @@ def _of_one(why: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Account(Record):
-    """What became of the rows of a table."""
+    """Account of the rows of a table."""
 
     read: Count
     used: Count  # rows that a loss of the fit rests on
@@ -405,7 +405,7 @@ class OtherFit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class _Kept(Record):
-    """What is kept as fit.json."""
+    """Content of fit.json."""
 
     def to_json(self) -> str:
         """The text of fit.json: valid JSON, null for what does not exist; a list of numbers is a line."""
@@ -498,7 +498,7 @@ def _where(row: Transition) -> str:
 
 
 Fit = FitResult | AlongFit
-"""What a fit.json may hold."""
+"""Kinds of fit in a fit.json."""
 
 
 def read(path: Any, argument: str = "--fit") -> FitResult:
@@ -517,8 +517,8 @@ def read(path: Any, argument: str = "--fit") -> FitResult:
 
 
 def read_any(path: Any, argument: str = "--fit") -> Fit:
-    """What a fit.json holds. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``: what
-    messages call it.
+    """Read the fit in a fit.json. ``path``: the file, the fit directory, or the sweep directory above it; ``argument``:
+    its name in messages.
 
     Raises:
         InputError: there is none, or it is damaged; the line names the file and the field.

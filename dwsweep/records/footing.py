@@ -37,7 +37,8 @@ _VECTOR = re.compile(r"((avx|amx|sse4|fma|sve|asimd)\w*|f16c|sme2?|bf16|i8mm)")
 
 @dataclass(frozen=True)
 class Footing:
-    """What an attempt ran on, as its worker found it; ``StartFacts`` has the devices and the choices of the program."""
+    """Host and software of an attempt, as its worker found them; ``StartFacts`` has the devices and
+    the choices of the program."""
 
     host: str = ""  # for a person; no bit rests on it
     processor: str | None = None  # its name; None where the system does not say

@@ -131,7 +131,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class TaskScores:
-    """What one task of lm-evaluation-harness said of a run."""
+    """Scores of a run in one task of lm-evaluation-harness."""
 
     scores: dict[str, float]  # by metric
     errors: dict[str, float]  # standard error of those that have one
@@ -188,7 +188,7 @@ def fault_of_documents(path: Any, result: RunResult) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest: str | None, *version: int) -> str:
-    """What is wrong with the documents of a loss over so many tokens; empty for nothing. Read once for each ``version``
+    """Fault of the documents of a loss over so many tokens; empty for nothing. Read once for each ``version``
     of the file."""
     import numpy as np
 

@@ -291,7 +291,7 @@ def process_start(pid: int) -> str | None:
 
 @cache
 def boot_id() -> str | None:
-    """What tells this boot of this host from every other; None where there is no /proc."""
+    """Id of this boot of this host; None where there is no /proc."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
@@ -299,7 +299,7 @@ def boot_id() -> str | None:
 
 
 def space_of_processes() -> str | None:
-    """What tells this space of process numbers from that of another container; None where there is no /proc."""
+    """Id of this space of process numbers, of which each container has its own; None where there is no /proc."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What ``verify`` found."""
+    """Findings of ``verify``."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()  # a line each

@@ -320,7 +320,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _progress(store: SweepStore, pack_id: str) -> PackProgress:
-    """What a pack's progress.json says; nothing where it cannot be read, for the next look may find it.
+    """Progress of a pack by its progress.json; none where it cannot be read, for the next look may find it.
 
     ``updated`` is by the clock of the node that wrote it, so only a change means anything.
     """

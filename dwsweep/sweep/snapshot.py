@@ -50,7 +50,7 @@ STARTING, COMPILING = "starting", "compiling"  # stages of a pack before its fir
 
 @dataclass(frozen=True)
 class Stage:
-    """What a pack does before its first step: ``STARTING`` or ``COMPILING``, for ``seconds`` so far."""
+    """Stage of a pack before its first step: ``STARTING`` or ``COMPILING``, for ``seconds`` so far."""
 
     name: str
     seconds: float
@@ -179,7 +179,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
 
 
 def _stage(state: PackState, since: float, now: float) -> Stage | None:
-    """What a pack whose runs have no step yet does; None where no worker of an owner ``since`` then has it."""
+    """Stage of a pack whose runs have no step yet; None where no worker of an owner ``since`` then has it."""
     if state.state != RUNNING or state.begun is None or state.begun < since:
         return None
     if state.compiling is not None and state.compiling >= state.begun:

@@ -1,4 +1,4 @@
-"""What all engines share: one cache of prepared tokens, and the losses of a local run."""
+"""Fixtures of all engines: one cache of prepared tokens, and the losses of a local run."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def begun(log: Path, *given: Any, **more: str) -> subprocess.Popen[bytes]:
 
 
 def losses(directory: Any) -> dict[str, str]:
-    """By run, its loss to the last digit; its state where it has none."""
+    """Loss of each run to the last digit; its state where it has none."""
     rows = csv.DictReader((paths.as_path(directory) / "results.csv").read_text("utf-8").splitlines())
     return {row["run_id"]: row["loss"] or row["status"] for row in rows}
 

@@ -1,4 +1,4 @@
-"""What the last bits of a run rest on: found here, and compared with another attempt's."""
+"""Footing of a run's last bits: found here, and compared with another attempt's."""
 
 from __future__ import annotations
 

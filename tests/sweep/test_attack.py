@@ -422,7 +422,7 @@ TABLES: dict[str, bytes] = {
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_hostile_specs(target: Target, kind: str) -> None:
-    """As the spec of a plan, in a finished sweep, and as its run's record."""
+    """A hostile text as the spec of a plan, in a finished sweep, and as its run's record."""
     table = Table()
     path = target.folder / "spec.yaml"
     path.write_bytes(SPECS[kind])

@@ -1,4 +1,4 @@
-"""What is left to do, and by which pack: edited specs, fixed membership, splits, shards."""
+"""Packs that are left to train: edited specs, fixed membership, splits, shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of workers that are not heard of, and of the time that a sweep still takes; clocks of the test."""
+"""Notices of silent workers, and the time that a sweep still takes; clocks of the test."""
 
 from __future__ import annotations
 

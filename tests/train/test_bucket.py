@@ -94,6 +94,6 @@ def test_killed_in_a_bucket_that_orbax_cannot_write_to(
 
 
 def numbers(objects: Path) -> list[int]:
-    """Of the checkpoints that are committed."""
+    """Numbers of the checkpoints that are committed."""
     found = [p.name.split("%2F") for p in objects.iterdir()]
     return sorted(int(parts[-2]) for parts in found if parts[-1] == "commit_success.txt" and parts[-3] == "checkpoints")

@@ -74,7 +74,7 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def alone(store_path: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one device gives."""
+    """Results of one device."""
     found = train_here(tmp_path_factory.mktemp("alone"), store=store_path, sections=sections())
     assert found["facts"][0]["devices"] == 1
     return found
