@@ -5,6 +5,7 @@ A worker is killed, the head is killed and started again, and a raylet is killed
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -46,8 +47,12 @@ def below(process: int) -> list[int]:
 def trainers(node: Any) -> list[int]:
     """The worker processes of dwsweep on a node."""
     (raylet,) = node.all_processes["raylet"]
-    lines = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in below(raylet.process.pid)}
-    return [one for one, line in lines.items() if b"\0dwsweep.sweep\0" in line]
+    found = []
+    for one in below(raylet.process.pid):
+        with contextlib.suppress(FileNotFoundError):  # it has ended since
+            if b"\0dwsweep.sweep\0" in Path(f"/proc/{one}/cmdline").read_bytes():
+                found.append(one)
+    return found
 
 
 def test_a_worker_a_head_and_a_raylet_are_killed_and_the_bits_are_a_local_runs(
