@@ -28,7 +28,7 @@ QUADRATURE = 40  # points of the integral over the layers
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−fall·(x − size))·S(x − x_T(l)) nats,
+    """Gain of one more layer at depth l and x = ln N: at_six·(l/6)^(−power)·e^(−decay·(x − size))·S(x − x_T(l)) nats,
     S(u) = u + skew·u²/√(u² + turn²), turn that of ``fit``'s model.
 
     The assumed numbers are slopes in ln N where two depths cross, the quantity that a design must resolve. ``guide``
@@ -44,7 +44,7 @@ class Gain:
     # ASSUMPTION; three public tables give 0.02 to 0.07, each ± 0.2. A zero skew leaves out a fifth of the law's errors,
     # since the error of the skew then enters in second order
     skew: float = 0.0
-    fall: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
+    decay: float = 0.0  # ASSUMED with the rest: public slopes are those where depths cross
     size: float = 0.0  # ln N
 
 
@@ -77,7 +77,7 @@ class Prior:
         u = x[:, None] - self.transition(layers)
         u = u + gain.skew * u * u / np.sqrt(u * u + TURN**2)
         lead = (gain.at_six * (layers / 6.0) ** -gain.power * u * weight * half).sum(axis=1)
-        return 1.5 + 8.0 * np.exp(-0.1 * x) - lead * np.exp(-gain.fall * (x - gain.size))
+        return 1.5 + 8.0 * np.exp(-0.1 * x) - lead * np.exp(-gain.decay * (x - gain.size))
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,15 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
 def _gain(surface: Surface, form: str) -> Gain:
     """Gain of a layer: means of the draws of one form."""
     (draws,) = read(surface, only=form).forms
-    speed, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
-    power, fall = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
+    slope, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
+    power, decay = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
     middle = math.exp(draws.model.frame.y0)
-    speed = max(float(speed), 1e-5)
+    slope = max(float(slope), 1e-5)
     return Gain(
-        speed / middle * (middle / 6.0) ** power,
+        slope / middle * (middle / 6.0) ** power,
         power,
-        float(skew) / speed,
-        fall,
+        float(skew) / slope,
+        decay,
         draws.model.frame.x0,
     )
 

@@ -176,7 +176,7 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A table, and what is asked of it.
 
     trained: the budgets of compute that its runs were trained to; none where losses after equal tokens are asked for.
@@ -190,7 +190,7 @@ class Asked:
     heap: Heap | None = None
 
     @classmethod
-    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Asked:
+    def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
         """heaps: whether losses may be adjusted for what runs differ in."""
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
@@ -221,7 +221,7 @@ def _fitted(
     options: FitOptions,
     params: Iterable[float],
     beside: Iterable[Any],
-    question: Callable[[Asked], FitResult],
+    question: Callable[[Request], FitResult],
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
@@ -231,14 +231,14 @@ def _fitted(
     check_one_arm(data.rows, data.source)
     # its matrices are small: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
-        asked = Asked.of(data, options, params, heaps=question in (_of_table, _of_transitions))
+        asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
         others = [_other(other, options) for other in beside]
         adjusted = asked.heap.record if asked.heap else None
         return replace(question(asked), others=others, adjusted=adjusted)
 
 
 def _other(table: Any, options: FitOptions) -> OtherFit:
-    asked = Asked.of(read_other(table, options, argument("beside", "--with")), options)
+    asked = Request.of(read_other(table, options, argument("beside", "--with")), options)
     rows, data = asked.rows(), asked.data
     group = asked.group(rows[largest(rows)])
     return OtherFit(
@@ -250,7 +250,7 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
     )
 
 
-def _of_table(asked: Asked) -> FitResult:
+def _of_table(asked: Request) -> FitResult:
     """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
     axis, else transitions; and the budgets at which its runs meet by the way."""
     at_budgets = _at_budgets(asked)
@@ -261,7 +261,7 @@ def _of_table(asked: Asked) -> FitResult:
     return replace(found, equal_budgets=at_budgets.record) if at_budgets and told else found
 
 
-def _of_transitions(asked: Asked) -> FitResult:
+def _of_transitions(asked: Request) -> FitResult:
     trained, axis = asked.trained, asked.options.axis
     if trained and trained.only and trained.axis == axis:
         raise InputError(
@@ -272,7 +272,7 @@ def _of_transitions(asked: Asked) -> FitResult:
     return _transitions_found(asked)
 
 
-def _of_budgets(asked: Asked, any_axis: bool = False) -> FitResult:
+def _of_budgets(asked: Request, any_axis: bool = False) -> FitResult:
     """any_axis: that of the budgets takes the place of the one in the options."""
     if asked.trained and any_axis:
         asked = replace(asked, options=replace(asked.options, axis=asked.trained.axis))
@@ -290,7 +290,7 @@ def _of_budgets(asked: Asked, any_axis: bool = False) -> FitResult:
     return _budgets_found(asked, at_budgets, why)
 
 
-def _at_budgets(asked: Asked) -> AtBudgets | None:
+def _at_budgets(asked: Request) -> AtBudgets | None:
     """The runs of each budget by themselves, against N; None where the axis is not what was equal."""
     trained, options = asked.trained, replace(asked.options, axis="n_params")
     if trained is None or trained.axis != asked.options.axis:
@@ -307,14 +307,14 @@ def _at_budgets(asked: Asked) -> AtBudgets | None:
     return AtBudgets.of(trained, parts, options.confidence)
 
 
-def _budgets_found(asked: Asked, at_budgets: AtBudgets, why_no_law: str) -> FitResult:
+def _budgets_found(asked: Request, at_budgets: AtBudgets, why_no_law: str) -> FitResult:
     """Best sizes and depths at each budget; no curve over the axis, so neither transitions nor a law."""
     main, parts = at_budgets.parts[at_budgets.trained.main], list(at_budgets.parts.values())
     found = _result(asked, main, parts, LawReport.none(why_no_law), at_budgets.warnings)
     return replace(found, cells=at_budgets.cells(), equal_budgets=at_budgets.record)
 
 
-def _transitions_found(asked: Asked) -> FitResult:
+def _transitions_found(asked: Request) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
     main = largest(rows)
@@ -356,7 +356,7 @@ def _transitions_found(asked: Asked) -> FitResult:
 
 
 def _result(
-    asked: Asked,
+    asked: Request,
     main: TokenGroup,
     parts: Sequence[TokenGroup],
     report: LawReport,
@@ -402,7 +402,7 @@ def _result(
     )
 
 
-def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
+def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     """Account of the rows of the table: how many were used, and why others are out."""
     data, trained = asked.data, asked.trained
     others = len(data.rows) - sum(part.n_rows for part in parts)
@@ -423,7 +423,7 @@ def _account(asked: Asked, parts: Sequence[TokenGroup]) -> Account:
     return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], notes)
 
 
-def _followed(asked: Asked) -> Iterator[str]:
+def _followed(asked: Request) -> Iterator[str]:
     """A sentence about each setting that nobody knows and that follows depth."""
     names = [name for name in asked.data.settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():

@@ -22,16 +22,16 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
-from dwsweep.fit.ask import LossSurface, best_depths, crossings, quantiles
-from dwsweep.fit.ask import pair as pair_lead
+from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
@@ -44,10 +44,10 @@ from dwsweep.fit.curves import (
 )
 from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.model import Cells, joined
+from dwsweep.fit.model import FORMS, Cells, joined
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
-from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.fit.rows import Row
 from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
@@ -73,8 +73,9 @@ from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, listed
 
 MOST_ARMS = 50  # each is a fit of its own
+NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
 SIZES = 9  # at which best depths are compared
-POINTS = 81  # of a loss difference over the sizes of a depth
+POINTS, CROSSING_POINTS = 81, 41  # of a loss difference over the sizes of a depth, and of a crossing
 SEED = 11  # of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
@@ -106,12 +107,36 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
                 f"{argument('table', 'TABLE')}: {first.label}, which the others are held against, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
-        return replace(result, comparisons=[compare(first, other, chosen) for other in fitted])
+        comparisons = [compare(first, other, chosen) for other in fitted]
+        if result.adjusted:
+            said = _not_adjusted(one.name for one in result.adjusted.columns)
+            comparisons = [replace(one, answer=(said, *one.answer)) for one in comparisons]
+        return replace(result, comparisons=comparisons)
+
+
+def _not_adjusted(names: Iterable[str]) -> str:
+    return (
+        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {listed(dict.fromkeys(names))}; "
+        + either(argument("where"))
+        + " keeps one value"
+    )
 
 
 def chosen_options(options: Mapping[str, Any]) -> FitOptions:
-    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none."""
-    return fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
+    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none.
+
+    Raises:
+        InputError: one asks to adjust for a setting, which a comparison does not do.
+    """
+    chosen = fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
+    asked = {"adjust": chosen.adjust, "no_adjust": chosen.no_adjust, "at": [name for name, _ in chosen.at]}
+    for name, columns in asked.items():
+        if columns:
+            raise InputError(
+                f"{either(argument(name))}: {columns[0]!r}; arms and losses along a column are compared as they are, "
+                f"and adjusted for nothing; allowed: {argument('where')} that keeps one value of it"
+            )
+    return chosen
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
@@ -374,23 +399,35 @@ class Together:
 
     @classmethod
     def of(cls, base: Arm, other: Arm, seed: int) -> Together | None:
-        """None where one of the two has no model of all depths."""
+        """None where one of the two has no model of all depths. Forms that both reject alone are not tried again."""
         if base.surface is None or other.surface is None:
             return None
         cells = joined(Cells.of(base.curves), Cells.of(other.curves), other.label)
-        return cls(Posterior.of(cells, seed), other.label)
+        known = [form for surface in (base.surface, other.surface) for form in surface.record.forms]
+        forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
+        return cls(Posterior(cells, weigh(cells, seed, forms, enough=NODES), seed), other.label)
 
     def depths(self, x: float) -> Drawn:
         """ln of the best depth at ln axis x."""
         return best_depths(self.posterior, x), best_depths(self.posterior, x, {self.other: 1.0})
 
+    @cached_property
+    def _losses(self) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """(x (M,), depths (n,), losses (D, M, n) under the base and under the other arm)."""
+        frame = self.posterior.frame
+        x, depths = np.linspace(frame.low, frame.high, CROSSING_POINTS), np.exp(self.posterior.depths)
+        at = np.repeat(x, len(depths)), np.tile(self.posterior.depths, len(x))
+        found = [self.posterior.losses(*at, setting) for setting in ({}, {self.other: 1.0})]
+        base, other = (rows.reshape(len(rows), len(x), len(depths)) for rows in found)
+        return x, depths, (base, other)
+
     def crossings(self, pair: Pair) -> Drawn:
         """ln of the size at which the deeper net overtakes."""
-        frame = self.posterior.frame
-        x = np.linspace(frame.low, frame.high, POINTS)
+        x, depths, both = self._losses
+        shallow, deep = (int(np.abs(depths - depth).argmin()) for depth in (pair.shallow, pair.deep))
         found = []
-        for setting in ({}, {self.other: 1.0}):
-            drawn = crossings(x, pair_lead(self.posterior, x, pair.shallow, pair.deep, setting))
+        for losses in both:
+            drawn = crossings(x, losses[:, :, shallow] - losses[:, :, deep])
             side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
             found.append(np.where(np.isnan(drawn), side, drawn))
         return found[0], found[1]

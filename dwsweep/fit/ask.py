@@ -32,6 +32,7 @@ FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among t
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
+ANSWERS = 500  # best depths that a posterior keeps
 MANY_DEPTHS = 24  # from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
 LEAST_WEIGHT = 0.01  # below which a form is rejected
@@ -83,6 +84,15 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
     outside; from an end of the depths trained it goes on. One layer is the least where it was trained.
     """
+    key = (x, *sorted((setting or {}).items()))
+    if key not in posterior.best:
+        if len(posterior.best) >= ANSWERS:
+            posterior.best.clear()
+        posterior.best[key] = _best_depths(posterior, x, setting)
+    return posterior.best[key]
+
+
+def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.ndarray:
     rows, grid, inside = posterior.profile(x, setting), posterior.grid, posterior.inside
     first, deepest = inside.start, inside.stop - 1
     best = rows[:, inside].argmin(axis=1) + first

@@ -47,10 +47,12 @@ LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: eff
 MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
 LENGTH_X, LENGTH_Y = 2.5, 0.8  # of departures, in ln N and ln L
 CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
+ONE_VARIABLE = 0.95  # |r| from which on they cannot be told apart, whatever the interval: variance is inflated tenfold
 WIDER = 1.5  # of the interval at a held value over that without it, from which on they cannot be told apart
 NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
+BUDGETS_APART = 2.0  # largest over smallest budget of compute, from which on they tell what tokens do
 CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
 LEAST_SHARED = 2.0  # last over first count of tokens that values of a text share, to be compared there
@@ -110,6 +112,13 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
     if not found.columns:
         return None
+    if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
+        # at two budgets a net has two counts of tokens: these tell what tokens do, and all rows count
+        every, why = _usable(data.rows)
+        unknown = found_in.unknown_numbers(every, data.settings)
+        all_of = found_in.find(every, *_places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
+        if any(one.name == TOKENS for one in all_of.columns):
+            found, out, budget = all_of, why, None
     x, y = _places(found.rows)
     sizes, depths = ask.distinct_sizes(x), len(np.unique(y))
     enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
@@ -399,7 +408,8 @@ def _fitted(
     record = _record(means, design, posterior, surface, found, options, cells)
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
-    record = replace(record, sentences=tuple(sentences(record, budget)))
+    outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
+    record = replace(record, sentences=tuple(sentences(record, budget, outside)))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
@@ -519,7 +529,8 @@ def _record(
         pairs = _readings(one.name, ask.LossSurface(surface), other)
         readings += pairs
         widths = [_width(row) for row in pairs]
-        if np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
+        # where nearly nothing is left of depth, what the prior says of the column's size bounds the interval
+        if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
             inseparable.append(one.name)
     return Adjustment(
         runs=len(means.of),
@@ -658,19 +669,14 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
     shared = math.exp((high - low) * design.spread[place]) >= LEAST_SHARED
     if len(groups) == 1 or not shared:
         groups = {"": groups[""]}
-    of_held = next((row.held for row in means.columns if row.kind == TEXT), "")
-    text = next((row.name for row in means.columns if row.kind == TEXT), "")
-    rows, grown = [], {}
-    for label, member in groups.items():
-        counts = np.unique(value[member].round(9))
-        if len(groups) > 1:
-            counts = np.array([low, (low + high) / 2.0, high])
-        elif len(counts) > len(TOKEN_SHARES):
-            counts = np.quantile(value[member], TOKEN_SHARES)
+    of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
+
+    def after(label: str, counts: np.ndarray, of: str) -> tuple[list[DepthAfter], np.ndarray]:
+        """(best depths after ``counts``, (D,) ln of the last over the first)."""
         settings = [{name: float(v)} for v in counts]
         if label:
             settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
-        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        drawn, rows = [ask.best_depths(posterior, x, own) for own in settings], []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
             with np.errstate(invalid="ignore"):
@@ -683,43 +689,60 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
                     n_params=float(math.exp(x)),
                     **depth.columns("depth"),
                     **change.columns("ratio"),
-                    of=label or (f"{text} {of_held}" if len(groups) > 1 else ""),
+                    of=of,
                 )
             )
-        grown[label] = ratio
+        return rows, ratio
+
+    shared_counts = np.array([low, (low + high) / 2.0, high])
+    found = {label: after(label, shared_counts, label or of_held) for label in groups} if len(groups) > 1 else {}
     apart = []
-    for label, ratio in grown.items():
+    for label, (_, ratio) in found.items():
         with np.errstate(invalid="ignore"):
-            away = ratio - grown[""]
+            away = ratio - found[""][1]
         known = away[np.isfinite(away)]
         if label and len(known) > 0.9 * len(away) and ask.effect(known, confidence).sign:
             apart.append(label)
-    return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
+    if apart:
+        rows = [row for label in ("", *apart) for row in found[label][0]]
+        return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
+    counts = np.unique(value[groups[""]].round(9))
+    if len(counts) > len(TOKEN_SHARES):
+        counts = np.quantile(value[groups[""]], TOKEN_SHARES)
+    return {"along_tokens": tuple(after("", counts, "")[0])}
 
 
-def sentences(record: Adjustment, budget: Budget | None = None) -> list[str]:
-    """What is held fixed, and what cannot be told from depth."""
+def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
+    """What is held fixed, and what cannot be told from depth. outside: columns that are held where none was tried."""
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {listed(held, 12)}"]
+    for column in outside:
+        tried = f"{column.said(column.low).removeprefix(column.name).strip()} to "
+        tried += column.said(column.high).removeprefix(column.name).strip()
+        said.append(
+            f"OUTSIDE WHAT WAS TRIED: {column.said(column.held)}, the runs have {tried}; trust intervals less there"
+        )
     if budget:
         said.append(
             f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at that, where larger and "
             "dearer nets saw fewer tokens, and not at equal tokens"
         )
     if record.follow:
-        said.append(f"{listed(record.follow)} follow{'s' if len(record.follow) == 1 else ''} the shape here")
+        one = len(record.follow) == 1 and record.follow[0] != TOKENS
+        line = f"{listed(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
+        said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
     for name in dict.fromkeys(row.column for row in record.readings):
         held_row, follows = middle_readings(record, name)
-        column = next(one for one in record.columns if one.name == name)
+        column_of = next(one for one in record.columns if one.name == name)
         apart = follows.depth is None or follows.depth not in Interval.of(held_row, "depth")
         if name not in record.inseparable and not apart:
             continue
         line = (
             f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
-            f"{format_count(follows.n_params)}; at {column.held}: {_depth(held_row)}"
+            f"{format_count(follows.n_params)}; at {column_of.held}: {_depth(held_row)}"
         )
         if name in record.inseparable:
-            line += f": this table cannot tell depth from {name} (r = {column.r:.2f})".replace("-0", "−0")
+            line += f": this table cannot tell depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
         said.append(line)
     said += _tokens_said(record)
     if line := _equal_sentence(record):
@@ -741,7 +764,7 @@ def _tokens_said(record: Adjustment) -> list[str]:
     said: list[str] = []
     for of, rows in ends.items():
         first, last = rows[0], rows[-1]
-        if len(rows) > 1 and last.ratio is not None and (not said or of in record.tokens_disagree):
+        if len(rows) > 1 and last.ratio is not None:
             ratio = Interval.of(last, "ratio").format(".2f")
             said.append(
                 f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "

@@ -68,6 +68,7 @@ UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: th
 # coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
 WIDE = 30.0  # nats, of E and A: unknown
 ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
+OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)  # of another arm, in units of e^interact·S
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column, in units of e^interact·E
 NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
@@ -79,6 +80,9 @@ NEAR = math.log(2.0)  # of ln L: near the best depth
 QUADRATURE = 10
 AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
+FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is the smaller matrix
+LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
+BORDER = 1e30  # on the diagonal of rows that are only solved for
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # of ln variance: cells within it count as of one variance
 MOST_OWN = 200  # columns of what shapes of a depth share
@@ -559,7 +563,9 @@ class Model:
         # the skew's unit is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
-        apart = [np.exp(eta["interact"])[:, None] * waves for c in self.cells.columns if c.departs]
+        # of another arm: by what its depth effects differ, and not by what the first one departs from its form
+        own = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
+        apart = [own for c in self.cells.columns if c.departs]
         return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -617,26 +623,70 @@ class Model:
         found = []
         for part in (z[k : k + size] for k in range(0, len(z), size)):
             with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: of no weight
-                try:
-                    roots, value, _ = self.factored(part)
-                except np.linalg.LinAlgError:
-                    roots, value = self._one_by_one(part)
+                if len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
+                    value, lead = self._by_cells(part)
+                else:
+                    value, lead = self._by_coefficients(part)
                 if self.form.law:
-                    value = value + log_ndtr(roots[:, -1, -2]) + math.log(2.0)
+                    value = value + log_ndtr(lead) + math.log(2.0)
             found.append(np.where(np.isfinite(value), value, NOTHING))
         return np.concatenate(found)
 
-    def _one_by_one(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Roots and log densities where a precision is singular: NOTHING there."""
-        size = self.n_changing + self.X.shape[1] + 1
-        roots, value = np.zeros((len(z), size, size)), np.full(len(z), NOTHING)
-        for k in range(len(z)):
-            try:
-                one = self.factored(z[k : k + 1])
-            except np.linalg.LinAlgError:
-                continue
-            roots[k], value[k] = one[0][0], one[1][0]
-        return roots, value
+    def _by_coefficients(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(log densities up to the truncation of c (N,), posterior mean of c over its sd (N,)) at z (N, n); NOTHING
+        where a precision is singular."""
+        try:
+            roots, value, _ = self.factored(z)
+        except np.linalg.LinAlgError:
+            if len(z) == 1:
+                return np.full(1, NOTHING), np.zeros(1)
+            each = [self._by_coefficients(z[k : k + 1]) for k in range(len(z))]
+            return np.concatenate([value for value, _ in each]), np.concatenate([lead for _, lead in each])
+        return value, roots[:, -1, -2]
+
+    def _by_cells(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As ``_by_coefficients``, by the covariance of the cells, which is smaller where coefficients are more.
+
+        C = C₀ + W·W', W the columns of hardly bounded coefficients times their sds: C₀ alone is factored, and W comes
+        by Woodbury's identity, so that thirty nats beside a noise of a thousandth lose no digits.
+        """
+        z = np.clip(z, -FARTHEST, FARTHEST)
+        eta, cells = self.eta(z), self.cells
+        s, V = self.prior_sds(eta), self.changing(eta)
+        tail = 1 if self.form.effect else 0
+        a, n, K = V.shape[2] - tail, len(z), len(self.y)
+        variance = np.exp(2.0 * eta["scatter"])[:, None] + NO_SCATTER**2
+        variance = variance + np.exp(2.0 * eta["scale"])[:, None] * self.group_variance
+        wide = np.asarray(s.min(axis=0) >= LARGE)
+        first, fixed = np.arange(a)[wide[:a]], np.arange(self.X.shape[1])[wide[a : len(wide) - tail]]
+        narrow, rest = np.arange(a)[~wide[:a]], np.arange(self.X.shape[1])[~wide[a : len(wide) - tail]]
+        B = np.concatenate([V[:, :, narrow] * s[:, None, narrow], self.X[:, rest] * s[:, None, a + rest]], axis=2)
+        W = np.concatenate([V[:, :, first] * s[:, None, first], self.X[:, fixed] * s[:, None, a + fixed]], axis=2)
+        R = np.concatenate([W, np.broadcast_to(self.y[:, None], (n, K, 1))], axis=2)
+        if tail:
+            c = V[:, :, a:] * s[:, None, -1:]
+            B, R = np.concatenate([B, c], axis=2), np.concatenate([R, c], axis=2)
+        m, w = R.shape[2], W.shape[2]
+        M = np.zeros((n, K + m, K + m))
+        M[:, :K, :K] = B @ np.swapaxes(B, 1, 2)
+        M[:, np.arange(K), np.arange(K)] += variance[:, self.group]
+        M[:, K:, :K] = np.swapaxes(R, 1, 2)
+        M[:, np.arange(K, K + m), np.arange(K, K + m)] = BORDER
+        try:
+            roots = np.linalg.cholesky(M)
+        except np.linalg.LinAlgError:
+            return self._by_coefficients(z)
+        solved = roots[:, K:, :K]
+        G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
+        inner = G[:, :w, :w] + np.eye(w)
+        sides = G[:, :w, w:]
+        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # of y and c, with C
+        log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
+        value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
+        if 0.0 < cells.df < math.inf:  # χ² of the replicates
+            value -= cells.df * (eta["scale"] + 0.5 * np.exp(-2.0 * eta["scale"]))
+        lead = S[:, 1, 0] / np.sqrt(np.maximum(1.0 - S[:, 1, 1], 1e-12)) if tail else np.zeros(n)
+        return value, lead
 
     def locate(self, z: np.ndarray) -> None:
         """Linearise at the posterior mean of the transitions at z (n,)."""

@@ -38,13 +38,21 @@ def _section(name: str, *, strict: bool) -> BeforeValidator:
         if not isinstance(value, dict):
             raise PydanticCustomError("model_type", "must be an object")
         known = value if strict else {name: item for name, item in value.items() if name in kind.model_fields}
+        text = repr(known)
+        if text in _sections.get(name, {}):
+            return _sections[name][text]
         try:
-            return kind.model_validate(known)
+            made = kind.model_validate(known)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        _sections[name] = {text: made}
+        return made
 
     return BeforeValidator(build)
+
+
+_sections: dict[str, dict[str, Any]] = {}  # by name and content, the last: all packs of a sweep have one
 
 
 @dataclass(frozen=True)

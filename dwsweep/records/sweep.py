@@ -12,6 +12,7 @@ The manifest of a token store: ``manifest.json`` beside its shards, written last
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 import platform
@@ -30,9 +31,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.record import Count, Positive, columns_of, csv_text, one_of, parse, table_text, unquoted_text
+from dwsweep.records.record import (
+    Count,
+    Damaged,
+    Positive,
+    columns_of,
+    csv_text,
+    one_of,
+    parse,
+    read,
+    table_text,
+    unquoted_text,
+)
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, FixedRate, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
@@ -122,6 +135,33 @@ class Derived:
 
     files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
     runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
+
+
+RESULTS_NAME, DERIVED_NAME = "results.csv", "derived.json"
+LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains its table and the hash of it are written one after the other
+
+
+def read_results(path: Any) -> bytes:
+    """Read results.csv as it was derived from the runs beside it, by the hash in derived.json; one that another tool or
+    an earlier version wrote, without such a hash, as it is.
+
+    Raises:
+        Damaged: it is not what was written.
+        OSError: it cannot be read.
+    """
+    for look in range(LOOKS):
+        data = paths.read_bytes(path)
+        known = read(path.with_name(DERIVED_NAME), Derived)
+        expected = known.files.get(path.name) if known is not None else None
+        if expected is None or hashlib.sha256(data).hexdigest() == expected:
+            return data
+        time.sleep(LOOK_SECONDS if look + 1 < LOOKS else 0.0)
+    raise Damaged(
+        path,
+        str(path),
+        f"is not the table that was derived from the runs beside it, whose hash is in {DERIVED_NAME}; `dwsweep verify "
+        f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
+    )
 
 
 _PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

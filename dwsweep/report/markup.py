@@ -27,6 +27,7 @@ from dwsweep.text import printable
 BOUND = re.compile(
     r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
 )  # kept on one line of a page
+OPTION = re.compile(r"(?<!\S)--[a-z-]+")  # never broken behind its two dashes
 CODE = re.compile(r"`([^`]+)`")  # words to type: code on a page, backticks on a terminal
 COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # form of a colour in Matplotlib's styles
 # lightness on the dark ground; DARK_MOST bounds all colours but greys
@@ -102,7 +103,11 @@ def escaped(value: object) -> str:
 def _marked(text: str) -> str:
     """Text as markup: `words to type` as code; no shape, bound or percentage breaks over a line."""
     tied = BOUND.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
-    return CODE.sub(r"<code>\1</code>", escaped(tied))
+    return CODE.sub(lambda found: f"<code>{OPTION.sub(_unbroken, found[1])}</code>", escaped(tied))
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    return f'<span class="option">{found[0]}</span>'
 
 
 def _html_line(line: Line) -> str:
@@ -117,9 +122,9 @@ def _html_table(made: Table) -> str:
     heads = [name.strip() for name in made.heads]
     kept = [k for k in range(len(heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]
     for k in kept:
-        if heads[k] == INTERVAL and k - 1 not in kept:
+        if made.columns[k] == INTERVAL and k - 1 not in kept:
             heads[k] = heads[k - 1]
-    kinds = [{"<": ' class="text"', "~": ' class="text long"'}.get(sign, "") for sign in made.signs]
+    kinds = [f' class="text{" long" * one.wraps}"' if one.is_text else "" for one in made.columns]
 
     def line(tag: str, cells: Sequence[str], look: str = "") -> str:
         return f"<tr{look}>" + "".join(f"<{tag}{kinds[k]}>{_marked(cells[k])}</{tag}>" for k in kept) + "</tr>"

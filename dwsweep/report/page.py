@@ -21,7 +21,7 @@ from dwsweep.records.run import FINAL, PENDING
 from dwsweep.records.studies import EqualBudgets
 from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
-from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, listed
+from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, bullets
 from dwsweep.report.figures import registry
 from dwsweep.report.html_page import Section, box, page, placeholder
 from dwsweep.report.logs import conditioning, logged, training_figure
@@ -40,9 +40,9 @@ HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
-    "the crossing of the losses of all depths together, where there is one, else what its own two curves say: crossed, "
-    "not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
-    "(neither) or ambiguous. The checks are the pair's own two curves and levine (biased to larger widths).",
+    "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
+    "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
+    "undecided (neither) or ambiguous. The checks are the pair's own two curves and levine (biased to larger widths).",
     "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
     "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
@@ -98,7 +98,9 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
     title, subtitle = _titles(fit, every, root)
     if live is not None:
-        subtitle = f"The sweep trains; this page reads itself anew every {RELOAD_SECONDS:g} s."
+        done = sum(run.state.state in FINAL for run in live.runs)
+        title = f"{_name(root)}: {done:,} of {len(live.runs):,} runs finished"
+        subtitle = f"The sweep is training; this page reloads every {RELOAD_SECONDS:g} s."
     sections, data = _content(fit, every, root, folder, live)
     content = page(title, subtitle, sections, data, reload=RELOAD_SECONDS if live is not None else None)
     paths.make_directory(path.parent)
@@ -153,16 +155,20 @@ def _content(
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
         Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
         Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
-        Section("warnings", "Warnings", box("warnings", listed([] if live else _warnings(fit, every, root)))),
+        Section("warnings", "Warnings", box("warnings", bullets([] if live else _warnings(fit, every, root)))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
-        Section("losses", "Losses, run by run", placeholder("losses-chart", WITHOUT_CHART) if chart else ""),
+        Section(
+            "losses",
+            "Losses, run by run" if every else "Losses, shape by shape",
+            placeholder("losses-chart", WITHOUT_CHART) if chart else "",
+        ),
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
-        Section("training", "Training curves", html_of(training_figure(curves, len(shown)))),
+        Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
         Section("samples", "Text by the models", html_of(sample_parts(root))),
-        Section("reading", "How to read it", html_of(listed(HOW_TO_READ)) if fit else ""),
+        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
         Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
     ]
     if not shown and chart is None and budget is None:
@@ -188,7 +194,8 @@ def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequ
         if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
     steps = next_steps(fit, every, root)
-    words = box("answer", [Lines(said)]) + html_of([Heading("What to do next"), *listed(steps), Lines(read, soft=True)])
+    next_parts = [Heading("What to do next"), *bullets(steps), Lines(read, soft=True)]
+    words = box("answer", [Lines(said)]) + html_of(next_parts)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 
@@ -254,7 +261,7 @@ def _public(fit: FitResult) -> list[Part]:
     if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
         return []
     (row,) = answer([float(max(sizes))], by_source=True).budgets
-    title = f"What public sources say at {format_count(max(sizes))}"
+    title = f"Public sources at {format_count(max(sizes))}"
     return [Fold(title, [guide_report.forest(row)])] if row.by_source else []
 
 

@@ -15,7 +15,9 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dwsweep import paths
 from dwsweep.paths import exclusive
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
+PLAN = "plan.csv"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
     Derived: ("", "derived.json"),
@@ -56,6 +59,32 @@ _FILES: dict[type, tuple[str, str]] = {
 """Folder and name of the file of each record."""
 
 
+KEPT_RECORDS = 1 << 15
+"""Records that a process keeps of the files it has read: the parent of a sweep reads each some four times a call."""
+SETTLED_SECONDS = 0.1
+"""Age from which on a file that changes once more surely gets another time of change: kernels count ticks of 1 to 10
+milliseconds, and a younger file is read again."""
+_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # by kind and path: version of the file, record
+
+
+@lru_cache(1 << 14)
+def _below(directory: Any, *names: str) -> Any:
+    """A path below the directory: of thousands of runs, ``pathlib`` made each six times a call."""
+    return directory.joinpath(*names)
+
+
+def _version_of(path: str) -> tuple[int, int, int] | None:
+    """Inode, size and time of change of a file, by which its content is known again; None where there is no regular
+    file, or one so young that the next might have the same."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    age = time.time() - found.st_mtime
+    settled = S_ISREG(found.st_mode) and age > SETTLED_SECONDS
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if settled else None
+
+
 class SweepStore:
     """Reads and writes one sweep directory. Holds no state: several processes may each have one.
 
@@ -67,6 +96,7 @@ class SweepStore:
         self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
     ) -> None:
         self.directory = paths.as_path(directory)
+        self._root = os.fspath(self.directory)
         self._damage = damage
 
     def path_of(self, kind: type, owner: str = "") -> Any:
@@ -80,6 +110,10 @@ class SweepStore:
         Raises:
             Damaged: it cannot be what it is meant to be.
         """
+        key = kind, self._text_of(kind, owner)
+        version = None if paths.is_remote(self.directory) else _version_of(key[1])
+        if version is not None and (kept := _kept.get(key)) is not None and kept[0] == version:
+            return cast(Record, kept[1])
         path = self.path_of(kind, owner)
         try:
             record = reader.read(path, kind)
@@ -90,12 +124,22 @@ class SweepStore:
             named = getattr(record, field, None)
             if named is not None and named != owner:
                 raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {owner!r}")
+        if version is not None and record is not None:
+            if len(_kept) >= KEPT_RECORDS:
+                _kept.clear()
+            _kept[key] = version, record
         return record
+
+    def _text_of(self, kind: type, owner: str) -> str:
+        """``path_of`` as text: of thousands of paths, ``pathlib`` makes each in as long as the kernel looks at four."""
+        folder, name = _FILES[kind]
+        return "/".join(filter(None, (self._root, folder, owner, name)))
 
     def write(self, owner: str, record: Any, durable: bool = False, folder: bool = True) -> None:
         """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
         name too."""
         path = self.path_of(type(record), owner)
+        _kept.pop((type(record), self._text_of(type(record), owner)), None)
         paths.make_directory(path.parent)
         reader.write(path, record, durable=durable, folder=folder)
 
@@ -119,7 +163,7 @@ class SweepStore:
         return self.directory / "packs" / pack_id
 
     def run_directory(self, run_id: str) -> Any:
-        return self.directory / "runs" / run_id
+        return _below(self.directory, "runs", run_id)
 
     @property
     def results_path(self) -> Any:
@@ -159,19 +203,38 @@ class SweepStore:
         with self.manifest_guard():  # several shards write the same files
             text = plan.spec.to_yaml()
             paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
-            plan_text = paths.read_bytes(self.write_plan_table(plan))
+            files = {"spec.yaml": _sha256(text), "plan.csv": _sha256(self._write_plan_table(plan))}
             old = self.manifest
-            files = {"spec.yaml": _sha256(text.encode()), "plan.csv": _sha256(plan_text)}
             if (new := replace(old, files=files)) != old:
                 self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
-        """Write plan.csv, one row per run; returns its path."""
+        """Write plan.csv, one row per run, with its hash where the manifest has one; returns its path."""
+        digest = _sha256(self._write_plan_table(plan))
+        if self.manifest.files is not None:
+            self.update_manifest(lambda manifest: replace(manifest, files={**(manifest.files or {}), PLAN: digest}))
+        return self.directory / PLAN
+
+    def _write_plan_table(self, plan: Plan) -> str:
         from dwsweep.plan.units import to_rows
 
-        path = paths.make_directory(self.directory) / "plan.csv"
-        paths.write_atomic(path, sweep_record.plan_csv(to_rows(plan)), durable=True)
-        return path
+        text = sweep_record.plan_csv(to_rows(plan))
+        path = paths.make_directory(self.directory) / PLAN
+        with contextlib.suppress(OSError):
+            if paths.read_bytes(path) == text.encode():  # its time of change is part of what results.csv was made of
+                return text
+        paths.write_atomic(path, text, durable=True)
+        return text
+
+    def check_plan(self) -> None:
+        """Refuse a plan.csv that changed after it was written.
+
+        Raises:
+            Damaged: it did.
+        """
+        path, known = self.directory / PLAN, self.manifest.files or {}
+        if PLAN in known and hashlib.sha256(paths.read_bytes(path)).hexdigest() != known[PLAN]:
+            raise Damaged(path, PLAN, "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json")
 
     def planned(self) -> list[PlanRow]:
         """The rows of plan.csv, in its order; none before the first ``run``.
@@ -179,7 +242,7 @@ class SweepStore:
         Raises:
             InputError: the file is no plan.
         """
-        path = self.directory / "plan.csv"
+        path = self.directory / PLAN
         try:
             return list(sweep_record.parse_plan_csv(paths.read_text(path)))
         except FileNotFoundError:
@@ -228,7 +291,7 @@ class SweepStore:
         return self.run_directory(run_id) / "metrics.jsonl"
 
     def documents_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "documents.npy"
+        return _below(self.directory, "runs", run_id, "documents.npy")
 
     def check_documents(self, run_id: str, result: RunResult) -> None:
         """Refuse held-out losses by document that are not whole, or not those of the result.
@@ -349,8 +412,8 @@ class SweepStore:
         return self.pack_directory(pack_id) / "log.txt"
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_over(state: str, retry: Collection[str] = ()) -> bool:

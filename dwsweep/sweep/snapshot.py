@@ -141,6 +141,11 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
     owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
     live = any(alive for _, alive in owners)
+    if not live:  # an owner writes the plan and its hash one after the other
+        try:
+            store.check_plan()
+        except Damaged as error:
+            note(error)
     runs = []
     for row in planned:
         state = store.state(row.run_id)
@@ -206,12 +211,29 @@ def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
     """Write results.csv, orphans.csv where there are any, and derived.json; returns the path of results.csv.
 
     ``settled``: no run trains, so that the state of the runs' files is written down too; looking at all of them costs
-    time in proportion to the sweep.
+    time in proportion to the sweep. Tables that were made of exactly these files stay.
     """
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
-        _write_tables(store, _state_of_runs(store) if settled else None)
+        state = _state_of_runs(store) if settled else None
+        if state is None or not _are_of(store, state):
+            _write_tables(store, state)
     return store.results_path
+
+
+def _are_of(store: SweepStore, state: str) -> bool:
+    """Whether the tables are whole, and were made when the runs' files had this ``state``."""
+    try:
+        derived = store.read(sweep_record.Derived)
+        if derived is None or derived.runs != state or store.results_path.name not in derived.files:
+            return False
+        found = {name: paths.read_bytes(store.directory / name) for name in derived.files}
+    except (Damaged, OSError):
+        return False
+    has_orphans = os.path.lexists(store.directory / ORPHANS)
+    return has_orphans == (ORPHANS in derived.files) and all(
+        hashlib.sha256(data).hexdigest() == derived.files[name] for name, data in found.items()
+    )
 
 
 def _write_tables(store: SweepStore, state: str | None) -> None:
@@ -260,12 +282,15 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
     Raises:
         InputError: it is not, and cannot be written again.
     """
-    store = SweepStore(directory)
+    damaged: dict[str, None] = {}
+    store = SweepStore(directory, lambda error: damaged.setdefault(error.lines[0]))
     if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
         return
     try:
         if not any(owner.is_alive for owner in ownership.owners(directory)):
             _settle(store, say)
+            for line in damaged:
+                say(f"{line}; read as if it were not there, until `dwsweep run` trains or writes it again")
     except InputError as error:  # the plan is damaged: whoever needs it says so
         if not isinstance(error, Damaged):
             raise

@@ -101,6 +101,7 @@ def test_every_result_shows_itself(name: str) -> None:
     assert isinstance(found, RESULTS[name][0]) and isinstance(found, Shown)
     text = found.summary()
     assert text and max(map(len, text.splitlines())) <= 100
+    assert str(found) == text and 20 < len(repr(found)) < 300 and "\n" not in repr(found)
     shown = found._repr_html_()
     tag = "<div>" if isinstance(found, Guidance) else "<pre>"
     assert shown.startswith(tag) and len(shown) > 200
@@ -110,10 +111,18 @@ def test_every_result_shows_itself(name: str) -> None:
     )
     tables = found.tables()
     assert tables and all(isinstance(row, dict) for rows in tables.values() for row in rows)
-    assert any(tables.values()) and len(repr(found)) > 20
+    assert any(tables.values())
     json.dumps(found.to_dict(), allow_nan=False, default=str)
     with pytest.raises(dwsweep.InputError, match=r"^name: 'losses'; allowed: "):
         found.plot("losses")
+
+
+def test_an_overview_prints_and_draws_itself_and_names_no_best_depth_of_a_range() -> None:
+    found = dwsweep.guide()
+    assert found.figures == ["overview"] and len(str(found)) < 3000 and repr(found) == "Guidance: 9 overview"
+    (axes,) = found.plot().axes
+    marks = [line for line in axes.lines if line.get_marker() == "o"]
+    assert len(marks) == sum(row.basis != "range" and row.depth is not None for row in found.overview) == 7
 
 
 def test_a_result_has_the_tables_of_its_own_question() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.next_runs import next_runs
@@ -103,6 +103,14 @@ def test_a_rate_that_is_asked_for_is_held_there() -> None:
     assert column.kind == "number" and column.held == "learning rate 0.0012"
 
 
+def test_a_value_that_was_not_tried_is_said_to_lie_outside() -> None:
+    found = heap(piled(60, more=batches), at={"batch_size": 384})
+    assert any(
+        line.startswith("OUTSIDE WHAT WAS TRIED: batch 384, the runs have 64 to 256") for line in found.record.sentences
+    )
+    assert not any("OUTSIDE" in line for line in mixed().record.sentences)
+
+
 def test_what_a_column_matters_is_its_effect() -> None:
     batch = next(one for one in mixed().record.columns if one.name == "batch")
     low, high = (math.log(value) for value in (64, 256))
@@ -130,6 +138,32 @@ def test_the_order_and_the_names_of_rows_change_nothing() -> None:
     other = [{names.get(name, name): value for name, value in row.items()} for row in rows[::-1]]
     a, b = (LossSurface(heap(one).surface).at(3e7) for one in (rows, other))  # type: ignore[arg-type]
     assert a.value == pytest.approx(b.value, rel=0.02) and a.low == pytest.approx(b.low, rel=0.03)
+
+
+def test_settings_that_a_tracker_keeps_in_sections_are_read_without_them() -> None:
+    def more(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        (first, a), (second, b) = batches(row, rng), optimizers(row, rng)
+        return {**first, **second}, a + b
+
+    rows = piled(60, more=more)
+    names = {name: f"config.{name}" for name in ("batch_size", "learning_rate", "optimizer", "depth", "width")}
+    exported = [{names.get(name, name): value for name, value in row.items()} for row in rows]
+    a, b = heap(rows), heap(exported)
+    assert [one.name for one in a.record.columns] == [one.name for one in b.record.columns]
+    assert {"config.batch_size", "config.optimizer"} <= {one.column for one in b.record.columns}
+    left = {one.column for one in heap(exported, no_adjust=["batch_size"]).record.columns}
+    assert left == {one.column for one in b.record.columns} - {"config.batch_size"}
+
+
+def test_a_number_that_nobody_knows_is_adjusted_for_unasked() -> None:
+    def decays(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        value = float(rng.choice([0.1, 0.2, 0.4]))
+        return {"z_weight": value}, 0.02 * math.log(value / 0.2)
+
+    found = heap(piled(48, more=decays))
+    (column,) = found.record.columns
+    assert column.name == "z weight" and column.held.startswith("z weight 0.")
+    assert column.effect[-1] - column.effect[0] == pytest.approx(0.02 * math.log(4.0), rel=0.3)
 
 
 # What nothing separates
@@ -280,19 +314,41 @@ def test_a_grid_without_settings_is_no_heap() -> None:
     assert heap_of(read_table(piled()), fit_options()) is None
 
 
-def test_a_column_that_does_nothing_widens_nothing() -> None:
-    def idle(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
-        return {"weight_decay": float(rng.choice([0.01, 0.03, 0.1])), "warmup_steps": int(rng.choice([100, 400]))}, 0.0
+def idle(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+    return {"weight_decay": float(rng.choice([0.01, 0.03, 0.1])), "warmup_steps": int(rng.choice([100, 400]))}, 0.0
 
-    rows = piled(60, seed=3, more=idle)
-    found = heap(rows)
-    without = dwsweep.fit_table([{n: row[n] for n in ("depth", "width", "loss")} for row in rows], draws=DRAWS)
-    assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
-    wide = []
-    for surface in (LossSurface(found.surface), LossSurface(without.surface)):  # type: ignore[arg-type]
-        depth = surface.at(3e7)
-        wide.append(math.log(depth.high / depth.low))  # type: ignore[operator]
-    assert wide[0] < 1.15 * wide[1]
+
+def grid(seed: int) -> list[Row]:
+    """Five depths at seven sizes with two seeds, each run with an idle weight decay and batch."""
+    rng, rows = np.random.default_rng(seed), []
+    for depth in (4, 8, 12, 16, 24):
+        for n in np.geomspace(4e6, 1.6e8, 7):
+            width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
+            n, luck = 12 * depth * width**2, rng.normal(0, 0.001)
+            for seed_ in range(2):
+                loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2
+                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + luck + rng.normal(0, 0.002)}
+                rows.append(
+                    {**row, "weight_decay": float(rng.choice([0.01, 0.1])), "batch_size": 2 ** rng.integers(5, 8)}
+                )
+    return [{**row, "batch_size": int(row["batch_size"])} for row in rows]
+
+
+@pytest.mark.parametrize("made", [lambda seed: piled(60, seed=seed, more=idle), grid], ids=["piled", "grid"])
+def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any) -> None:
+    """On average over tables: one table's interval moves by a tenth either way."""
+    ratios = []
+    for seed in range(4):
+        rows = made(seed)
+        found = heap(rows)
+        without = [{n: row[n] for n in ("depth", "width", "seed", "loss") if n in row} for row in rows]
+        asked = Request.of(read_table(without), fit_options(draws=DRAWS))
+        plain = asked.group(asked.rows()[None]).surface
+        assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
+        for n in (1e7, 3e7, 6e7):
+            a, b = LossSurface(found.surface).at(n), plain.at(n)  # type: ignore[arg-type,union-attr]
+            ratios.append(math.log(a.high / a.low) / math.log(b.high / b.low))  # type: ignore[operator]
+    assert np.mean(ratios) < 1.05
 
 
 def test_no_adjust_lets_a_column_be() -> None:

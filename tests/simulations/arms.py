@@ -121,6 +121,7 @@ def two_arms() -> dict[str, TwoArms]:
     base = TwoArms()
     return {
         "same": base,
+        "moved by 1.15": replace(base, factor=1.15),
         "moved by 1.5": replace(base, factor=1.5),
         "same, nothing shared": replace(base, shared=0.0),
         "moved by 1.5, nothing shared": replace(base, factor=1.5, shared=0.0),
@@ -228,7 +229,8 @@ def summarise(rows: Iterable[Found], kind: str) -> dict[str, float | None]:
     """One kind of number over all simulations; shares from 0 to 1 of the numbers with a bound.
 
     with_value: an estimate, not bounds alone. changed: no change lies outside the interval. bias: of ln, or nats, of
-    those with an estimate. width: of those bounded on both sides, over that of the unpaired interval.
+    those with an estimate. wide: median of ln(high/low), or nats, of those bounded on both sides. width: over that of
+    the unpaired interval.
     """
     known = [row for row in rows if row.kind == kind and (row.low is not None or row.high is not None)]
     nothing, size = (0.0, float) if kind == LOSS else (1.0, math.log)
@@ -241,12 +243,13 @@ def summarise(rows: Iterable[Found], kind: str) -> dict[str, float | None]:
         "coverage": mean(covers(row.low, row.high, row.truth) for row in known),
         "changed": mean(not covers(row.low, row.high, nothing) for row in known),
         "bias": mean(size(row.change) - size(row.truth) for row in valued if row.change is not None),
+        "wide": median(size(row.high) - size(row.low) for row in known if None not in (row.low, row.high)),
         "width": median((high - low) / (alone_high - alone_low) for low, high, alone_low, alone_high in sizes),
         "correlation": median(row.correlation for row in valued if row.correlation is not None),
     }
 
 
-HEAD = "scenario | number | compared | with a value, % | covered, % | changed, % | bias | width / unpaired | r"
+HEAD = "scenario | number | compared | with a value, % | covered, % | changed, % | bias | width | width / unpaired | r"
 
 
 def cells(name: str, simulations: Sequence[Simulation]) -> list[list[str]]:
@@ -254,7 +257,7 @@ def cells(name: str, simulations: Sequence[Simulation]) -> list[list[str]]:
     rows = [row for simulation in simulations for row in simulation.rows]
     found = {kind: summarise(rows, kind) for kind in (TRANSITION, BEST_DEPTH, LOSS)}
     found["answer"] = summarise([one.headline for one in simulations if one.headline], BEST_DEPTH)
-    shares, others = ("with_value", "coverage", "changed"), ("bias", "width", "correlation")
+    shares, others = ("with_value", "coverage", "changed"), ("bias", "wide", "width", "correlation")
     return [
         [name, label, str(s["compared"]), *(percent(s[key]) for key in shares)]
         + [shown(s[key], digits=".3g") for key in others]

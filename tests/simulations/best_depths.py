@@ -255,13 +255,13 @@ def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A sweep of this module as the scorer of any estimator takes it."""
 
     sweep: Sweep
 
-    def numbered(self, index: int) -> Asked:
-        return Asked(self.sweep.with_phase(index))
+    def numbered(self, index: int) -> Request:
+        return Request(self.sweep.with_phase(index))
 
     @property
     def at(self) -> tuple[At, ...]:
@@ -280,7 +280,7 @@ class Asked:
 
 def by_estimator(name: str) -> Study[Scores]:
     """fit or MODULE:FUNCTION, whose best depths are scored"""
-    return study(name, {**scenarios(), **{of: Asked(sweep) for of, sweep in sweeps().items()}})
+    return study(name, {**scenarios(), **{of: Request(sweep) for of, sweep in sweeps().items()}})
 
 
 STUDY = Study(__doc__, sweeps(), simulation, Simulation, 150, HEAD, cells, by_estimator=by_estimator)

@@ -20,7 +20,7 @@ from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from tests.simulations.best_depths import Asked, sweeps
+from tests.simulations.best_depths import Request, sweeps
 from tests.simulations.harness import Simulated, Study, mean, median, percent, rms, shown
 from tests.simulations.scenarios import scenarios
 from tests.simulations.scores import Scored
@@ -111,7 +111,7 @@ OUTSIDE = (
 
 def studies() -> dict[str, Scored]:
     own, others = sweeps(), scenarios()
-    return {**{name: Asked(own[name]) for name in CHOSEN}, **{name: others[name] for name in OUTSIDE}}
+    return {**{name: Request(own[name]) for name in CHOSEN}, **{name: others[name] for name in OUTSIDE}}
 
 
 STUDY = Study(__doc__, studies(), simulation, Calibrated, 100, HEAD, cells)

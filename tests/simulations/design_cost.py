@@ -69,14 +69,14 @@ def cost(shapes: Iterable[Shape]) -> float:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A truth, its number among them, and the size at which its best depth is wanted."""
 
     truth: Truth | SmoothTruth
     number: int
     target: float
 
-    def numbered(self, index: int) -> Asked:
+    def numbered(self, index: int) -> Request:
         """That of simulation ``index``; the places of L* fill their range evenly."""
         shift = MOVED * (2.0 * (index * GOLDEN_RATIO % 1.0) - 1.0)
         if isinstance(self.truth, Truth):
@@ -116,7 +116,7 @@ class Asked:
         return rows
 
 
-def scenarios() -> dict[str, Asked]:
+def scenarios() -> dict[str, Request]:
     law = SmoothTruth(effect=LAW_EFFECT)
     truths: dict[str, Truth | SmoothTruth] = {
         "exponential": law,
@@ -124,7 +124,7 @@ def scenarios() -> dict[str, Asked]:
         **{name: TRUTHS[name] for name in ("asymmetric", "bent, ln N", "stepped")},
     }
     return {
-        f"{name}, {target:.0e}": Asked(truth, number, target)
+        f"{name}, {target:.0e}": Request(truth, number, target)
         for number, (name, truth) in enumerate(truths.items())
         for target in TARGETS
     }
@@ -143,7 +143,7 @@ class Simulation(Simulated):
     costs: tuple[float | None, ...]
 
 
-def fitted(asked: Asked, shapes: Iterable[Shape], index: int) -> tuple[Curves, LossSurface]:
+def fitted(asked: Request, shapes: Iterable[Shape], index: int) -> tuple[Curves, LossSurface]:
     """The surface of all depths, by the fit of today."""
     runs = without_bad_runs(select_runs(asked.rows(shapes, index)))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
@@ -218,7 +218,7 @@ def designed(target: float, budget: float) -> tuple[Shape, ...]:
     return min(family, key=error)
 
 
-def sequence(asked: Asked, index: int, budgets: Sequence[float]) -> list[Answer]:
+def sequence(asked: Request, index: int, budgets: Sequence[float]) -> list[Answer]:
     """The answer after the first grid, and after each of the ``budgets`` is spent."""
     shapes = list(grid(DEPTHS, 3, (asked.target / BELOW, asked.target)))
     answers = []
@@ -231,12 +231,12 @@ def sequence(asked: Asked, index: int, budgets: Sequence[float]) -> list[Answer]
 
 
 @functools.lru_cache(maxsize=len(UNIFORM_SIZES))  # it serves every target of a truth
-def _uniform(asked: Asked, index: int, sizes: int) -> tuple[tuple[Shape, ...], LossSurface]:
+def _uniform(asked: Request, index: int, sizes: int) -> tuple[tuple[Shape, ...], LossSurface]:
     shapes = grid(DEPTHS, sizes, RANGE)
     return shapes, fitted(asked, shapes, index)[1]
 
 
-def simulation(scenario: Asked, rng: np.random.Generator, index: int = 0) -> Simulation:
+def simulation(scenario: Request, rng: np.random.Generator, index: int = 0) -> Simulation:
     """All arms on one draw of the noise, which the truth and ``index`` fix."""
     asked = scenario.numbered(index)
     target = asked.target

@@ -3,7 +3,13 @@
 ``python -m tests.simulations.heaps --out DIR [--n 100] [--processes 2] [SCENARIO …]``
 
 Nets are a Latin hypercube over ln N and ln L. The loss has a parabola in ln rate whose lowest point follows the width,
-and effects of the head size and of d_ff over d. A scenario says whether the head size follows depth.
+and effects of the head size and of d_ff over d. What can be told apart is a property of the design, not of the fit:
+
+    separable      the head size is drawn without regard to depth
+    partly         ln head size follows ln L with r = −0.85: both readings are owed, and either verdict is right
+    inseparable    head size = 640 / L but for 5 %: at equal size ln L has less than a hundredth of its variance left
+
+A fit that says "this table cannot tell depth from head size", or that the head size follows the shape, has said so.
 """
 
 from __future__ import annotations
@@ -28,19 +34,30 @@ DEPTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 @dataclass(frozen=True)
 class Pile:
-    """runs: of the hypercube. follows: correlation of ln head size with ln depth. heads, inner: nats per unit of ln
+    """runs: of the hypercube. follows: correlation of ln head size with ln depth. tied: head size is 640 over depth,
+    but for 5 %. heads, inner: nats per unit of ln
     head size and of ln (d_ff / 4d); rate: curvature in ln rate, nats. rates: whether they differ at all."""
 
     runs: int = 40
     follows: float = 0.0
+    tied: bool = False
     heads: float = 0.01
     inner: float = 0.01
     rate: float = 0.03
     rates: bool = True
     sigma: float = 0.003
 
+    @property
+    def design(self) -> str:
+        return "inseparable" if self.tied else "partly" if self.follows else "separable"
+
     def best(self, n: float) -> float:
         return 17.8 * (n / 3e7) ** 0.25
+
+    def truth(self, n: float) -> float:
+        """Best depth that the fit owes: at the held head size, or of nets in which it follows depth where it is one
+        variable with it, with 0.12·ln(L / best) = heads there."""
+        return self.best(n) * (math.exp(self.heads / 0.12) if self.tied else 1.0)
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         place = np.stack([(rng.permutation(self.runs) + rng.random(self.runs)) / self.runs for _ in range(2)])
@@ -51,6 +68,8 @@ class Pile:
             z = math.log(depth / math.sqrt(DEPTHS[0] * DEPTHS[-1])) / spread
             z = self.follows * z + math.sqrt(1.0 - self.follows**2) * rng.standard_normal()
             size = int(min((16, 32, 64, 128), key=lambda s: abs(math.log(s / 48.0) - 0.6 * z)))
+            if self.tied:
+                size = 4 * max(1, round(160.0 / depth * math.exp(rng.normal(0.0, 0.05))))
             ratio = float(rng.choice([2.0, 3.0, 4.0]))
             n = SPAN[0] * (SPAN[1] / SPAN[0]) ** a
             width = size * max(1, round(math.sqrt(n / depth / (4.0 + 2.0 * ratio)) / size))
@@ -60,7 +79,8 @@ class Pile:
             loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / self.best(n)) ** 2
             loss += self.heads * math.log(size / 64.0) + self.inner * math.log(ratio / 4.0)
             loss += self.rate * math.log(rate / best_rate) ** 2 * self.rates + rng.normal(0.0, self.sigma)
-            row = {"depth": depth, "width": width, "heads": width // size, "d_ff": round(ratio * width), "loss": loss}
+            row = {"depth": depth, "width": width, "heads": width // size, "head_size": size}
+            row |= {"d_ff": round(ratio * width), "loss": loss}
             found.append({**row, "learning_rate": float(f"{rate:.3g}")} if self.rates else row)
         return found
 
@@ -68,11 +88,13 @@ class Pile:
 @dataclass(frozen=True, kw_only=True)
 class Line(Simulated):
     """best: (value, low, high) at each of ``SIZES``. inseparable: columns that the fit says it cannot tell from
-    depth."""
+    depth, or that they follow the shape.
+    scatter: of a run about the surface by the fit, nats."""
 
     best: list[tuple[float | None, float | None, float | None]] = field(default_factory=list)
     inseparable: list[str] = field(default_factory=list)
     adjusted: list[str] = field(default_factory=list)
+    scatter: float = 0.0
 
 
 SCENARIOS: dict[str, Pile] = {
@@ -82,7 +104,8 @@ SCENARIOS: dict[str, Pile] = {
     "idle-40": Pile(heads=0.0, inner=0.0, rate=0.03, rates=False),
     "follows-40": Pile(follows=-0.85),
     "follows-60": Pile(runs=60, follows=-0.85),
-    "one-40": Pile(follows=-0.97, rates=False),
+    "tied-40": Pile(tied=True, rates=False),
+    "tied-60": Pile(tied=True, runs=60),
 }
 
 
@@ -99,7 +122,8 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
     return Line(
         index=index,
         best=best,
-        inseparable=list(heap.record.inseparable),
+        inseparable=[*heap.record.inseparable, *heap.record.follow],
+        scatter=heap.record.scatter,
         adjusted=[one.name for one in heap.record.columns],
     )
 
@@ -109,14 +133,20 @@ def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
     pile, fitted = SCENARIOS[name], [line for line in lines if line.best]
     said = sum(bool(line.inseparable) for line in fitted)
     for k, n in enumerate(SIZES):
-        truth = pile.best(n)
+        truth = pile.truth(n)
         inside = [
             (line.best[k][1] or 0.0) <= truth <= (math.inf if line.best[k][2] is None else line.best[k][2])
             for line in fitted
         ]
         widths = [math.log((line.best[k][2] or math.inf) / (line.best[k][1] or 1.0)) for line in fitted]
         yield (
-            *(name, f"{n:.0e}", f"{100 * np.mean(inside):.0f} % of {len(fitted)}", f"{np.median(widths):.2f}"),
+            *(
+                name,
+                pile.design,
+                f"{n:.0e}",
+                f"{100 * np.mean(inside):.0f} % of {len(fitted)}",
+                f"{np.median(widths):.2f}",
+            ),
             f"{said} of {len(fitted)}",
         )
 
@@ -127,7 +157,7 @@ STUDY = Study(
     simulate=simulate,
     kind=Line,
     n=100,
-    head=f"scenario | N | {100 * CONFIDENCE:g} % hold | ln width | cannot be told apart",
+    head=f"scenario | design | N | {100 * CONFIDENCE:g} % hold | ln width | cannot be told apart",
     cells=cells,
 )
 

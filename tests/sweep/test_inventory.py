@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ import pytest
 from cli_tools import Command
 from sweep_tools import WorkerHere, assert_complete, make_plan, run, with_standin
 
-from dwsweep import paths
+from dwsweep import paths, results
+from dwsweep.errors import InputError
+from dwsweep.fit.table import read_table
 from dwsweep.records import record as reader
-from dwsweep.records.record import quoted_text, table_text, unquoted_text
+from dwsweep.records.record import quoted_text, sealed, table_text, unquoted_text
 from dwsweep.records.run import RunResult, _fault_of_documents, read_metrics
+from dwsweep.report.runs_table import rows_of
 from dwsweep.sweep import inventory, runner
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import settle_results
+from dwsweep.sweep.snapshot import settle_results, snapshot
+from dwsweep.sweep.work_queue import write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
@@ -105,6 +110,44 @@ def test_results_follow_the_runs(sweep: Path) -> None:
     said.clear()
     settle_results(moved, said.append)
     assert said == []
+
+
+def test_a_changed_plan_is_said_and_one_that_plan_wrote_is_not(sweep: Path) -> None:
+    path = sweep / "plan.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b",30,", b",31,", 1))
+    assert [line for line in snapshot(sweep).damaged if "plan.csv: is not what `dwsweep run` wrote" in line]
+    path.write_bytes(whole)
+    assert not snapshot(sweep).damaged
+    write_plan(make_plan(grid__depths=[1], grid__seeds=3), sweep)
+    assert path.read_bytes() != whole and not snapshot(sweep).damaged
+    assert "plan.csv" not in dict(faults(sweep))
+
+
+def test_every_reader_of_results_checks_them(sweep: Path) -> None:
+    """The Python interface writes the table of a sweep again, with a warning; whoever names the file is refused."""
+    path = sweep / "results.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b",2.", b",3.", 1))
+    with pytest.raises(InputError, match="is not the table that was derived from the runs beside it"):
+        read_table(path)
+    with pytest.raises(InputError, match="is not the table that was derived"):
+        rows_of(path)
+    with pytest.warns(UserWarning, match=r"results.csv: is not the table of the runs; set aside"):
+        results._settled(sweep)
+    assert path.read_bytes() == whole and len(read_table(path).rows) == 4 == len(rows_of(path))
+    elsewhere = sweep.with_name("results.csv")  # a copy has no hash beside it
+    elsewhere.write_bytes(whole.replace(b",2.", b",3.", 1))
+    assert len(read_table(elsewhere).rows) == 4
+
+
+def test_a_table_is_read_while_it_is_written(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hash comes a moment after it."""
+    derived = sweep / "derived.json"
+    old, waits = derived.read_bytes(), []
+    derived.write_bytes(sealed(json.dumps({"files": {"results.csv": "0" * 64}}, indent=1) + "\n").encode())
+    monkeypatch.setattr(time, "sleep", lambda seconds: waits.append(seconds) or derived.write_bytes(old))
+    assert len(read_table(sweep).rows) == 4 and len(waits) == 1
 
 
 def test_rows_of_metrics_are_missed(sweep: Path) -> None:

@@ -19,6 +19,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.data import delimited, objects, packing, trackers, workbook
 from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
+from dwsweep.records.sweep import RESULTS_NAME, read_results
 from dwsweep.text import printable
 
 FORMATS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
@@ -96,7 +97,7 @@ def _load_path(name: str) -> Loaded:
     path = paths.reachable(name)
     said, directory = printable(name), None
     if path.is_dir():
-        directory, path = str(path), path / "results.csv"
+        directory, path = str(path), path / RESULTS_NAME
         if not path.exists():
             raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
     elif not path.exists():
@@ -112,7 +113,8 @@ def _load_path(name: str) -> Loaded:
             f"table: {said}; the name must end in one of {', '.join(FORMATS)}, or one of these and "
             f"{', '.join(packing.SUFFIXES)}, or be a sweep directory or - for standard input"
         )
-    found = _of_content(path.read_bytes(), said, path.name)
+    content = read_results(path) if path.name == RESULTS_NAME else paths.read_bytes(path)
+    found = _of_content(content, said, path.name)
     return found._replace(source=printable(str(path)), directory=directory)
 
 

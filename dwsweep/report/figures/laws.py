@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.guide.answers import Answer, Assumptions, BudgetAnswer, Candidate, RuleAnswer
+    from dwsweep.guide.answers import Answer, Assumptions, BestDepth, BudgetAnswer, Candidate, RuleAnswer
     from dwsweep.report.figures.style import Dashes, Floats, Look
     from dwsweep.theory.rank_check import RankCheck
 
@@ -216,7 +216,7 @@ COST_LABEL = "wasted compute, %"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """Write ``guide``, ``sources`` and ``rules``, each as PNG and SVG.
+    """Write ``guide``, ``sources``, ``rules`` and ``overview``, each as PNG and SVG.
 
     They have a panel per budget, cost against depth; a panel per budget, a row for each public source; a row per rule,
     cost and depth against size. No file where the answer holds no budget with shapes, no sources, or no rule.
@@ -230,7 +230,7 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """Drawers of the figures that an answer has, by name: ``guide``, ``sources``, ``rules``."""
+    """Drawers of the figures that an answer has, by name: ``guide``, ``sources``, ``rules``, ``overview``."""
     rows = [row for row in answer.budgets if row.candidates]
     made: dict[str, Callable[[], Figure]] = {}
     if rows:
@@ -239,7 +239,32 @@ def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
         made["sources"] = lambda: sources(answer.budgets)
     if answer.rules:
         made["rules"] = lambda: _rules(answer.rules)
+    if answer.overview:
+        made["overview"] = lambda: overview(answer.overview)
     return made
+
+
+def overview(rows: Sequence[BestDepth]) -> Figure:
+    """Best depth with its interval against N, one mark per size of the overview, beside the depths of GPT-3's table."""
+    made = style.figure(style.WIDTH, 4.2)
+    axes = made.add_subplot()
+    named = [None if row.basis == "range" else row.depth for row in rows]  # a range names no best depth
+    marks = [Interval(depth, row.depth_low, row.depth_high) for row, depth in zip(rows, named, strict=True)]
+    trained = [(row.n_params, row.trained_depth) for row in rows if row.trained_depth]
+    ends = [end for mark in marks for end in (mark.low, mark.value, mark.high) if end]
+    ends += [float(depth) for _, depth in trained]
+    sizes = [row.n_params for row in rows]
+    style.log_axis(axes, "x", min(sizes) / 1.5, 1.5 * max(sizes), at_most=6)
+    style.log_axis(axes, "y", max(0.5, min(ends) / 1.2), 1.2 * max(ends), label=style.plain)
+    colours = dict(zip(dict.fromkeys(row.source for row in rows), (style.OWN, style.INK), strict=False))
+    for row, mark in zip(rows, marks, strict=True):
+        style.interval_mark(axes, row.n_params, mark, colours[row.source], face="white")
+    for n_params, depth in trained:
+        axes.plot([n_params], [depth], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5)
+    axes.set_title(f"Best depth with 95 %, by {' and '.join(colours)}\ndiamonds: GPT-3 as trained", loc="left")
+    axes.set_xlabel("non-embedding parameters N")
+    axes.set_ylabel("best depth L (log scale)")
+    return style.settle(made)
 
 
 def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
@@ -277,7 +302,9 @@ def _forest(axes: Axes, row: BudgetAnswer) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     axes.set_xlabel("best depth L, 95 % (log scale)")
-    axes.set_title(f"{best.name}: what each public source says\nfilled: its own words; empty: extrapolated", loc="left")
+    axes.set_title(
+        f"{best.name}: best depth by each public source\nfilled: its own words; empty: extrapolated", loc="left"
+    )
 
 
 def _rules(rules: Sequence[RuleAnswer]) -> Figure:
