@@ -394,6 +394,22 @@ class SizedOptimum(Optimum):
     depth_low_error: float | None = None
     depth_high_error: float | None = None
 
+    @property
+    def digits(self) -> int:
+        """Decimals to which the depth and its ends are known: one, or fewer where the Monte-Carlo error of one of them
+        exceeds a tenth of the interval."""
+        low, high = self.depth_low or self.depth, self.depth_high or self.depth
+        if not low or not high or low >= high:
+            return 1
+        least = 0.1 * math.log(high / low)
+        each = (
+            (self.depth, self.depth_error),
+            (self.depth_low, self.depth_low_error),
+            (self.depth_high, self.depth_high_error),
+        )
+        coarse = [value * error for value, error in each if value and error and error > least]
+        return min(1, *(-math.ceil(math.log10(one)) for one in coarse)) if coarse else 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class SurfaceCut(Sampled):

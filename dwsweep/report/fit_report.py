@@ -484,14 +484,16 @@ def _best_depths(result: FitResult) -> list[Part]:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.surface.optima:
-        bounded, depth = row in known, Interval.of(row, "depth")
+        bounded, digits = row in known, row.digits
+        depth = Interval.of(row, "depth").map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
+        form = f".{max(digits, 0)}f"
         width = width_at(row.n_params, row.depth if bounded else None)
         # an upper end of one layer only means that one layer is best
         empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
-            shown(depth.value, ".1f", row.beyond) if bounded else "not known",
-            "" if empty else depth.ends(".1f"),
+            shown(depth.value, form, row.beyond) if bounded else "not known",
+            "" if empty else depth.ends(form),
             *([shown(width, ".0f")] if axis == "N" else []),
         )
     return [table]

@@ -207,11 +207,11 @@ def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two):
         assert best.loss == pytest.approx(loss, abs=0.006)
         truths = {d: TRUTH.best_size(flops, d) for d in DEPTHS}
         assert best.worst_depth == 4
-        # the ends of a 95 % interval of one simulated sweep, which lie 0.003 nats apart
-        assert best.worst_nats_low - 0.001 < truths[4][1] - loss < best.worst_nats_high + 0.001
+        # one sweep and two 95 % intervals, of 9 and 10 mnats: an end that misses by a twentieth of them is chance
+        assert best.worst_nats_low - 0.0005 < truths[4][1] - loss < best.worst_nats_high + 0.0005
         for row in budget.depths:
             assert row.n_params_low * 0.99 < truths[row.depth][0] < row.n_params_high * 1.01
-            assert row.above_best == pytest.approx(truths[row.depth][1] - loss, abs=0.006)
+            assert row.above_best == pytest.approx(truths[row.depth][1] - loss, abs=0.005)
     assert two.transitions == [] and two.width_law is None and "no loss curve runs over flops" in two.law_statement
     assert two.warnings == []
     # each shape once per budget, on the axis of the fit
@@ -353,7 +353,7 @@ def test_a_few_simulated_sweeps_cover():
         found = budgets.summarise(name, [budgets.STUDY.one(name, index) for index in range(number)])
         size, depth, best = found["size"], found["depth"], found["best_size"]
         assert depth.reached == best.reached == 1.0 and size.reached > 0.7
-        # of 18 answers of 95 % each, 16 are within chance
+        # of 18 answers of 95 % each 16 or fewer hold in 23 % of draws, 15 or fewer in 6 %
         assert size.coverage >= 0.88 and depth.coverage >= 0.88 and best.coverage >= 0.88
         assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
         assert abs(size.bias) < 0.02 and size.rmse < 0.05 and size.width < 0.15

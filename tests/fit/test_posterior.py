@@ -14,6 +14,7 @@ from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, joined, models
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
+from dwsweep.records.transitions import SizedOptimum
 from tests.simulations.scenarios import grid, scenarios
 from tests.simulations.truths import TRUTHS
 
@@ -177,3 +178,13 @@ def test_names_of_hyperparameters_are_those_of_the_model() -> None:
     cells = cells_of()
     for name, form in FORMS.items():
         assert Model.names_of(cells, form) == models(cells, (name,))[name].names
+
+
+def test_a_depth_whose_error_exceeds_a_tenth_of_its_interval_has_fewer_digits() -> None:
+    row = SizedOptimum(
+        ln_x=17.0, n_params=2.4e7, depth=13.8, depth_low=9.4, depth_high=23.4, loss=3.0, at_edge=None, depth_min=4,
+        depth_max=24, depth_error=0.01, depth_low_error=0.02, depth_high_error=0.03,
+    )  # fmt: skip
+    assert row.digits == 1
+    assert replace(row, depth_high_error=0.1).digits == -1  # 23.4 to ± 2.3
+    assert replace(row, depth_error=0.1, depth=8.0).digits == 0  # 8.0 to ± 0.8
