@@ -52,6 +52,7 @@ WIDER = 1.5  # of the interval at a held value over that without it, from which 
 NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
+BUDGETS_APART = 2.0  # largest over smallest budget of compute, from which on they tell what tokens do
 CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
 LEAST_SHARED = 2.0  # last over first count of tokens that values of a text share, to be compared there
@@ -111,6 +112,13 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
     if not found.columns:
         return None
+    if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
+        # at two budgets a net has two counts of tokens: these tell what tokens do, and all rows count
+        every, why = _usable(data.rows)
+        unknown = found_in.unknown_numbers(every, data.settings)
+        all_of = found_in.find(every, *_places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
+        if any(one.name == TOKENS for one in all_of.columns):
+            found, out, budget = all_of, why, None
     x, y = _places(found.rows)
     sizes, depths = ask.distinct_sizes(x), len(np.unique(y))
     enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
@@ -720,7 +728,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             "dearer nets saw fewer tokens, and not at equal tokens"
         )
     if record.follow:
-        one = len(record.follow) == 1
+        one = len(record.follow) == 1 and record.follow[0] != TOKENS
         line = f"{listed(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
         said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
     for name in dict.fromkeys(row.column for row in record.readings):

@@ -151,6 +151,17 @@ def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> Non
         holds(row, truth(np.array([math.log(n)]), lambda a, d: 3600.0 / seconds(a, d, 1.0))[1], 2.5)
 
 
+def test_two_budgets_tell_what_tokens_do_and_all_runs_count() -> None:
+    rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in piled(60, budget=of)]
+    result = dwsweep.fit_table(rows, draws=DRAWS)
+    assert result.provenance.rows_used == 120 and "tokens" in {one.name for one in result.adjusted.columns}
+    for row in lines(result, "N"):
+        holds(row, best(row.budget), 2.5)
+    for row in lines(result, "N and wall time"):
+        n = row.n_params or 0.0
+        holds(row, truth(np.array([math.log(n)]), lambda a, d, c=row.budget: c / seconds(a, d, 1.0))[1], 2.5)
+
+
 def test_every_output_says_one_thing_of_equal_what(tmp_path: Path) -> None:
     rows = fitted().adjusted.equal
     fit_record.write(fitted(), tmp_path)

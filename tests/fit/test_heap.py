@@ -12,7 +12,7 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.analysis import Asked, fit_options
+from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.next_runs import next_runs
@@ -138,6 +138,32 @@ def test_the_order_and_the_names_of_rows_change_nothing() -> None:
     other = [{names.get(name, name): value for name, value in row.items()} for row in rows[::-1]]
     a, b = (LossSurface(heap(one).surface).at(3e7) for one in (rows, other))  # type: ignore[arg-type]
     assert a.value == pytest.approx(b.value, rel=0.02) and a.low == pytest.approx(b.low, rel=0.03)
+
+
+def test_settings_that_a_tracker_keeps_in_sections_are_read_without_them() -> None:
+    def more(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        (first, a), (second, b) = batches(row, rng), optimizers(row, rng)
+        return {**first, **second}, a + b
+
+    rows = piled(60, more=more)
+    names = {name: f"config.{name}" for name in ("batch_size", "learning_rate", "optimizer", "depth", "width")}
+    exported = [{names.get(name, name): value for name, value in row.items()} for row in rows]
+    a, b = heap(rows), heap(exported)
+    assert [one.name for one in a.record.columns] == [one.name for one in b.record.columns]
+    assert {"config.batch_size", "config.optimizer"} <= {one.column for one in b.record.columns}
+    left = {one.column for one in heap(exported, no_adjust=["batch_size"]).record.columns}
+    assert left == {one.column for one in b.record.columns} - {"config.batch_size"}
+
+
+def test_a_number_that_nobody_knows_is_adjusted_for_unasked() -> None:
+    def decays(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        value = float(rng.choice([0.1, 0.2, 0.4]))
+        return {"z_weight": value}, 0.02 * math.log(value / 0.2)
+
+    found = heap(piled(48, more=decays))
+    (column,) = found.record.columns
+    assert column.name == "z weight" and column.held.startswith("z weight 0.")
+    assert column.effect[-1] - column.effect[0] == pytest.approx(0.02 * math.log(4.0), rel=0.3)
 
 
 # What nothing separates
@@ -316,7 +342,7 @@ def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any)
         rows = made(seed)
         found = heap(rows)
         without = [{n: row[n] for n in ("depth", "width", "seed", "loss") if n in row} for row in rows]
-        asked = Asked.of(read_table(without), fit_options(draws=DRAWS))
+        asked = Request.of(read_table(without), fit_options(draws=DRAWS))
         plain = asked.group(asked.rows()[None]).surface
         assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
         for n in (1e7, 3e7, 6e7):

@@ -350,8 +350,8 @@ def find(
     numbers = {name: [short[one] for one in columns if one in short] for name, columns in (NUMBERS | OF_SHAPE).items()}
     texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]
     texts = [(word, column) for word, column in texts if column not in asked.adjust.values()]
-    asked_columns = set(asked.adjust.values())
-    numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in asked_columns}
+    known = {*asked.adjust.values(), *(one for columns in numbers.values() for one in columns)}
+    numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in known}
     for word, column in asked.adjust.items():
         if word not in numbers:
             values = {row.get(column) for row in rows}
