@@ -43,13 +43,13 @@ from dwsweep.fit.curves import (
     spline,
 )
 from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, Cells, joined
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior, weigh
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval

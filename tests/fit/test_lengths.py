@@ -13,9 +13,9 @@ from dwsweep import compare, fit_along, fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import LENGTH_SLOPE_SD, at_equal_length
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
 
 DEPTHS, WIDTHS_AT_SIX = (6, 9, 12, 18, 24), (160, 240, 340, 480, 680, 960)
 BEST = 12.0  # layers, at every size
