@@ -33,9 +33,9 @@ from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.settings import RECIPE, TUNING
+from dwsweep.fit.data.table import Table
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
-from dwsweep.fit.table import Table
 from dwsweep.interval import Interval
 from dwsweep.records.fit import AlongFit, Fit, FitOptions
 from dwsweep.records.studies import (

@@ -39,13 +39,13 @@ from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, number, se
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
 from dwsweep.fit.data.account import LeftOut
 from dwsweep.fit.data.condition import compile_expression
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
 from dwsweep.fit.one_size import posterior_of
 from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.table import Table
 from dwsweep.fit.warnings import moved
 from dwsweep.interval import Interval
 from dwsweep.records import columns

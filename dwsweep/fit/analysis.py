@@ -24,7 +24,9 @@ from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import following_depth
+from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     falling_warning,
@@ -46,9 +48,7 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.noise import Documents, document_covariance, still_falling
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import (
     MOST_CONTRASTED,
     Judged,

@@ -43,13 +43,13 @@ from dwsweep.fit.curves import (
     spline,
 )
 from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, Cells, joined
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior, weigh
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import Table, read_asked, read_other
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
@@ -75,7 +75,7 @@ from dwsweep.text import BITS, NATS, format_count, listed
 MOST_ARMS = 50  # each is a fit of its own
 NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
 SIZES = 9  # at which best depths are compared
-POINTS, CROSSING_POINTS = 81, 41  # of a loss difference over the sizes of a depth, and of a crossing
+POINTS, CROSSING_POINTS = 81, 31  # of a loss difference over the sizes of a depth, and of a crossing
 SEED = 11  # of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text

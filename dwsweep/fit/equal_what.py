@@ -30,10 +30,10 @@ import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data.covariates import positive
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.lengths import FARTHEST, LENGTH_SLOPE, LENGTH_SLOPE_SD, TrainedBudgets
 from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.rows import Row
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import EqualWhat
 from dwsweep.text import format_count, format_duration

@@ -31,13 +31,13 @@ from dwsweep.fit import ask
 from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.rows import Row, no_loss, why_no_loss
-from dwsweep.fit.table import Table
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface

@@ -25,9 +25,9 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.data import steps
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, n_params_of
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import Table
+from dwsweep.fit.data.table import Table
 from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig

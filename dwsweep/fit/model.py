@@ -564,8 +564,8 @@ class Model:
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
         # of another arm: by what its depth effects differ, and not by what the first one departs from its form
-        own = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
-        apart = [own for c in self.cells.columns if c.departs]
+        of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
+        apart = [of_arm for c in self.cells.columns if c.departs]
         return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -18,11 +18,11 @@ from dwsweep import theory
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import weights
+from dwsweep.fit.data.table import Table, rename
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import Table, rename
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, listed

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.table import read_other
+from dwsweep.fit.data.table import read_other
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.sweep import read_results

@@ -18,9 +18,9 @@ from report_sweeps import rows as simulated
 from dwsweep import fit_table, paths
 from dwsweep.cost.arithmetic import fitting_microbatch
 from dwsweep.errors import InputError
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.noise import MeanCovariance
 from dwsweep.fit.scatter import of_curves
-from dwsweep.fit.table import read_table
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build
 from dwsweep.records import run as run_record

@@ -15,8 +15,8 @@ import pytest
 import dwsweep
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import trained_budgets
-from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.studies import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW, UNDECIDED
 from dwsweep.shapes import Block, HeadRule

@@ -9,7 +9,7 @@ import pytest
 from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import Shape, select_runs
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 
 WIDTHS = {6: (64, 96, 128, 160), 12: (48, 64, 96, 112)}
 

@@ -206,7 +206,7 @@ def test_what_a_comparison_says(compared: fit_record.FitResult, base_alone: fit_
     alone = base_alone.transitions[0]
     own = alone.n_params, alone.n_params_low, alone.n_params_high
     assert (row.base, row.base_low, row.base_high) == pytest.approx(own, rel=1e-9)
-    assert row.change_low < 1.5 < row.change_high and row.verdict == "larger" and row.correlation > 0.3
+    assert row.change_low < 1.5 < row.change_high and row.verdict == "larger" and row.correlation > 0.2
     assert [curve.curve.depth for curve in found.depths] == [6, 12, 18]
     assert found.depths[0].partings[0].ahead == "other"  # the losses of the other arm are 0.03 nats lower
 

@@ -9,7 +9,7 @@ import pytest
 from dwsweep import fit_along
 from dwsweep.errors import InputError
 from dwsweep.fit.data.condition import compile_expression, equals, option
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 
 ROWS = [
     {"n_layer": 6, "d_model": 64, "val loss": 3.5, "trainer/global_step": 100, "lr": 1e-3, "size": "125M", "class": 1},

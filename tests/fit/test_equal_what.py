@@ -16,7 +16,7 @@ import pytest
 from claims import table_of
 
 import dwsweep
-from dwsweep.fit.rows import Row
+from dwsweep.fit.data.rows import Row
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import EqualWhat

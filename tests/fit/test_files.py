@@ -16,9 +16,9 @@ from dwsweep import published_law
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.guideline import guideline_rows, guides
 from dwsweep.fit.noise import document_covariance
-from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import sealed
 from dwsweep.report import fit_report

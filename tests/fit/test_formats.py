@@ -16,7 +16,7 @@ import pytest
 from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.data import formats, workbook
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.sweep import plan_csv
 from dwsweep.report import runs_table

@@ -14,10 +14,10 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.next_runs import next_runs
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
 

@@ -13,9 +13,9 @@ import pytest
 
 import dwsweep
 from dwsweep.errors import InputError
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, check, weights
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import table_text
 from dwsweep.report import fit_report

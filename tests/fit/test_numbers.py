@@ -8,7 +8,7 @@ import pytest
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.report import fit_report
 from dwsweep.terminal import plain_text
 

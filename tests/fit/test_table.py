@@ -16,7 +16,7 @@ from dwsweep import compare_arms, fit_table
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.data.condition import compile_expression
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
 from dwsweep.terminal import plain_text

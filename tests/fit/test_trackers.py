@@ -13,7 +13,7 @@ from checkout import environment
 from cli_tools import Command
 
 from dwsweep.errors import InputError
-from dwsweep.fit.table import Table, read_table
+from dwsweep.fit.data.table import Table, read_table
 
 SHAPES = [(2, 64, 3.1), (4, 45, 3.0), (2, 128, 2.9), (4, 90, 2.7)]
 
@@ -120,7 +120,7 @@ def test_the_fit_of_a_project_is_written_beside_the_caller(
 def test_no_tracker_is_imported_by_the_fit_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("depth,width,loss\n2,64,3.1\n4,45,3.0\n", "utf-8")
     code = (
-        "import sys; from dwsweep.fit.table import read_table; read_table(sys.argv[1]); "
+        "import sys; from dwsweep.fit.data.table import read_table; read_table(sys.argv[1]); "
         "print({'wandb', 'mlflow'} & {*sys.modules})"
     )
     done = subprocess.run(

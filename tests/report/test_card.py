@@ -14,7 +14,7 @@ from sentences import says
 
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.records.columns import COLUMNS, RESULTS
 from dwsweep.report import card
 

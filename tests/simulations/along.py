@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dwsweep.fit.along import compared
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import read_table
 from dwsweep.records.record import Record
 from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown

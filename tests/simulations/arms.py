@@ -25,9 +25,9 @@ from dwsweep.fit.analysis import joint_model
 from dwsweep.fit.arms import compare, losses_apart, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.noise import Documents, of_influences
 from dwsweep.fit.pairing import Arm, pair_arms
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.record import Record

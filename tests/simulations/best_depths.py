@@ -21,11 +21,11 @@ import numpy as np
 from dwsweep.fit.ask import LossSurface, fit_loss_model, surface_record
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.guideline import OwnGuide, own_guide
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells, declared
 from dwsweep.fit.posterior import weigh
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.fit import DepthSpan

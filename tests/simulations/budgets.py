@@ -24,8 +24,8 @@ from scipy.optimize import minimize_scalar
 from dwsweep.fit.budget_surface import FLOPS, Measured, answered
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
 from dwsweep.records.record import Record
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, rms

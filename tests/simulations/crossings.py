@@ -16,8 +16,8 @@ import numpy as np
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.fit.width_law import fit_laws

@@ -29,8 +29,8 @@ from dwsweep.design import Judge, make_prior
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.guideline import own_guide
-from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations.harness import CONFIDENCE, Simulated, Study, covers, mean, median, percent, rms, shown

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import heap_of
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
 from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study
 
 SIZES = (1.0e7, 3.0e7, 1.0e8)

@@ -19,9 +19,9 @@ import numpy as np
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.data.table import read_asked
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from dwsweep.fit.table import read_asked
 
 FOLDS = 5
 FEWEST = 15  # shapes of a table

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from dwsweep.fit import ask
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.next_runs import LEAST, MOST, next_runs
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
 from tests.simulations.harness import OPTIONS, Simulated, Study, mean, median, rms
 from tests.simulations.heaps import Pile
 

@@ -19,10 +19,10 @@ import numpy as np
 from dwsweep.fit.analysis import fit_options
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE, number_of
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import heap_of
-from dwsweep.fit.rows import Row
-from dwsweep.fit.table import read_table
 
 SIZES = (1.1e6, 5.4e6, 1.6e7)
 WORDS = (D_FF, HEAD_SIZE)

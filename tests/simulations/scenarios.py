@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dwsweep.fit.rows import Row
+from dwsweep.fit.data.rows import Row
 from tests.simulations.sweeps import widths
 from tests.simulations.truths import TRUTHS, Power, Truth
 

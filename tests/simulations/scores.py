@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit.rows import Row
+from dwsweep.fit.data.rows import Row
 from tests.simulations.harness import Point, Simulated, Study, covers, mean, median, percent, rms, shown
 
 Answer = Callable[..., Any]

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dwsweep import published_law
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.rows import Row
 
 # κ in nats per layer and unit of ln N; between two depths the loss difference grows by its integral: 0.073 for 6/12,
 # 0.011 for 18/24, 0.0065 for 24/30

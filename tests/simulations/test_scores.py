@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from tests.simulations import best_depths
 from tests.simulations.scenarios import GEMSTONES, Scenario, scenarios
 from tests.simulations.scores import NOTHING, score, summarise

@@ -17,7 +17,7 @@ from sweep_tools import WorkerHere, assert_complete, make_plan, run, with_standi
 
 from dwsweep import paths, results
 from dwsweep.errors import InputError
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.records import record as reader
 from dwsweep.records.record import quoted_text, sealed, table_text, unquoted_text
 from dwsweep.records.run import RunResult, _fault_of_documents, read_metrics

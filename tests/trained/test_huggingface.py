@@ -16,7 +16,7 @@ from dwsweep.data.prepare import prepare
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.data.tokenizer import train as train_tokenizer
 from dwsweep.errors import InputError
-from dwsweep.fit.table import read_table
+from dwsweep.fit.data.table import read_table
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts

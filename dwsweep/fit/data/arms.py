@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
-from dwsweep.fit.rows import ARM, Row, listed_values
+from dwsweep.fit.data.rows import ARM, Row, listed_values
 
 
 def arms(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -20,9 +20,9 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from dwsweep.errors import InputError, argument
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import MEASURED_WORDS, plain
 from dwsweep.fit.data.shape import BLOCK, inner_width
-from dwsweep.fit.rows import Row
 from dwsweep.records.columns import named
 from dwsweep.text import format_count, listed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
-from dwsweep.fit.rows import ARM, Word
+from dwsweep.fit.data.rows import ARM, Word
 from dwsweep.text import printable
 
 Columns = dict[str, list[Any]]

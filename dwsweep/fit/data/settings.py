@@ -23,9 +23,9 @@ import numpy as np
 
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
+from dwsweep.fit.data.rows import VALUES_LISTED, Row, listed_values
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
-from dwsweep.fit.rows import VALUES_LISTED, Row, listed_values
 from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwsweep.errors import InputError, example
-from dwsweep.fit.rows import ARM, Row
+from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.shapes import attention_weights, mlp_weights
 from dwsweep.text import format_count
 

@@ -13,9 +13,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.fit.data.settings import COUNTS, RECIPE, TUNING, plain
 from dwsweep.fit.data.shape import BLOCK
-from dwsweep.fit.rows import ARM, Row
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
 

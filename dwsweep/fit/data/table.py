@@ -18,10 +18,10 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import foreign, formats
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.numbers import Columns, as_number, losses
+from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
 from dwsweep.fit.data.settings import found, plain, without_repeats
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.shape import settle
-from dwsweep.fit.rows import ARM, Row, Word, no_loss, why_no_loss
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import FitOptions, LeftOutRows
