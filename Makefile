@@ -10,16 +10,17 @@ HF ?= .venv-hf
 ENGINES ?= .venv-engines
 JOBS ?= 3
 
-.PHONY: help smoke install test test-slow test-chips test-hf test-engines bench house audit lint clean
+.PHONY: help smoke install test sentences test-slow test-chips test-hf test-engines bench house audit lint clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
+	@echo "make sentences  renew the sentences that tests pin, after a change of words"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
-	@echo "make house      modules, functions and rooms that grow too large; prints, never fails"
+	@echo "make house      modules with one importer, and lines per room; prints, never fails"
 	@echo "make audit      known faults of the installed packages, secrets in the checkout; skips what it cannot ask"
 	@echo "make bench      side by side with compiled and eager PyTorch, where that is installed, and plain JAX"
 
@@ -55,6 +56,10 @@ lint: $(VENV)/installed-test
 # of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# one process, for all write one file; look at the diff of tests/tools/sentences.json
+sentences: $(VENV)/installed-test
+	DWSWEEP_RENEW_SENTENCES=1 $(BIN)/python -m pytest -n 0 $(shell grep -rl "from sentences import" tests)
 
 test-slow: $(VENV)/installed-test
 	XLA_FLAGS= $(BIN)/python -m pytest -m slow

@@ -110,7 +110,7 @@ def out_of_reach(error: BaseException) -> str | None:
 
 
 def is_of_a_client(error: BaseException) -> bool:
-    """Whether a client of buckets raised it, told by the package: none of them is imported for the question."""
+    """Test that a client of buckets raised the error, by the name of its package, without an import."""
     return type(error).__module__.partition(".")[0] in _CLIENTS
 
 
@@ -150,7 +150,8 @@ def make_directory(path: Any) -> Any:
 
 
 class NotAFile(OSError):
-    """What lies in the place of a file is none: a FIFO, a device, a loop of links; or it is larger than any of ours."""
+    """Error of a path that is no regular file (a FIFO, a device, a loop of links) or larger than any file of
+    dwsweep."""
 
     def __init__(self, path: Any, why: str) -> None:
         super().__init__(errno.EINVAL, why, str(path))
@@ -380,7 +381,7 @@ def _sync(path: Any) -> None:
 
 
 def temporary_of(path: Any) -> Any:
-    """Where this process writes a file before it is renamed to its place."""
+    """Temporary path of a file, before it is renamed to its place."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
@@ -471,7 +472,7 @@ def remove(path: Any) -> None:
 
 
 def is_link(path: Any) -> bool:
-    """Whether the path itself is a link; a bucket has none."""
+    """Test that the path itself is a link; a bucket has no links."""
     return isinstance(path, Path) and path.is_symlink()
 
 
@@ -606,7 +607,7 @@ def cache_root() -> Path:
 
 
 def _staging(path: Any) -> Path:
-    """Where the lines for an object wait on this host."""
+    """Path on this host at which lines for an object wait."""
     name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
     return make_directory(cache_root() / "uploads") / f"{name}.jsonl"
 

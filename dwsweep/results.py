@@ -50,7 +50,7 @@ Kind = TypeVar("Kind", bound=Fit)
 
 
 class Shown(ABC):
-    """What every result can do."""
+    """Result that shows itself as text, figures and tables."""
 
     @abstractmethod
     def _rendered(self) -> RenderableType: ...
@@ -60,36 +60,36 @@ class Shown(ABC):
 
     @abstractmethod
     def tables(self) -> dict[str, Rows]:
-        """The rows of each table by the table's name; ``pandas.DataFrame(result.tables()["transitions"])``."""
+        """Rows of each table by the table's name; ``pandas.DataFrame(result.tables()["transitions"])``."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """All of the result as JSON has it."""
+        """Result as plain values, as in JSON."""
 
     @property
     def figures(self) -> list[str]:
-        """The names that ``plot`` takes, the default first."""
+        """Names of the figures for ``plot``, the default first."""
         return list(self._figures())
 
     def summary(self) -> str:
-        """The text that the command prints, at most 100 columns wide."""
+        """Text that the command prints, at most 100 columns wide."""
         return plain_text(self._rendered())
 
     def __str__(self) -> str:
         return self.summary()
 
     def plot(self, name: str | None = None) -> Figure:
-        """The figure of this name as a Matplotlib figure, which a notebook shows; its ``axes`` can be drawn on.
+        """Figure of this name as a Matplotlib figure, which a notebook shows; its ``axes`` can be drawn on.
 
         name: one of ``figures``; None: the first of them.
 
         Raises:
-            InputError: there is no such figure; the line names those that there are.
+            InputError: there is no such figure; the line names the figures.
         """
         return _drawn(self._figures(), name, "name")
 
     def _repr_html_(self) -> str:
-        """The summary, for a notebook."""
+        """Summary for a notebook."""
         return f"<pre>{html.escape(self.summary())}</pre>"
 
 
@@ -110,7 +110,7 @@ def _png(drawn: Figure) -> bytes:
         return style.render(drawn, "png")
 
 
-def _counted(result: TableResult | _Part[Any] | Guidance, of: str = "") -> str:
+def _counted(result: _Part[Any] | Guidance, of: str = "") -> str:
     """One line on a result: its class, its sizes, the rows of each table, the number of warnings."""
     counts = ", ".join(f"{len(rows)} {name}" for name, rows in result.tables().items())
     warnings = getattr(result, "warnings", None)
@@ -126,22 +126,19 @@ Like = TypeVar("Like", bound="TableResult | Guidance")
 
 
 def _like(kind: type[Like], found: Any) -> Like:
-    """The record ``found`` as the class of records that shows itself."""
+    """Record ``found`` as the class that shows itself."""
     return kind(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
 class TableResult(FitResult, Shown):
-    """All that a table of losses says; the fields are those of ``FitResult``."""
+    """Fit of a table of losses, with the fields of ``FitResult``."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether the fields are equal; ``other`` may be the record that was read back."""
+        """Test that the fields are equal; ``other`` may be the record that was read back."""
         names = [field.name for field in fields(FitResult)]
         return isinstance(other, FitResult) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return _counted(self, f"{self.provenance.rows_used} runs")
 
     __str__ = Shown.__str__
 
@@ -152,7 +149,7 @@ class TableResult(FitResult, Shown):
         return registry.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """The rows of each table that there is: cells, transitions, guideline, contrasts, rivals and others."""
+        """Rows of each table: cells, transitions, guideline, contrasts, rivals and others."""
         names = ("cells", "transitions", "guideline", "contrasts", "rivals")
         found = {name: _rows(getattr(self, name)) for name in names}
         if self.equal_budgets:
@@ -165,16 +162,16 @@ class TableResult(FitResult, Shown):
 
 
 def _of(path: str, doc: str | None = None) -> Any:
-    """An attribute of a result that is its record's, at ``path``."""
+    """Attribute of a result at ``path`` of its record."""
     return property(operator.attrgetter(f"record.{path}"), doc=doc)
 
 
 @dataclass(frozen=True, repr=False)
 class _Part(Shown, Generic[Kind]):
-    """The part of a fit that answers one question.
+    """Part of a fit that answers one question.
 
-    record: what ``dwsweep fit`` would write as fit.json. content: the record's fields that the question is about.
-    drawings: the figures that are about it; empty: all of them.
+    record: content of fit.json. content: the fields of the record for this question. drawings: the figures for this
+    question; empty: all.
     """
 
     record: Kind
@@ -199,7 +196,7 @@ class _Part(Shown, Generic[Kind]):
 
 
 class TransitionsResult(_Part[FitResult]):
-    """Where each deeper net overtakes, the best depth at each size, the width law and the guideline."""
+    """Transitions of each pair of depths, the best depth at each size, the width law and the guideline."""
 
     content = ("cells", "transitions", "width_law", "law_statement", "rivals", "surface", "guideline", "contrasts")
     cells: list[Cell] = _of("cells")
@@ -254,7 +251,7 @@ class AlongResult(_Part[AlongFit]):
 
 
 class ComparisonResult(_Part[FitResult]):
-    """What each further recipe changes of the answer of the first."""
+    """Comparison of the answer under each further recipe with the first."""
 
     content = ("comparisons",)
     drawings = ("comparison",)
@@ -267,7 +264,7 @@ class ComparisonResult(_Part[FitResult]):
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """What changes, in sentences."""
+        """Changes in sentences."""
         return tuple(line for one in self.comparisons for line in one.answer)
 
     def tables(self) -> dict[str, Rows]:
@@ -292,7 +289,7 @@ def _comparison_rows(found: Iterable[Comparison]) -> Rows:
 
 
 class Guidance(Answer, Shown):
-    """What to build; the fields are those of ``dwsweep.guide.answers.Answer``."""
+    """Guidance on shapes to build, with the fields of ``dwsweep.guide.answers.Answer``."""
 
     def __repr__(self) -> str:
         return _counted(self)
@@ -391,7 +388,7 @@ fit_table.__doc__ = analysis.fit_table.__doc__
 
 @_takes(*FITTING)
 def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
-    """Where each deeper net overtakes, the best depth at each size, the width law and the guideline.
+    """Transitions of each pair of depths, the best depth at each size, the width law and the guideline.
 
     table, options: those of ``fit_table``.
 
@@ -434,7 +431,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
 
 @_takes(*FITTING)
 def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> ComparisonResult:
-    """What another recipe changes: transitions, best depths and losses of every other arm against the first.
+    """Comparison of recipes: transitions, best depths and losses of every other arm against the first.
 
     others: tables, one per arm; without them the arms of ``table``, told apart by its column ``arm``. table, options:
     those of ``fit_table``.
@@ -460,13 +457,13 @@ def guide(
     sources: bool = False,
     **options: Any,
 ) -> Guidance:
-    """What to build for a budget, what it costs to deviate, and how far to trust it.
+    """Guidance for a budget: the shape to build, the cost of other shapes, and the trust in the answer.
 
     params: budgets in non-embedding parameters: ``3e9``, ``"3B"`` or several. shapes: to be judged, such as
     ``"96x12288"``. rules: of thumb, such as ``"width = 64 * depth"``. None of them: the GPT-3 sizes. fit: the directory
     or fit.json of your own fit; None: public evidence. compare: your fit and the published law, side by side. law:
     ``"levine2020"``, the published law in place of the evidence. flops, hours: a budget of training, from which
-    parameters and tokens follow. sources: what each public source says, too. options: the fields of
+    parameters and tokens follow. sources: adds the answer of each public source. options: the fields of
     ``dwsweep.guide.Options``: kv_heads, mlp, vocab_size, device and others.
 
     Raises:
@@ -512,7 +509,7 @@ def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:
     """A figure as `dwsweep fit` or `dwsweep guide --out` draws it: ``plot`` of the result.
 
     Raises:
-        InputError: there is no such figure; the line names those that there are.
+        InputError: there is no such figure; the line names the figures.
     """
     made = laws.figures(found) if isinstance(found, Answer) else registry.figures(found)
     return _drawn(made, figure, "figure")

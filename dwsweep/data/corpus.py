@@ -64,7 +64,8 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     """
     workers = data.workers or processes.available_cores()
     given = given_files(data)
-    own = GivenTokenizer(given, str(data.tokenizer)) if given else None  # before the text, which may take hours to read
+    # checked before the text, which may take hours to read
+    own = GivenTokenizer(given, str(data.tokenizer)) if given else None
     spool = partial / "spool.zst"
     started = time.monotonic()
     corpus = _read(data, source, spool, workers if source.parallel else 1, progress)

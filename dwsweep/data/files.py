@@ -148,7 +148,7 @@ def _check_magic(path: str, end: str, head: bytes) -> None:
     actual, found = next(kinds, ("", "not compressed so"))
     if end and head and not head.startswith(MAGIC[end][0]):
         raise InputError(
-            f"data.source: {path}; its name says {MAGIC[end][1]} but its content is {found}; "
+            f"data.source: {path}; its name states {MAGIC[end][1]} but its content is {found}; "
             "rename it after its real compression (.gz, .bz2, .xz, .zst or none)"
         )
     if actual and not end:

@@ -136,7 +136,7 @@ class Block:
     """Payload of whole records of a file."""
 
     path: str
-    offset: int  # of the decompressed file
+    offset: int  # byte of the decompressed file
     data: bytes
 
 
@@ -145,7 +145,7 @@ class TooLarge:
     """Payload of a record larger than MAX_DOCUMENT_BYTES: its place, without its bytes."""
 
     path: str
-    offset: int  # of the decompressed file
+    offset: int  # byte of the decompressed file
 
     def count(self, skipped: Skipped) -> None:
         skipped.add_too_large(f"{self.path}, from byte {self.offset}: no border between records up to there")

@@ -49,7 +49,7 @@ class Examples(NamedTuple):
     path: str
     first: int  # its number in the shard
     records: Stored | list[bytes]
-    feature: str  # that holds the text
+    feature: str  # name of the feature that holds the text
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class WikiDump(Files):
 
     @property
     def parallel(self) -> bool:
-        return self.total_bytes > 1 << 18  # of markup, usually compressed: parsing it is slow
+        return self.total_bytes > 1 << 18  # bytes of markup, usually compressed, which parses slowly
 
     def items(self) -> Iterator[Item]:
         for file in self.files:

@@ -158,7 +158,7 @@ def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
     content = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return (
         f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
-        f"# compiling and evaluating come on top. What it would tell: `dwsweep design` on this file.\n"
+        f"# compiling and evaluating come on top. Its expected errors: `dwsweep design` on this file.\n"
         f"# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
         + yaml_numbers.dump(content)
     )

@@ -38,6 +38,7 @@ SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
 SIZES = 4  # of a table at which it is asked, at most
 STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which the curvature is read
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
+BEYOND = 0.05  # share of draws beyond either end of the depths that leaves the central 68 %, and so the sd, whole
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
 ONE_LAYER = 0.1  # ln L, up to which a draw is of one layer
@@ -333,10 +334,10 @@ def own_slope(surface: LossSurface, x: float) -> float:
 def _sizes(surface: LossSurface) -> list[float]:
     """ln N of the sizes at which the losses bound the best depth between the depths of the table; at one layer, which
     is the least, there is no lower bound."""
-    tail, ends = (1.0 - surface.record.confidence) / 2.0, np.log([surface.shallowest, surface.deepest])
+    ends = np.log([surface.shallowest, surface.deepest])
     bounded = []
     for row in surface.record.optima:
-        low, high = np.quantile(surface.drawn_depths(row.ln_x), [tail, 1.0 - tail], method="inverted_cdf")
+        low, high = np.quantile(surface.drawn_depths(row.ln_x), [BEYOND, 1.0 - BEYOND], method="inverted_cdf")
         if row.depth is not None and max(ends[0], ONE_LAYER) < low and high < ends[1]:
             bounded.append(row.ln_x)
     return bounded

@@ -28,7 +28,7 @@ from dwsweep.fit.along_cells import (
     equal_to_baseline,
     ranked,
 )
-from dwsweep.fit.analysis import fit_table, noise_summary, provenance
+from dwsweep.fit.analysis import HEAP, fit_table, noise_summary, provenance
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
 from dwsweep.fit.data.account import account
@@ -51,7 +51,7 @@ from dwsweep.records.studies import (
     AlongRow,
     ArmsParting,
 )
-from dwsweep.text import SHORT, format_count
+from dwsweep.text import SHORT, format_count, listed
 
 SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # which arm is ahead, by the sign of the other's loss − the base's
 WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
@@ -141,7 +141,7 @@ def compared(
         arms=tuple(usable),
         inputs=tuple(dict.fromkeys(data.source for data in tables)),
         confidence=options.confidence,
-        answer=tuple(answers(column, base.arm.unit, curves, partings, len(found) > 1)),
+        answer=(*_not_adjusted(found, column), *answers(column, base.arm.unit, curves, partings, len(found) > 1)),
         curves=tuple(curves),
         partings=tuple(partings),
         equal=equal_to_baseline(found, baseline, margin, options.confidence),
@@ -278,7 +278,9 @@ def _notes(
             f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by} "
             f"({span} per unit of ln N), and the error of that is in every interval"
         )
-    notes += _besides(found, column)
+    for name, labels_ in _besides(found, column).items():
+        where = f" ({', '.join(labels_)})" if len(found) > 1 else ""
+        notes.append(f"{name} changes along {column}, too{where}: what it does is in the differences")
     single = sum(len(group.values) < 2 for one in found for group in one.groups)
     if single:
         notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
@@ -288,22 +290,28 @@ def _notes(
     return notes
 
 
-def _besides(found: Sequence[ArmAlong], column: str) -> list[str]:
-    """Settings that change along the column."""
-    notes = []
+def _besides(found: Sequence[ArmAlong], column: str) -> dict[str, list[str]]:
+    """Settings that change along the column → the arms in which they do."""
     tied = {column, "learning_rate", "lr", *(WITH_HEADS if column in WITH_HEADS else ()), "head_size"}
-    for name in dict.fromkeys((*RECIPE, *TUNING)):
-        if name in tied:
-            continue
-        differs = [
+    names = [name for name in dict.fromkeys((*RECIPE, *TUNING)) if name not in tied]
+    changing = {
+        name: [
             one.arm.label
             for one in found
             if any(len({str(row.get(name)) for row in group.rows}) > 1 for group in one.groups)
         ]
-        if differs:
-            where = f" ({', '.join(differs)})" if len(found) > 1 else ""
-            notes.append(f"{name} changes along {column}, too{where}: what it does is in the differences")
-    return notes
+        for name in names
+    }
+    return {name: arms for name, arms in changing.items() if arms}
+
+
+def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
+    """A line about a heap of runs, in which several settings change along the column."""
+    names = list(_besides(found, column))
+    if len(names) < HEAP:
+        return []
+    change = f"{listed(names)} change along {column}, too, and losses are adjusted for none of them"
+    return [f"NOT ADJUSTED: {change}; a fit without {argument('column', '--along')} adjusts for them"]
 
 
 NOUNS = {"depth": "layers", "heads": "heads"}

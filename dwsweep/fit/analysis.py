@@ -49,7 +49,15 @@ from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.rows import Row
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.table import Table, read_asked, read_other
-from dwsweep.fit.transitions import Judged, Pair, analyse_pairs, contrasts, disagreements, transition_rows
+from dwsweep.fit.transitions import (
+    MOST_CONTRASTED,
+    Judged,
+    Pair,
+    analyse_pairs,
+    contrasts,
+    disagreements,
+    transition_rows,
+)
 from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
@@ -526,6 +534,7 @@ class TokenGroup:
         surface = (own or joint_model(curves, options)) if joint else None
         curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
+        warnings += thinned(curves, surface)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
@@ -633,6 +642,21 @@ def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
     """The joint model of all depths; None for too few shapes."""
     surface = fit_loss_model(curves, options.confidence, options.seed)
     return LossSurface(surface) if surface else None
+
+
+def thinned(curves: Curves, surface: LossSurface | None) -> list[str]:
+    """A line where the model takes not all shapes, or contrasts not all depths."""
+    found = []
+    if surface and len(surface.record.cells.x) < len(curves.x):
+        found.append(
+            f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; all "
+            "are in cells.csv"
+        )
+    if surface and len(curves.depths) > MOST_CONTRASTED:
+        found.append(
+            f"contrasts: {MOST_CONTRASTED} of {len(curves.depths)} depths, evenly spaced, are compared in pairs"
+        )
+    return found
 
 
 FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
 from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
@@ -107,12 +107,36 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
                 f"{argument('table', 'TABLE')}: {first.label}, which the others are held against, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
-        return replace(result, comparisons=[compare(first, other, chosen) for other in fitted])
+        comparisons = [compare(first, other, chosen) for other in fitted]
+        if result.adjusted:
+            said = _not_adjusted(one.name for one in result.adjusted.columns)
+            comparisons = [replace(one, answer=(said, *one.answer)) for one in comparisons]
+        return replace(result, comparisons=comparisons)
+
+
+def _not_adjusted(names: Iterable[str]) -> str:
+    return (
+        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {listed(dict.fromkeys(names))}; "
+        + either(argument("where"))
+        + " keeps one value"
+    )
 
 
 def chosen_options(options: Mapping[str, Any]) -> FitOptions:
-    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none."""
-    return fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
+    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none.
+
+    Raises:
+        InputError: one asks to adjust for a setting, which a comparison does not do.
+    """
+    chosen = fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
+    asked = {"adjust": chosen.adjust, "no_adjust": chosen.no_adjust, "at": [name for name, _ in chosen.at]}
+    for name, columns in asked.items():
+        if columns:
+            raise InputError(
+                f"{either(argument(name))}: {columns[0]!r}; arms and losses along a column are compared as they are, "
+                f"and adjusted for nothing; allowed: {argument('where')} that keeps one value of it"
+            )
+    return chosen
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:

@@ -33,6 +33,8 @@ SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget d
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
+MANY_DEPTHS = 24  # from which on losses are read from profiles
+MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # of a form that is asked alone
@@ -143,6 +145,8 @@ def pair(
 
 def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
+    if len(depths) > MANY_DEPTHS:  # a profile costs as much as some tens of points
+        return np.stack([losses(posterior, float(value), depths, setting) for value in x], axis=1)
     y, size = np.log(np.asarray(depths, dtype=float)), max(1, AT_ONCE // len(depths))
     parts = [x[k : k + size] for k in range(0, len(x), size)]
     found = [posterior.losses(np.repeat(part, len(y)), np.tile(y, len(part)), setting) for part in parts]
@@ -418,7 +422,11 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
     may lie anywhere."""
     if not enough(curves):
         return None
-    return surface_of(Cells.of(curves), curves.depth, curves.width, confidence, seed)
+    cells = Cells.of(curves)
+    if len(cells.x) > MOST_CELLS:
+        where = np.sort(np.random.default_rng(seed).permutation(len(cells.x))[:MOST_CELLS])
+        return surface_of(cells.at(where), curves.depth[where], curves.width[where], confidence, seed)
+    return surface_of(cells, curves.depth, curves.width, confidence, seed)
 
 
 def enough(curves: Curves) -> bool:

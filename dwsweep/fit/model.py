@@ -68,6 +68,7 @@ UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: th
 # coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
 WIDE = 30.0  # nats, of E and A: unknown
 ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
+OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)  # of another arm, in units of e^interact·S
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column, in units of e^interact·E
 NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
@@ -562,7 +563,9 @@ class Model:
         # the skew's unit is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
-        apart = [np.exp(eta["interact"])[:, None] * waves for c in self.cells.columns if c.departs]
+        # of another arm: by what its depth effects differ, and not by what the first one departs from its form
+        own = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
+        apart = [own for c in self.cells.columns if c.departs]
         return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:

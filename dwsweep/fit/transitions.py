@@ -29,6 +29,7 @@ from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Contrast, Transi
 from dwsweep.text import format_count
 
 SURFACE_POINTS = 61
+MOST_CONTRASTED = 40  # depths, of which any two are compared
 FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
 
 
@@ -211,8 +212,10 @@ def n_params_at(curves: Curves, depth: int, x: float) -> float:
 
 def contrasts(curves: Curves, confidence: float, surface: LossSurface) -> list[Contrast]:
     """Any two depths at equal size by the joint model: at most three rows per pair, at the smallest, the middle and the
-    largest size at which the data compare the two."""
+    largest size at which the data compare the two. Depths beyond ``MOST_CONTRASTED`` are thinned evenly."""
     depths, grid = curves.depths, surface_grid(surface)
+    if len(depths) > MOST_CONTRASTED:
+        depths = [depths[k] for k in np.unique(np.linspace(0, len(depths) - 1, MOST_CONTRASTED).round().astype(int))]
     pairs = list(combinations(range(len(depths)), 2))
     inside = _compared(curves, surface, grid, [(depths[a], depths[b]) for a, b in pairs])
     chosen = [where[sorted({0, len(where) // 2, len(where) - 1})] if len(where) else where for where in inside]

@@ -118,7 +118,7 @@ def answer(
     if law not in (None, published_law.SHORT):
         errors.append(f"{argument('law')}: {law!r}; allowed: {published_law.SHORT}")
     elif law is not None and fit is not None:
-        errors.append(f"{argument('law')}: {law}; is asked instead of a fit; both: {argument('compare')}")
+        errors.append(f"{argument('law')}: {law}; replaces a fit; both: {argument('compare')}")
     if law is None:
         errors += [
             _too_large("params", None, format_count(value)) for value in params if LARGEST * AS_PRINTED < value <= 1e30
@@ -127,7 +127,7 @@ def answer(
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
-        errors.append(f"{of}: would change nothing, since no size is asked for; allowed with one of {sizes}")
+        errors.append(f"{of}: has no effect without a size; allowed with one of {sizes}")
     parsed, parsed_rules = _parsed(parse_shape, shapes, errors), _parsed(_parse_rule, rules, errors)
     if law is None:
         large = [(depth, width) for depth, width in parsed if 12.0 * depth * width**2 > LARGEST * AS_PRINTED]
@@ -205,7 +205,7 @@ def _wrong_budget(params: Sequence[float], flops: float | None, hours: float | N
         elif value is not None and params:
             errors.append(f"{argument(name)}: {value:g}; stands in place of {argument('params')}; allowed: one of them")
     if (flops or hours) and options.total:
-        said = "says what a count of parameters includes; allowed with"
+        said = "defines the count of parameters; allowed with"
         errors.append(f"{argument('total')}: {said} {argument('params')}")
     return errors
 
@@ -544,7 +544,7 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
         tolerance=percent,
         rows=tuple(rows),
         good=tuple(good),
-        loss_tag="; ".join(tags) or "no size at which both say something",
+        loss_tag="; ".join(tags) or "no size at which both have an answer",
     )
 
 

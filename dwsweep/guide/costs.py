@@ -97,7 +97,7 @@ class Budget:
     def spent(self, shapes: Sequence[Shape], any_size: bool = False) -> Spent:
         """Spending of shapes, and its worth in nats; distances from the budget are zero with ``any_size``.
 
-        With r = FLOPs (or seconds) per token and parameter relative to the others', a shape that spends the same gets
+        Let r be FLOPs (or seconds) per token and parameter relative to the others. A shape of equal spending gets
         ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what
         makes the shape, at its own ratio of width to depth, as slow as the net of the best depth.
         """

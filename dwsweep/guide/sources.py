@@ -139,7 +139,7 @@ class Source:
         if isinstance(law, Predicted):
             where = f"the sizes at which shapes were compared, {span}"
             if self.refuses(n_params):
-                return f"refused: beyond {format_count(LARGEST)} parameters no evidence speaks"
+                return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
             own = law.own
             said = (
                 f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
@@ -171,7 +171,7 @@ def published_source() -> Source:
 
 
 SPEAKS_FOR = (
-    "the evidence speaks for decoders that predict the next token of text; losses of your own (`dwsweep fit`) speak "
+    "the evidence covers decoders that predict the next token of text; your own losses (`dwsweep fit`) cover "
     "for your recipe"
 )
 
@@ -181,7 +181,7 @@ def public_source(tokens: Tokens | None = None, own: OwnLosses | None = None, no
     training."""
     law = public(tokens, own)
     names = ", ".join(source.name for source in law.sources)
-    said = f"{len(law.sources)} public sources ({names}), after {law.tokens}; --sources lists what each says"
+    said = f"{len(law.sources)} public sources ({names}), after {law.tokens}; --sources lists the answer of each"
     forms = tuple(one_form(law, form) for form in FORMS[1:])
     return Source(law.name, law, (*notes, SPEAKS_FOR, said), forms)
 
@@ -298,7 +298,7 @@ def judge(source: Source, n_params: float) -> Trust:
         )
     if source.own is not None:
         inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"
-        reasons.append(f"{inside} the sizes at which your losses say how deep; your recipe's own losses")
+        reasons.append(f"{inside} the sizes at which your losses give a best depth; your recipe's own losses")
         return Trust(level, tuple(reasons))
     reasons.append(source.reach(n_params))
     if not (isinstance(law, Predicted) and law.own):

@@ -201,9 +201,13 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     return found
 
 
-@cache
 def _keys(kind: Any) -> tuple[str, ...]:
-    return columns_of(kind) if is_dataclass(kind) else ()
+    if kind not in _known_keys:
+        _known_keys[kind] = columns_of(kind) if is_dataclass(kind) else ()
+    return _known_keys[kind]
+
+
+_known_keys: dict[Any, tuple[str, ...]] = {}
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

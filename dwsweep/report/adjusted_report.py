@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
-from dwsweep.report.document import MISSING, Lines, Part, Table, estimate, shown
+from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, listed
 
 
@@ -14,7 +14,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     table = Table(
         f"Adjusted for (matters: root mean square of what a column moves the losses of {record.runs} runs, {short}; "
         "r: correlation with ln depth at equal size)",
-        "column> held< tried> matters> interval< r>",
+        [number("column"), label("held"), number("tried"), number("matters"), INTERVAL, number("r")],
     )
     for one in sorted(record.columns, key=lambda row: -row.matters):
         matters = estimate(Interval.of(one, "matters"), ".2g")
@@ -23,7 +23,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     parts: list[Part] = [table, Lines([left], indent=2)]
     if record.readings:
         title = "Best depth where a column follows depth as in this table, and at its held value"
-        readings = Table(title, "column> N> follows> interval< held> interval<")
+        readings = Table(title, [*map(number, ("column", "N", "follows")), INTERVAL, number("held"), INTERVAL])
         rows = list(record.readings)
         for fixed, follows in zip(rows[0::2], rows[1::2], strict=True):
             cells = [*_best(Interval.of(follows, "depth")), *_best(Interval.of(fixed, "depth"))]
@@ -33,7 +33,9 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
         several = any(later.of for later in record.along_tokens)
         after = Table(
-            title, ("of< " if several else "") + "tokens> depth> interval< ratio> interval<", keys=1 + several
+            title,
+            [*([label("of")] * several), number("tokens"), number("depth"), INTERVAL, number("ratio"), INTERVAL],
+            keys=1 + several,
         )
         for later in record.along_tokens:
             ratio = estimate(Interval.of(later, "ratio"), ".2f")
@@ -45,7 +47,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     if record.rates:
         title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "
         title += f"rate {record.shared_rate:.2g} costs, {short}"
-        rates = Table(title, "depth> rate> interval< costs> at_most>")
+        rates = Table(title, [number("depth"), number("rate"), INTERVAL, number("costs"), number("at most")])
         for row in record.rates:
             rate = Interval.of(row, "learning_rate")
             ends = "" if rate.unbounded else rate.ends(".2g")
@@ -58,7 +60,12 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
 def equal_parts(record: Adjustment) -> list[Part]:
     """Table of the best depths at each kind of equality, and the columns or formulas behind the budgets."""
     title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
-    table = Table(title, "equal< budget> depth> interval< N> tokens>", keys=2, file="equal_what.csv")
+    table = Table(
+        title,
+        [label("equal"), number("budget"), number("depth"), INTERVAL, number("N"), number("tokens")],
+        keys=2,
+        file="equal_what.csv",
+    )
     for row in record.equal:
         bounds = Interval(None, row.n_params_low, row.n_params_high)
         n = format_count(row.n_params) if row.n_params else MISSING if bounds.unbounded else bounds.ends(format_count)
@@ -87,7 +94,10 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     ]
     if found.held:
         lines.append(f"Train these nets at {listed(found.held, 12)}.")
-    table = Table("Runs that narrow it most, in order", "run> depth> width> N> sd_after>")
+    table = Table(
+        "Runs that narrow it most, in order",
+        [*map(number, ("run", "depth", "width", "N", "sd after"))],
+    )
     for place, row in enumerate(found.runs, start=1):
         table.add(str(place), str(row.depth), str(row.width), format_count(row.n_params), f"{row.ln_depth_sd:.3f}")
     return [Lines(lines), table]

@@ -10,7 +10,7 @@ from rich.console import Group
 from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.console import render
-from dwsweep.report.document import MISSING, Line, Lines, Part, Table
+from dwsweep.report.document import MISSING, Line, Lines, Part, Table, label, number
 from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
@@ -44,7 +44,10 @@ def _by_recipe(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
-    columns = "L> d_x> heads> replicas> compile> step> tokens/s> MFU> memory> packing<"
+    columns = [
+        *map(number, ("L", "d_x", "heads", "replicas", "compile", "step", "tokens/s", "MFU", "memory")),
+        label("packing"),
+    ]
     table = Table("", columns, keys=2, ruled=False, apart=apart)
     for row in rows:
         table.add(
@@ -76,7 +79,11 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
 
 
 def _compiled_here(rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
-    columns = "L> d_x> parameters> replicas> devices> mesh< microbatch> compile> state> memory>"
+    columns = [
+        *map(number, ("L", "d_x", "parameters", "replicas", "devices")),
+        label("mesh"),
+        *map(number, ("microbatch", "compile", "state", "memory")),
+    ]
     table = Table("", columns, keys=2, ruled=False, apart=not head)
     for row in rows:
         table.add(
@@ -101,7 +108,13 @@ def _compiled_here(rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
 
 
 def _compiled_for(target: str, rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
-    columns = "L> d_x> mesh< micro> compile> memory> kernels> traffic> step_≥> MFU_≤> bound<"
+    columns = [
+        number("L"),
+        number("d_x"),
+        label("mesh"),
+        *map(number, ("micro", "compile", "memory", "kernels", "traffic", "step ≥", "MFU ≤")),
+        label("bound"),
+    ]
     table = Table("", columns, keys=2, ruled=False, gap=1, apart=False)
     for row in rows:
         table.add(

@@ -175,7 +175,7 @@ def _found(directory: Any) -> list[str]:
         fit = fit_record.read_any(directory)
     except InputError:
         return []
-    return ["## What the fit says\n\n" + "\n".join(f"- {plain(line)}" for line in fit_report.answer(fit))]
+    return ["## Findings of the fit\n\n" + "\n".join(f"- {plain(line)}" for line in fit_report.answer(fit))]
 
 
 def _columns(table: pa.Table) -> str:

@@ -14,7 +14,20 @@ from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
-from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Line, Lines, Part, Table, plain, spans
+from dwsweep.report.document import (
+    INTERVAL,
+    Figure,
+    Fold,
+    Heading,
+    Line,
+    Lines,
+    Part,
+    Table,
+    label,
+    plain,
+    prose,
+    spans,
+)
 from dwsweep.terminal import JOINT
 
 TIED = re.compile(r"(?<=\d) × (?=\d)|(?<=[<>]) (?=\d)")  # a shape, a bound
@@ -55,7 +68,7 @@ def render(parts: Iterable[Part]) -> Group:
             case Heading():
                 made = [Paragraph([(part.text, part.style), part.more])]
             case Lines(listed=True) if part.lines:
-                dotted = Table("", "dot< line~", headed=False, ruled=False, gap=1)
+                dotted = Table("", [label("dot"), prose("line")], headed=False, ruled=False, gap=1)
                 for line in part.lines:
                     dotted.add("  ·", line)
                 made = [Folded(dotted)]
@@ -80,14 +93,14 @@ class Folded:
     """
 
     def __init__(self, table: Table) -> None:
-        self.table, self.heads, self.signs = table, table.heads, table.signs
-        self.widths = [self._width(index) for index in range(len(self.heads))]
+        self.table, self.columns = table, table.columns
+        self.widths = [self._width(index) for index in range(len(self.columns))]
 
     def _width(self, index: int) -> int:
         """Least width of a column, without padding."""
-        cells = [_tied(plain(cell)) for cell in (self.heads[index], *(row[index] for row in self.table.rows))]
+        cells = [_tied(plain(cell)) for cell in (self.columns[index].head, *(row[index] for row in self.table.rows))]
         most = max(map(cell_len, cells))
-        if self.signs[index] != "~":
+        if not self.columns[index].wraps:
             return most
         return min(most, max([WORDS, *(cell_len(word) for cell in cells for word in cell.split())]))
 
@@ -96,14 +109,14 @@ class Folded:
             between = 2 if self.table.ruled else self.table.gap
             return sum(self.widths[index] + between for index in indices) - between <= options.max_width
 
-        shown = list(range(len(self.heads)))
+        shown = list(range(len(self.columns)))
         constant = {} if fits(shown) else self._constant()
         shown = [index for index in shown if index not in constant]
         left_out: list[int] = []
         for heading in self.table.optional:
             if not fits([index for index in shown if index not in left_out]):
-                found = {index for index in shown if self.heads[index] == heading}
-                of_found = {index + 1 for index in found if self.heads[index + 1 : index + 2] == [INTERVAL]}
+                found = {index for index in shown if self.columns[index].head == heading}
+                of_found = {index + 1 for index in found if list(self.columns[index + 1 : index + 2]) == [INTERVAL]}
                 left_out += sorted(found | of_found)
         remaining = [index for index in shown if index not in left_out]
         if fits(remaining):
@@ -117,17 +130,17 @@ class Folded:
                 yield ""
             yield self._part(block)
         if constant:
-            yield Text("In every row: " + ", ".join(f"{self.heads[k]} {cell}" for k, cell in constant.items()))
+            yield Text("In every row: " + ", ".join(f"{self.columns[k].head} {cell}" for k, cell in constant.items()))
         if left_out:
-            names = [self.heads[index] for index in left_out if self.heads[index] != INTERVAL]
+            names = [self.columns[index].head for index in left_out if self.columns[index] != INTERVAL]
             yield Text(f"In {self.table.file}: {', '.join(names)}")
 
     def _constant(self) -> dict[int, str]:
         """Constant columns with their value. A value with an interval is not constant; blank rows are ignored."""
         found = {}
-        for index in range(self.table.keys, len(self.heads)):
+        for index in range(self.table.keys, len(self.columns)):
             cells = {text for row in self.table.rows if (text := plain(row[index])).strip()}
-            if len(cells) == 1 and len(self.table.rows) > 1 and INTERVAL not in self.heads[index : index + 2]:
+            if len(cells) == 1 and len(self.table.rows) > 1 and INTERVAL not in self.columns[index : index + 2]:
                 found[index] = cells.pop()
         return found
 
@@ -136,7 +149,7 @@ class Folded:
         keys = list(range(self.table.keys))
         units: list[list[int]] = []
         for index in shown[self.table.keys :]:
-            pair = [*units[-1], index] if units and self.heads[index] == INTERVAL else []
+            pair = [*units[-1], index] if units and self.columns[index] == INTERVAL else []
             if pair and fits([*keys, *pair]):
                 units[-1] = pair
             else:
@@ -160,12 +173,12 @@ class Folded:
             header_style="bold",
         )
         for index in indices:
-            sign, wraps = self.signs[index], self.signs[index] == "~"
+            column = self.columns[index]
             made.add_column(
-                self.heads[index],
-                justify="right" if sign == ">" else "left",
-                no_wrap=not wraps,
-                overflow="fold" if wraps else "ellipsis",
+                column.head,
+                justify="left" if column.is_text else "right",
+                no_wrap=not column.wraps,
+                overflow="fold" if column.wraps else "ellipsis",
             )
         for number, row in enumerate(table.rows):
             style = "bold" if number in table.strong else "dim" if number in table.soft else ""

@@ -9,7 +9,7 @@ from rich.console import Group
 
 from dwsweep import paths
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Heading, Lines, Part, Table
+from dwsweep.report.document import Heading, Lines, Part, Table, label, number
 from dwsweep.report.guide_report import _soft
 from dwsweep.text import format_count
 
@@ -49,7 +49,12 @@ def _layers(value: float) -> str:
 
 
 def _pair_errors(errors: Errors) -> Table:
-    table = Table("", "pair> N> width> ±_ln_N> ±_width> bias_ln_N> P(crossed)>", ruled=False, apart=False)
+    table = Table(
+        "",
+        [*map(number, ("pair", "N", "width", "± ln N", "± width", "bias ln N", "P(crossed)"))],
+        ruled=False,
+        apart=False,
+    )
     for pair in errors.pairs:
         cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
         if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
@@ -61,7 +66,12 @@ def _pair_errors(errors: Errors) -> Table:
 
 
 def _alternatives(study: Study) -> Table:
-    table = Table("", "change< runs> FLOPs> best_depth_±> stated_±> of_as_planned>", ruled=False, apart=False)
+    table = Table(
+        "",
+        [label("change"), *map(number, ("runs", "FLOPs", "best depth ±", "stated ±", "of as planned"))],
+        ruled=False,
+        apart=False,
+    )
     rows = [("as planned", 0, 0, study.errors)]
     rows += [(f"+ {a.name}", a.runs, a.flops, a.errors) for a in study.alternatives]
     for name, runs, flops, errors in rows:

@@ -7,7 +7,6 @@ sentence once.
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +17,6 @@ Said = str | tuple[str, str]  # a text, or a text with its style: bold, dim or a
 Line = str | Sequence[Said]
 MISSING = "–"
 BLANKS = "\n\t\u00a0"  # kept on a page; other control characters are spelled out
-INTERVAL = "interval"
-SPACE = re.compile(r"(?<![dn])_|(?<=[A-Za-z][dn])_")  # but for the _ of d_x and n_params
 
 
 @dataclass(frozen=True)
@@ -48,20 +45,46 @@ class Lines:
     apart: bool = False
 
 
+@dataclass(frozen=True)
+class Column:
+    """Column of a table. head: its heading. is_text: aligns to the left, not the right. wraps: words may wrap."""
+
+    head: str
+    is_text: bool = False
+    wraps: bool = False
+
+
+def number(head: str) -> Column:
+    """Column of numbers."""
+    return Column(head)
+
+
+def label(head: str) -> Column:
+    """Column of short texts, which never wrap."""
+    return Column(head, is_text=True)
+
+
+def prose(head: str) -> Column:
+    """Column of sentences, which may wrap."""
+    return Column(head, is_text=True, wraps=True)
+
+
+INTERVAL = label("interval")
+"""Column of the interval of the value in the column before it, from which it is never parted."""
+
+
 @dataclass
 class Table:
-    """Rows of texts. Each word of ``columns`` is a heading, where _ is a space (but for d_x), and its column's sign.
+    """Table of texts.
 
-    The sign is < or > for the side of the texts, or ~ for words that may wrap. keys: how many of the first columns say
-    what a row is; a column with the heading ``INTERVAL`` stays with the one before it, whose value it is of. optional:
-    headings that may be left out where room is scarce, in this order; file: where they are found instead. headed: False
-    leaves the headings out. ruled: a line under the headings and under each row of ``ends``. gap: blanks between the
-    columns of a table without rules. strong: rows in bold; soft: rows of less weight. whole: a page shows every column,
-    even one in which no row says anything.
+    keys: number of the first columns that identify a row. optional: headings that may be left out where room is scarce,
+    in this order; file: the file that has them. headed: False leaves the headings out. ruled: a line under the headings
+    and under each row of ``ends``. gap: blanks between the columns of a table without rules. strong: rows in bold;
+    soft: rows in lighter type. whole: a page shows every column, even an empty one.
     """
 
     title: str
-    columns: str
+    columns: Sequence[Column]
     keys: int = 1
     optional: Sequence[str] = ()
     file: str = ""
@@ -76,7 +99,7 @@ class Table:
     soft: set[int] = field(default_factory=set)
 
     def add(self, *cells: Line, strong: bool = False, soft: bool = False, end: bool = False) -> None:
-        """Add a row; blanks fill the columns that it says nothing of."""
+        """Add a row; blanks fill its missing cells."""
         for chosen, rows in ((strong, self.strong), (soft, self.soft), (end, self.ends)):
             if chosen:
                 rows.add(len(self.rows))
@@ -84,11 +107,7 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        return [SPACE.sub(" ", word[:-1]) for word in self.columns.split()]
-
-    @property
-    def signs(self) -> list[str]:
-        return [word[-1] for word in self.columns.split()]
+        return [column.head for column in self.columns]
 
 
 @dataclass(frozen=True)
@@ -151,7 +170,7 @@ def markdown(parts: Iterable[Part]) -> str:
                 out += [""]
             case Table():
                 out += [f"{part.title}", ""] if part.title else []
-                out += [_row(part.heads), _row(["---:" if sign == ">" else "---" for sign in part.signs])]
+                out += [_row(part.heads), _row(["---" if column.is_text else "---:" for column in part.columns])]
                 out += [*map(_row, part.rows), ""]
             case Fold():
                 out += [f"## {part.title}", "", markdown(part.parts)]

@@ -28,7 +28,21 @@ from dwsweep.records.transitions import (
 )
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
-from dwsweep.report.document import MISSING, Fold, Heading, Lines, Part, Table, bullets, estimate, markdown, shown
+from dwsweep.report.document import (
+    INTERVAL,
+    MISSING,
+    Fold,
+    Heading,
+    Lines,
+    Part,
+    Table,
+    bullets,
+    estimate,
+    label,
+    markdown,
+    number,
+    shown,
+)
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.terminal import plain_text
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
@@ -131,7 +145,9 @@ def _beyond(result: FitResult) -> str:
     known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
         return (
-            "" if result.guideline_law else "Beyond their sizes these losses say nothing: the guideline is not theirs."
+            ""
+            if result.guideline_law
+            else "These losses give no answer beyond their sizes; the guideline does not rest on them."
         )
     row = known[-1]
     far, depth = row.extrapolation_factor, Interval.of(row, "depth")
@@ -164,9 +180,9 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))
-    for number, one in enumerate(result.comparisons, start=1):
+    for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
-        found.append((f"comparison-{number}", title, comparison_parts(one, arm_letter(number), size)))
+        found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
     if _uncrossed(result):
         found.append(("contrasts", "Differences at equal size", [_contrasts(result)]))
     if result.by_tokens:
@@ -225,7 +241,12 @@ def _ends(row: Any, name: str = "n_params", text: Form = format_count) -> str:
 def _transitions(result: FitResult) -> list[Part]:
     level = round(100 * result.transitions[0].confidence)
     title = f"Transitions (where the deeper net overtakes, {level} % intervals)"
-    table = Table(title, "pair> status< N> interval< width> interval< by<", optional=("by",), file="transitions.csv")
+    table = Table(
+        title,
+        [number("pair"), label("status"), number("N"), INTERVAL, number("width"), INTERVAL, label("by")],
+        optional=("by",),
+        file="transitions.csv",
+    )
     for row in result.verdicts:
         table.add(
             f"{row.shallow}→{row.deep}",
@@ -237,7 +258,9 @@ def _transitions(result: FitResult) -> list[Part]:
             row.rests_on,
         )
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
-    checks = Table("", "pair> " + " ".join(f"{name}< interval<" for name in estimators), file="transitions.csv")
+    checks = Table(
+        "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
+    )
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
         by = {row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row)] for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
@@ -262,7 +285,10 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
     shared = [(row, found) for row in result.verdicts if (found := other.crossing(row))]
     if not shared:
         return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
-    table = Table(f"Beside {other.name} ({other.input})", "pair> here< there< ratio> interval<")
+    table = Table(
+        f"Beside {other.name} ({other.input})",
+        [number("pair"), label("here"), label("there"), number("ratio"), INTERVAL],
+    )
     for row, found in shared:
         ratio = Interval(*(size_ratio(row, found) or ()))
         table.add(f"{row.shallow}→{row.deep}", _place(row), _place(found), *estimate(ratio, ".2f"))
@@ -287,7 +313,7 @@ def _contrasts(result: FitResult) -> Table:
     title = (
         f"Loss of the shallower − the deeper at equal size, {SHORT[result.unit]} (contrasts.csv has every two depths)"
     )
-    table = Table(title, "pair> N> difference> interval< from<")
+    table = Table(title, [*map(number, ("pair", "N", "difference")), INTERVAL, label("from")])
     for row in _uncrossed(result)[:CONTRASTS_SHOWN]:
         difference = estimate(Interval(row.difference, row.low, row.high), "+.4f")
         table.add(f"{row.shallow}→{row.deep}", shown(row.n_params, format_count), *difference, row.rests_on)
@@ -299,7 +325,7 @@ def _by_tokens(result: FitResult) -> Table:
     rows = verdicts(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
     cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
-    table = Table("Transitions against tokens", "tokens> " + " ".join(f"{a}→{b}>" for a, b in pairs))
+    table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
     for tokens in dict.fromkeys(row.tokens for row in rows):
         table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
     return table
@@ -358,8 +384,11 @@ def guideline(result: FitResult) -> Table:
     costed = 2 * sum(row.loss_penalty is not None for row in rows) >= len(rows) > 0
     table = Table(
         f"Guideline, {'; '.join(laws)}",
-        "model> N> trained> depth> interval< width> interval< forms< outside> build> "
-        + ("trained_costs> interval<" if costed else ""),
+        [
+            *(*map(number, ("model", "N", "trained", "depth")), INTERVAL, number("width"), INTERVAL),
+            *(label("forms"), number("outside"), number("build")),
+            *([number("trained costs"), INTERVAL] if costed else []),
+        ],
         optional=("build", "trained costs"),
         file="guideline.csv",
     )
@@ -453,7 +482,7 @@ def _best_depths(result: FitResult) -> list[Part]:
     known = result.surface.bounded
     if not known:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
-    table = Table(title, f"{axis}> depth> interval<" + (" width>" if axis == "N" else ""))
+    table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.surface.optima:
         bounded, depth = row in known, Interval.of(row, "depth")
         width = width_at(row.n_params, row.depth if bounded else None)

@@ -28,7 +28,20 @@ from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
 from dwsweep.guide.sources import BUILD_APART
 from dwsweep.interval import Interval
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import MISSING, Figure, Heading, Lines, Part, Said, Table, estimate, shown
+from dwsweep.report.document import (
+    MISSING,
+    Column,
+    Figure,
+    Heading,
+    Lines,
+    Part,
+    Said,
+    Table,
+    estimate,
+    label,
+    number,
+    shown,
+)
 from dwsweep.text import format_count, format_factor, format_hours
 
 MARK = "►"
@@ -81,7 +94,7 @@ def _estimate(found: Interval, digits: int = 1) -> str:
 WASTED = "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
 
 
-def _table(columns: str, title: str = "") -> Table:
+def _table(columns: Sequence[Column], title: str = "") -> Table:
     return Table(title, columns, ruled=False)
 
 
@@ -152,7 +165,7 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
     if shape is None:
         why = f"no shape of the depths compared is between half the budget and {NEAR_BUDGET} above it{_by_limits(row)}."
         if any(candidate.within_budget for candidate in row.candidates):
-            why = "what the shapes of about the budget cost is beyond what the source can speak of."
+            why = "the source gives no prices for shapes of about this budget."
         return _said(("Nothing is recommended: ", "bold"), why)
     heads = f"{shape.heads} head{'s' if shape.heads > 1 else ''} of {shape.head_size}"
     if shape.kv_heads != shape.heads:
@@ -256,7 +269,17 @@ def _risk(row: BudgetAnswer) -> list[Part]:
 
 
 def _sources(row: BudgetAnswer) -> list[Part]:
-    table = _table("source< best_depth> 95_%< words< outside> kind< sure<")
+    table = _table(
+        [
+            label("source"),
+            number("best depth"),
+            label("95 %"),
+            label("words"),
+            number("outside"),
+            label("kind"),
+            label("sure"),
+        ]
+    )
     for one in row.by_source:
         depth = estimate(Interval.of(one, "depth"), ".1f")
         table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
@@ -311,7 +334,7 @@ def _free(row: BudgetAnswer) -> list[Part]:
     low, high = _little(row)
     parts: list[Said] = []
     if row.no_best is None:
-        depths = f"Depths {low} to {'all that can be spoken of' if high is None else high} waste"
+        depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
         parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
     usual = row.usual
@@ -337,8 +360,8 @@ def _built(row: BudgetAnswer) -> list[Part]:
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    hours = "hours>" if assumptions.tokens else ""
-    table = _table(f"__L_×_d_x< size> FLOPs> time> latency> +nats> heads> N> N_total> off> decode> {hours}", WASTED)
+    numbers = ("size", "FLOPs", "time", "latency", "+nats", "heads", "N", "N total", "off", "decode")
+    table = _table([label("  L × d_x"), *map(number, (*numbers, *(["hours"] if assumptions.tokens else [])))], WASTED)
     chosen = row.recommended
     for shape in row.candidates:
         marked = chosen is not None and (shape.depth, shape.width) == (chosen.depth, chosen.width)
@@ -384,7 +407,7 @@ def _tolerated(row: BudgetAnswer) -> str:
             "beyond the data" if end is None else _estimate(Interval(end, *inside))
             for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
         ]
-        depths = "all that the data speak of" if near.depth_low is near.depth_high is None else " to ".join(ends)
+        depths = "all depths of the data" if near.depth_low is near.depth_high is None else " to ".join(ends)
         parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} nats): {depths}")
     return f"Depths that waste {'; '.join(parts)}."
 
@@ -420,7 +443,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
         if cost is None:
-            lines.append(_said(f"At {SPOKEN[constraint]}: not known, beyond what the source can speak of."))
+            lines.append(_said(f"At {SPOKEN[constraint]}: not known, outside the depths of the source."))
             continue
         interval = Interval.of(cost, "nats")
         text = f" ({cost.nats:.4f} nats" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
@@ -441,7 +464,13 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
-    table = _table("L_×_d_x< N> verdict> size> FLOPs> time> latency> +nats> best_depth> trust>", WASTED)
+    table = _table(
+        [
+            label("L × d_x"),
+            *map(number, ("N", "verdict", "size", "FLOPs", "time", "latency", "+nats", "best depth", "trust")),
+        ],
+        WASTED,
+    )
     for row in rows:
         best = row.optimum
         table.add(
@@ -457,7 +486,7 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
 
 
 def _rule(rule: RuleAnswer) -> list[Part]:
-    table = _table("__N< L_×_d_x> size> time> loss> best_depth> trust>")
+    table = _table([label("  N"), *map(number, ("L × d_x", "size", "time", "loss", "best depth", "trust"))])
     for row in rule.rows:
         known = row.depth is not None and row.width is not None
         table.add(
@@ -497,7 +526,7 @@ def _named(best: BestDepth) -> str:
 
 def _overview(rows: Sequence[BestDepth]) -> Table:
     several = len({row.source for row in rows}) > 1
-    table = _table("size< N> trained> best_L> best_d_x> forms> outside> trust>")
+    table = _table([label("size"), *map(number, ("N", "trained", "best L", "best d_x", "forms", "outside", "trust"))])
     for row in rows:
         forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         table.add(
@@ -515,7 +544,7 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
 
 OVERVIEW_LEGEND = (
     "N: non-embedding parameters, 12·L·d_x² of the trained shape. forms: best depths of all forms that cannot be "
-    "told apart and are more than a tenth apart. outside: of the sizes at which shapes were compared, by this factor; "
-    "beyond 10 times no best depth can be named, and `--params N` says a range. `--params N` gives shapes to build, "
+    "told apart and are more than a tenth apart. outside: factor by which N lies outside the compared sizes; "
+    "beyond 10 times no best depth can be named, and `--params N` gives a range. `--params N` gives shapes to build, "
     "`--shape LxD` a verdict, `--rule EXPR` judges a rule of thumb."
 )

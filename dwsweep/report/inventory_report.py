@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Lines, Table
+from dwsweep.report.document import Lines, Table, label, number, prose
 from dwsweep.sweep.inventory import LOST, REBUILT, Fault, Inventory
 
 MOST_FAULTS = 3  # files that a row names
@@ -13,7 +13,7 @@ MOST_FAULTS = 3  # files that a row names
 
 def render(found: Inventory) -> Any:
     """Table of the inventory and lines on the repairs, for rich."""
-    table = Table("", "file< whole> rebuilt> lost> what_was_wrong~")
+    table = Table("", [label("file"), *map(number, ("whole", "rebuilt", "lost")), prose("what was wrong")])
     for finding in found.findings:
         faults = [*finding.rebuilt, *finding.lost]
         shown = "; ".join(_shown(fault) for fault in faults[:MOST_FAULTS])

@@ -63,12 +63,14 @@ def conditioning(logged: Sequence[Conditions]) -> list[Part]:
     return [Figure(drawn, "Condition number of attention", caption)]
 
 
-def training_figure(curves: Sequence[TrainingCurve], runs: int) -> list[Part]:
-    """Figure of training curves; ``runs``: number of runs on the page."""
+def training_figure(curves: Sequence[TrainingCurve], runs: Sequence[Row]) -> list[Part]:
+    """Figure of training curves; ``runs``: those on the page."""
     if not curves:
         return []
     drawn = style.svg(lambda: run_figures.training_curves(curves))
     caption = "One thin line per run, averaged over bins of ln step; lighter is larger. Dashed with a cross: diverged."
-    if runs > runs_table.MANY:
-        caption += f" {len(curves):,} of {runs:,} runs: of each shape those of lowest held-out loss."
+    if len(runs) > runs_table.MANY:
+        shapes = len(runs_table.shapes_of(runs))
+        spread = f"evenly spread ones of {shapes:,} shapes" if shapes > runs_table.MOST_CURVES else "each shape"
+        caption += f" {len(curves):,} of {len(runs):,} runs: of {spread} those of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]

@@ -122,9 +122,9 @@ def _html_table(made: Table) -> str:
     heads = [name.strip() for name in made.heads]
     kept = [k for k in range(len(heads)) if made.whole or any(row[k] not in ("", MISSING) for row in rows)]
     for k in kept:
-        if heads[k] == INTERVAL and k - 1 not in kept:
+        if made.columns[k] == INTERVAL and k - 1 not in kept:
             heads[k] = heads[k - 1]
-    kinds = [{"<": ' class="text"', "~": ' class="text long"'}.get(sign, "") for sign in made.signs]
+    kinds = [f' class="text{" long" * one.wraps}"' if one.is_text else "" for one in made.columns]
 
     def line(tag: str, cells: Sequence[str], look: str = "") -> str:
         return f"<tr{look}>" + "".join(f"<{tag}{kinds[k]}>{_marked(cells[k])}</{tag}>" for k in kept) + "</tr>"

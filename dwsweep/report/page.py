@@ -40,9 +40,9 @@ HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
-    "the crossing of the losses of all depths together, where there is one, else what its own two curves say: crossed, "
-    "not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), undecided "
-    "(neither) or ambiguous. The checks are the pair's own two curves and levine (biased to larger widths).",
+    "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
+    "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
+    "undecided (neither) or ambiguous. The checks are the pair's own two curves and levine (biased to larger widths).",
     "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
     "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
@@ -98,7 +98,9 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     fit = fit_record.read_any(folder / "fit.json", "DIR") if folder else None
     title, subtitle = _titles(fit, every, root)
     if live is not None:
-        subtitle = f"The sweep trains; this page reads itself anew every {RELOAD_SECONDS:g} s."
+        done = sum(run.state.state in FINAL for run in live.runs)
+        title = f"{_name(root)}: {done:,} of {len(live.runs):,} runs finished"
+        subtitle = f"The sweep is training; this page reloads every {RELOAD_SECONDS:g} s."
     sections, data = _content(fit, every, root, folder, live)
     content = page(title, subtitle, sections, data, reload=RELOAD_SECONDS if live is not None else None)
     paths.make_directory(path.parent)
@@ -163,7 +165,7 @@ def _content(
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
-        Section("training", "Training curves", html_of(training_figure(curves, len(shown)))),
+        Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
         Section("samples", "Text by the models", html_of(sample_parts(root))),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
@@ -259,7 +261,7 @@ def _public(fit: FitResult) -> list[Part]:
     if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
         return []
     (row,) = answer([float(max(sizes))], by_source=True).budgets
-    title = f"What public sources say at {format_count(max(sizes))}"
+    title = f"Public sources at {format_count(max(sizes))}"
     return [Fold(title, [guide_report.forest(row)])] if row.by_source else []
 
 

@@ -14,7 +14,7 @@ from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
 from dwsweep.records.record import to_dict
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import Heading, Line, Lines, Part, Table
+from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, number, prose
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
@@ -122,13 +122,10 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
 
 def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
-    rate = "tok/s>" if plan.lengths.needs_rates else ""
-    steps = "steps>" if plan.lengths.is_budget else ""
-    columns = (
-        f"L> d_x> heads> N> off> N_total> {rate} {steps} tokens> FLOPs> 6ND> memory> time> "
-        f"{'lr_×' if several_rates else 'hid_lr'}> resid> runs<"
-    )
-    table = Table("", columns, keys=2, ruled=False, gap=1, apart=apart)
+    numbers = ["L", "d_x", "heads", "N", "off", "N total"]
+    numbers += ["tok/s"] * plan.lengths.needs_rates + ["steps"] * plan.lengths.is_budget
+    numbers += ["tokens", "FLOPs", "6ND", "memory", "time", "lr ×" if several_rates else "hid lr", "resid"]
+    table = Table("", [*map(number, numbers), label("runs")], keys=2, ruled=False, gap=1, apart=apart)
     groups = _groups(plan)
     by_budget = plan.spec.grid.widths is None
     # rising budgets, then depths, then rules of the heads; a group holds the compared shapes
@@ -256,7 +253,7 @@ def _legend(plan: Plan) -> Table:
 
 def _pairs(rows: Iterable[tuple[str, Line]], gap: int = 1, soft: bool = False, apart: bool = False) -> Table:
     """Table of marks or names, each beside a wrapped paragraph."""
-    table = Table("", "name< text~", headed=False, ruled=False, gap=gap, apart=apart)
+    table = Table("", [label("name"), prose("text")], headed=False, ruled=False, gap=gap, apart=apart)
     for name, text in rows:
         table.add(name, text, soft=soft)
     return table

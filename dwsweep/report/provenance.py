@@ -9,7 +9,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.records.fit import Fit
 from dwsweep.records.record import to_dict
-from dwsweep.report.document import Fold, Heading, Lines, Part, Table
+from dwsweep.report.document import Fold, Heading, Lines, Part, Table, label, prose
 from dwsweep.report.runs_table import Row
 from dwsweep.sweep.directory import SweepStore
 
@@ -41,7 +41,7 @@ def provenance_parts(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Pa
 
 def _facts(title: str, facts: Mapping[str, Any]) -> list[Part]:
     """Titled list of facts; empty without facts."""
-    table = Table("", "fact< value~", headed=False)
+    table = Table("", [label("fact"), prose("value")], headed=False)
     for key, value in flat(facts).items():
         table.add(key, value)
     return [Heading(title), table] if table.rows else []

@@ -16,26 +16,26 @@ from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
 from dwsweep.records.sweep import read_results
 from dwsweep.records.transitions import Cell
-from dwsweep.report.document import MISSING, Fold, Heading, Part, Table
+from dwsweep.report.document import MISSING, Column, Fold, Heading, Part, Table, label, number, prose
 from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
 Row = Mapping[str, str]
 # training curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
 MANY, MOST_CURVES = 600, 120
-# heading and sign of a column → its name in results.csv, and the form of its numbers (None: a text)
-RUN_COLUMNS: Mapping[str, tuple[str, Form | None]] = {
-    "run<": ("run_id", None),
-    "depth>": ("depth", plain),
-    "width>": ("width", plain),
-    "seed>": ("seed", None),
-    "learning_rate>": ("learning_rate", ".3g"),
-    "N>": ("n_params", format_count),
-    "tokens>": ("tokens", format_count),
-    "loss>": ("loss", ",.5f"),
-    "±_(documents)>": ("loss_stderr", ",.5f"),
-    "bits/byte>": ("bits_per_byte", ",.4f"),
-    "status<": ("status", None),
+# column → its name in results.csv, and the form of its numbers (None: a text)
+RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
+    label("run"): ("run_id", None),
+    number("depth"): ("depth", plain),
+    number("width"): ("width", plain),
+    number("seed"): ("seed", None),
+    number("learning rate"): ("learning_rate", ".3g"),
+    number("N"): ("n_params", format_count),
+    number("tokens"): ("tokens", format_count),
+    number("loss"): ("loss", ",.5f"),
+    number("± (documents)"): ("loss_stderr", ",.5f"),
+    number("bits/byte"): ("bits_per_byte", ",.4f"),
+    label("status"): ("status", None),
 }
 
 
@@ -74,21 +74,37 @@ def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str
     return [row for row in every if len(arms) < 2 or base not in arms or row.get("arm") == base]
 
 
-def drawn(rows: Sequence[Row]) -> set[str]:
-    """Runs whose training curves a page shows: all, or of more than ``MANY`` runs ``MOST_CURVES``, equally many per
-    shape (at least one), lowest losses first."""
+def shapes_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """The runs by shape, in their order."""
     shapes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.get("run_id"):
             shapes[tuple(row.get(name) for name in ("depth", "width", "heads"))].append(row)
+    return shapes
+
+
+def drawn(rows: Sequence[Row]) -> set[str]:
+    """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``.
+
+    These are equally many of each shape, its lowest losses first. Of more shapes than curves every so many-th is taken,
+    in the order of depth and size, the first and the last among them.
+    """
 
     def rank(row: Row) -> tuple[bool, float]:
         loss = number_of(row.get("loss"))
         return row.get("status") != "done" or loss is None, loss or 0.0
 
-    by_loss = [sorted(group, key=rank) for group in shapes.values()]
+    def size(group: Sequence[Row]) -> tuple[float, float]:
+        return number_of(group[0].get("depth")) or 0.0, number_of(group[0].get("n_params")) or 0.0
+
+    shapes = shapes_of(rows)
+    groups = list(shapes.values())
+    if len(groups) > MOST_CURVES and sum(map(len, groups)) > MANY:
+        groups.sort(key=size)
+        groups = [groups[k * (len(groups) - 1) // (MOST_CURVES - 1)] for k in range(MOST_CURVES)]
+    by_loss = [sorted(group, key=rank) for group in groups]
     in_turn = [row["run_id"] for turn in itertools.zip_longest(*by_loss) for row in turn if row is not None]
-    return set(in_turn if len(in_turn) <= MANY else in_turn[: max(MOST_CURVES, len(shapes))])
+    return set(in_turn if len(in_turn) <= MANY and len(groups) == len(shapes) else in_turn[:MOST_CURVES])
 
 
 def show(value: Any, form: Form | None = None) -> str:
@@ -114,7 +130,12 @@ def runs(rows: Sequence[Row]) -> list[Part]:
     shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
     for row in rows:
         shapes[float(row["depth"]), float(row["width"])].append(row)
-    columns = "depth> width> N> seeds> learning_rate> tokens> loss> status< tokens/s> seconds_(sum)>"
+    columns = [
+        *map(number, ("depth", "width", "N", "seeds", "learning rate", "tokens", "loss")),
+        label("status"),
+        number("tokens/s"),
+        number("seconds (sum)"),
+    ]
     made = Table("", columns, whole=True)
     for (depth, width), group in sorted(shapes.items()):
         done = [row for row in group if row.get("status") == "done" and row.get("loss")]
@@ -142,7 +163,7 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 def all_runs(rows: Sequence[Row]) -> Table:
     """Table of all runs, one row per run."""
-    made = Table("", " ".join(RUN_COLUMNS), whole=True)
+    made = Table("", list(RUN_COLUMNS), whole=True)
     for row in ordered(rows):
         made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
     return made
@@ -150,19 +171,19 @@ def all_runs(rows: Sequence[Row]) -> Table:
 
 def cells(rows: Sequence[Cell], axis: str = "") -> Table:
     """Table of the cells of a fit. axis: heading of ``axis_value``, if cells differ in it."""
-    columns: Mapping[str, tuple[str, Form | None]] = {
-        **({f"{axis.replace(' ', '_')}>": ("axis_value", format_count)} if axis else {}),
-        "depth>": ("depth", plain),
-        "width>": ("width", plain),
-        "N>": ("n_params", format_count),
-        "mean_loss>": ("mean", ",.5f"),
-        "±_se>": ("se", ",.5f"),
-        "runs>": ("n", None),
-        "learning_rate>": ("learning_rate", ".3g"),
-        "used<": ("excluded", lambda excluded: "no" if excluded else "yes"),
-        "remark~": ("reason", None),
+    columns: Mapping[Column, tuple[str, Form | None]] = {
+        **({number(axis): ("axis_value", format_count)} if axis else {}),
+        number("depth"): ("depth", plain),
+        number("width"): ("width", plain),
+        number("N"): ("n_params", format_count),
+        number("mean loss"): ("mean", ",.5f"),
+        number("± se"): ("se", ",.5f"),
+        number("runs"): ("n", None),
+        number("learning rate"): ("learning_rate", ".3g"),
+        label("used"): ("excluded", lambda excluded: "no" if excluded else "yes"),
+        prose("remark"): ("reason", None),
     }
-    made = Table("", " ".join(columns), whole=True)
+    made = Table("", list(columns), whole=True)
     for row in rows:
         made.add(*(show(getattr(row, name), form) for name, form in columns.values()))
     return made

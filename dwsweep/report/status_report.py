@@ -16,7 +16,7 @@ from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import DIVERGED, DONE, FAILED, INTERRUPTED, OOM, PENDING, RUN_STATES, RUNNING
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table
+from dwsweep.report.document import MISSING, Line, Lines, Part, Said, Table, label, number, prose
 from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, time_left
 from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
@@ -154,8 +154,12 @@ def _table(now: Snapshot) -> Table:
     states = [state for state in SHOWN_STATES if state in shown]
     table = Table(
         "",
-        f"{'arm<' if several else ''} depth> {'widths' if by_depth else 'width'}> n_params> runs> "
-        f"{' '.join(f'{state}>' for state in states) if by_depth else 'state~'} step> loss>",
+        [
+            *([label("arm")] * several),
+            *map(number, ("depth", "widths" if by_depth else "width", "n_params", "runs")),
+            *(map(number, states) if by_depth else [prose("state")]),
+            *(number("step"), number("loss")),
+        ],
         keys=(1 if by_depth else 2) + several,
         ruled=False,
         apart=False,
@@ -185,7 +189,7 @@ def _table(now: Snapshot) -> Table:
 
 
 def _running(now: Snapshot) -> Table:
-    columns = "running_pack< step> train_loss> tokens/s> MFU> device~"
+    columns = [label("running pack"), *map(number, ("step", "train loss", "tokens/s", "MFU")), prose("device")]
     table = Table("", columns, ruled=False, apart=False)
     for pack_id, progress in sorted(now.progress.items()):
         facts = progress.started or StartFacts()

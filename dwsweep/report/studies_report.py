@@ -28,7 +28,7 @@ from dwsweep.records.studies import (
     EqualShape,
     EqualToBaseline,
 )
-from dwsweep.report.document import MISSING, Lines, Part, Table, estimate, shown
+from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import NATS, SHORT, format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
@@ -52,7 +52,10 @@ def budget_parts(found: EqualBudgets, unit: str = NATS) -> list[Part]:
 def _budget_best(found: EqualBudgets, level: int) -> Table:
     table = Table(
         f"Best depth at each budget, every depth at its best size ({level} % intervals)",
-        f"{HEADS[found.axis]}> depth> interval< N> interval< width> interval< tokens> tokens/N> loss> interval<",
+        [
+            *(number(HEADS[found.axis]), number("depth"), INTERVAL, number("N"), INTERVAL, number("width"), INTERVAL),
+            *(*map(number, ("tokens", "tokens/N", "loss")), INTERVAL),
+        ],
         optional=("tokens/N",),
         file="equal_budgets.csv",
     )
@@ -76,8 +79,11 @@ def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) ->
     where = "each budget" if several else budget_text(found.budgets[0].best, unit=True)
     table = Table(
         f"Best size of each depth at {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
-        (f"{HEADS[found.axis]}> " if several else "")
-        + "depth> N> interval< width> tokens> tokens/N> loss> above> interval<",
+        [
+            *([number(HEADS[found.axis])] * several),
+            *(number("depth"), number("N"), INTERVAL, *map(number, ("width", "tokens", "tokens/N"))),
+            *(number("loss"), number("above"), INTERVAL),
+        ],
         keys=2 if several else 1,
         optional=("width", "tokens", "tokens/N", "loss"),
         file="equal_budget_depths.csv",
@@ -195,10 +201,10 @@ def _along_table(found: Along, arms: bool) -> Table:
     """Table with a row per value of every group, and a line between groups."""
     level = round(100 * found.confidence)
     sized = any(curve.budget is not None for curve in found.curves)
-    columns = [*(["arm<"] if arms else []), f"{found.column}>", *([] if found.column == "depth" else ["L>"])]
-    columns += [*(["N>"] if sized else []), "shape< loss> above_the_best> interval<"]
+    columns = [*([label("arm")] * arms), _value_column(found), *([number("L")] * (found.column != "depth"))]
+    columns += [*([number("N")] * sized), label("shape"), number("loss"), number("above the best"), INTERVAL]
     title = f"{found.unit.capitalize()} at equal size; {level} % intervals, of a group together"
-    table = Table(title, " ".join(columns), keys=2 if arms else 1)
+    table = Table(title, columns, keys=2 if arms else 1)
     for curve in found.curves:
         for row in curve.rows:
             cells = [_short(row.arm)] if arms else []
@@ -210,11 +216,16 @@ def _along_table(found: Along, arms: bool) -> Table:
     return table
 
 
+def _value_column(found: Along) -> Column:
+    return number(found.column.replace("_", " "))
+
+
 def _against(found: Along, arm: str) -> Table:
     """Table of each arm minus the first, at common values."""
-    columns = f"{found.column}> " + ("" if found.column == "depth" else "L> ") + f"N> loss> {_short(found.arms[0])}> "
+    columns = [_value_column(found), *([number("L")] * (found.column != "depth")), number("N"), number("loss")]
+    columns += [number(_short(found.arms[0])), number("difference"), INTERVAL]
     title = f"Loss of {arm} − that of {found.arms[0]}: below zero {arm} is ahead"
-    table = Table(title, f"{columns}difference> interval<")
+    table = Table(title, columns)
     for curve in found.curves:
         rows = [row for row in curve.rows if row.arm == arm and row.above_base is not None]
         for row in rows:
@@ -244,7 +255,7 @@ def _along_equal(one: EqualToBaseline, arms: bool, nats: str) -> list[Part]:
     level = round(100 * one.confidence)
     table = Table(
         f"No worse than {one.baseline} by more than {one.margin:.3f} {nats}? {level} %, all shapes at once",
-        "shape< N> saved> worse> at_most> equal<",
+        [label("shape"), *map(number, ("N", "saved", "worse", "at most")), label("equal")],
         apart=False,
     )
     smaller = [row for row in one.rows if row.saved_percent > 0.0]
@@ -296,7 +307,7 @@ def each_by_itself(found: Comparison) -> str:
 
 
 def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Form) -> Table:
-    table = Table(title, f"{key}> A< {letter}< {letter}/A> interval< change<")
+    table = Table(title, [number(key), label("A"), label(letter), number(f"{letter}/A"), INTERVAL, label("change")])
     for row in rows:
         change = Interval.of(row, "change")
         table.add(
@@ -320,7 +331,7 @@ def _estimate(found: Interval, status: str, text: Form) -> str:
 
 def _losses(found: Comparison, letter: str) -> Table:
     title = f"Loss of {letter} − A, 10⁻³ {found.unit}: below zero {letter} is ahead"
-    table = Table(title, "depth> at_the_smallest_N> at_the_largest_N> ahead<")
+    table = Table(title, [*map(number, ("depth", "at the smallest N", "at the largest N")), label("ahead")])
     for one in found.depths:
         ends = (Interval(one.curve.g[k], one.curve.low[k], one.curve.high[k]) for k in (0, -1))
         texts = [_estimate(end.map(lambda v: MILLI * v), "", "+.1f") for end in ends]

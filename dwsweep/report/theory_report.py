@@ -10,7 +10,7 @@ from rich.console import Group
 
 from dwsweep import published_law
 from dwsweep.report.console import render
-from dwsweep.report.document import MISSING, Lines, Part, Table
+from dwsweep.report.document import MISSING, Lines, Part, Table, label, number, prose
 from dwsweep.text import format_count
 from dwsweep.theory import DEPTH_EFFICIENT
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def render_theory(facts: dict[str, Any]) -> Group:
     """Report of :func:`dwsweep.theory.summary`: a table of quantities, then their meaning in words."""
-    table = Table("", "quantity< value> note~", headed=False, ruled=False)
+    table = Table("", [label("quantity"), number("value"), prose("note")], headed=False, ruled=False)
 
     def add(quantity: str, value: str, note: str = "") -> None:
         table.add(quantity, value, [(note, "dim")])
@@ -51,7 +51,11 @@ def render_theory(facts: dict[str, Any]) -> Group:
     )
     parts: list[Part] = [table, _theorems(facts["theorems"])]
     if facts["widths_needed"]:
-        needed = Table("Width that a shallower net needs", "depth> d_x_at_least> times_this_width>", ruled=False)
+        needed = Table(
+            "Width that a shallower net needs",
+            [*map(number, ("depth", "d_x at least", "times this width"))],
+            ruled=False,
+        )
         for row in facts["widths_needed"]:
             exponent, times = row["log10_width"], row["log10_width"] - math.log10(width)
             if times < 0:
@@ -71,7 +75,11 @@ def render_theory(facts: dict[str, Any]) -> Group:
 
 
 def _theorems(rows: list[dict[str, Any]]) -> Table:
-    table = Table("Bounds of log_3 of the separation rank", "eq.< applies< lower> upper> constants~", ruled=False)
+    table = Table(
+        "Bounds of log_3 of the separation rank",
+        [label("eq."), label("applies"), number("lower"), number("upper"), prose("constants")],
+        ruled=False,
+    )
     for row in rows:
         constants = ", ".join(f"{name} {value:,.4g}" for name, value in row["constants"].items())
         lower = f"{row['lower']:,.1f}" if row["lower"] > 0 else "empty"
@@ -83,7 +91,12 @@ def _theorems(rows: list[dict[str, Any]]) -> Table:
 def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Group:
     """Report of the measured ranks, with the verdict of the theorems."""
     title = "Separation rank of random analysed networks, exact"
-    table = Table(title, "L> d_x> H> bound_≥> rank> bound_≤> partitions> verdict<", keys=3, ruled=False)
+    table = Table(
+        title,
+        [*map(number, ("L", "d_x", "H", "bound ≥", "rank", "bound ≤", "partitions")), label("verdict")],
+        keys=3,
+        ruled=False,
+    )
     for row in checks:
         table.add(
             *map(str, (row.depth, row.width, row.heads)),
@@ -97,7 +110,7 @@ def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Gro
     words = (
         "Every rank lies between the bounds, is the same for every balanced partition, and grows with depth and width."
         if not wrong
-        else f"{wrong} of {len(checks)} networks are NOT as the theorems say."
+        else f"{wrong} of {len(checks)} networks are NOT as the theorems state."
     )
     return render([table, Lines([words], apart=True), *_heads(heads)])
 
@@ -106,7 +119,7 @@ def _heads(checks: Sequence[HeadCheck]) -> list[Part]:
     """Parts on heads: the error of each size on one attention matrix, and the prediction by the rank of its logits."""
     n, needed = checks[0].positions, checks[0].needed
     title = f"One head, {n} positions, a random attention matrix"
-    table = Table(title, "head_size> largest_error> verdict<", ruled=False)
+    table = Table(title, [number("head size"), number("largest error"), label("verdict")], ruled=False)
     for row in checks:
         exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
         table.add(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)

@@ -6,14 +6,19 @@ from typing import Any
 
 from dwsweep.records.verification import Check, ShapeRate, Verification
 from dwsweep.report.console import render as rendered
-from dwsweep.report.document import MISSING, Line, Lines, Table
+from dwsweep.report.document import MISSING, Line, Lines, Table, label, number
 
 _MARKS = {True: "ok", False: "FAILED", None: "not judged"}
 
 
 def render(found: Verification) -> Any:
     """The tables and lines, to be printed by rich."""
-    checks = Table("", "check< result< value> at_most> unit<", ruled=False, apart=False)
+    checks = Table(
+        "",
+        [label("check"), label("result"), number("value"), number("at most"), label("unit")],
+        ruled=False,
+        apart=False,
+    )
     for check in found.checks:
         numbers = (_number(check.value), _number(check.tolerance))
         checks.add(check.name, _MARKS[check.passed], *numbers, check.unit or MISSING, strong=check.passed is False)
@@ -34,7 +39,12 @@ def render(found: Verification) -> Any:
 def _rates(rates: tuple[ShapeRate, ...]) -> list[Any]:
     if not rates:
         return []
-    table = Table("", "L> d_x> batch> step> tokens/s> MFU> A100> kernel<", keys=2, ruled=False)
+    table = Table(
+        "",
+        [*map(number, ("L", "d_x", "batch", "step", "tokens/s", "MFU", "A100")), label("kernel")],
+        keys=2,
+        ruled=False,
+    )
     for row in rates:
         table.add(
             str(row.depth),

@@ -38,7 +38,7 @@ HEADING = f"""\
 README = f"""\
 # Every key of a spec
 
-A spec is one YAML file that says what a sweep trains. `dwsweep init my.yaml` writes one with all keys in it, and
+A spec is one YAML file that defines a sweep. `dwsweep init my.yaml` writes one with all keys in it, and
 `dwsweep schema` prints the JSON schema for an editor. `--set KEY=VALUE` overrides any dotted key on the command line.
 An unknown key is an error that names the nearest known one. Only `name`, `grid` and the length of the runs are
 required: exactly one of {", ".join(f"`train.{name}`" for name in LENGTHS)}.

@@ -6,6 +6,7 @@ Unknown keys are errors. Attribute docstrings are the reference of the keys.
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import math
 from collections.abc import Iterator
@@ -85,7 +86,7 @@ SOURCE_FORMS = (
 
 @cache
 def _docstrings_of_fields() -> dict[str, dict[str, str]]:
-    """By class and field of this file, the text that stands below the field."""
+    """Docstrings of the fields of this file, by class and field."""
     found: dict[str, dict[str, str]] = {}
     for part in ast.parse(Path(__file__).read_text("utf-8")).body:
         if not isinstance(part, ast.ClassDef):
@@ -99,7 +100,7 @@ def _docstrings_of_fields() -> dict[str, dict[str, str]]:
 
 
 class Section(BaseModel):
-    """Part of a spec. The docstring below a field says what it means: see ``meanings``."""
+    """Part of a spec. The docstring below a field is its meaning: see ``meanings``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -388,7 +389,9 @@ class DataSpec(Section):
         kind, colon, rest = value.partition(":")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
-            raise ValueError(f"one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
+            near = difflib.get_close_matches(kind, forms, n=1, cutoff=0.6) if kind not in forms else []
+            hint = "".join(f"did you mean {form}? " for form in SOURCE_FORMS if [form.partition(":")[0]] == near)
+            raise ValueError(f"{hint}one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
         return value
 
 

@@ -44,7 +44,7 @@ def check_heads(positions: int = POSITIONS, width: int = WIDTH, *, seed: int = 0
     for size in range(1, positions + 2):
         error = float(np.abs(attention(inputs, *fitted_head(target, inputs, size)) - target).max())
         possible, exact = size >= needed, error < EXACT
-        wrong = () if possible == exact else ("not as the rank says",)
+        wrong = () if possible == exact else ("not as the rank predicts",)
         found.append(HeadCheck(size, positions, needed, error, wrong))
     return found
 

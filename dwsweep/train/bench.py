@@ -22,7 +22,7 @@ from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.run import BenchRow, PackingPoint
-from dwsweep.train.choices import CAPACITY
+from dwsweep.train.choices import CAPACITY, at_hand, refuse_slow_bfloat16
 from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
@@ -31,7 +31,12 @@ PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 
 
 
 def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
-    """Measure each shape of ``plan`` once, yielding a row as soon as it is known."""
+    """Measure each shape of ``plan`` once, yielding a row as soon as it is known.
+
+    Raises:
+        InputError: bfloat16 on a CPU that has no instructions for it.
+    """
+    refuse_slow_bfloat16(plan.spec.train.precision, at_hand())
     peak = measured_peak(plan.spec.train.precision)
     seen: set[Any] = set()
     for pack in plan.packs:

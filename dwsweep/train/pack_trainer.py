@@ -26,6 +26,7 @@ from dwsweep.records.footing import versions
 from dwsweep.records.run import MetricsRow, RunResult
 from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
+from dwsweep.train.choices import refuse_slow_bfloat16
 from dwsweep.train.mesh import agreed
 from dwsweep.train.program import AHEAD, Blueprint, Program, compile_program, release
 from dwsweep.train.step import HeldoutLoss, State
@@ -99,7 +100,7 @@ def train_pack(
     the pack that this process will probably train next: its program is compiled meanwhile.
 
     Raises:
-        InputError: too little data, or a checkpoint of another model.
+        InputError: too little data, a checkpoint of another model, or bfloat16 on a CPU without instructions for it.
         OSError: a checkpoint could not be written; the last good one is kept.
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED, when the device's memory does not suffice.
     """
@@ -124,6 +125,7 @@ class _Trainer:
         self.phases = phases(pack.branch_steps, pack.train)
         self.ready = AHEAD.take(pack, store)
         self.blueprint = self.ready.blueprint if self.ready else Blueprint.of(pack, store)
+        refuse_slow_bfloat16(pack.train.precision, self.blueprint.choices.hardware)
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
         self.finished: list[str] = []
         self.kernel: str | None = None  # of the checkpoint that training resumes from

@@ -35,7 +35,7 @@ from dwsweep.model.attention import causal_attention
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack, Replica
-from dwsweep.records.footing import versions
+from dwsweep.records.footing import here, versions
 from dwsweep.records.run import MetricsRow, RunResult
 from dwsweep.records.verification import Check, Curve, ShapeRate, Verification
 from dwsweep.spec import DataSpec, Spec, parse_spec
@@ -87,14 +87,14 @@ def verify(release: str, tell: Callable[[str], None] = lambda name: None) -> Ver
     with tempfile.TemporaryDirectory(prefix="dwsweep-verify-") as folder:
         found = _Checks(make_text(Path(folder)), Path(folder), tell)
         found.run()
-    device = jax.local_devices()[0]
+    device, ground = jax.local_devices()[0], here(None, None)
     return Verification(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         dwsweep=release,
         versions={**versions(), **{name: version(name) for name in ("jaxlib", "numpy")}},
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        processor=processor(),
-        cores=os.cpu_count() or 1,
+        processor=ground.processor,
+        cores=ground.cores or 1,
         device_kind=device.device_kind,
         devices=len(jax.local_devices()),
         backend=" ".join(f"{device.platform}: {device.client.platform_version}".split())[:300],
@@ -105,15 +105,6 @@ def verify(release: str, tell: Callable[[str], None] = lambda name: None) -> Ver
         rates=tuple(found.rates),
         curves=tuple(Curve(program=name, losses=_rows(losses)) for name, losses in found.curves.items()),
     )
-
-
-def processor(information: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Name of the CPU's model; None where the system does not say."""
-    try:
-        lines = information.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return platform.processor() or None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def driver(information: Path = Path("/proc/driver/nvidia/version")) -> str | None:

@@ -23,7 +23,7 @@ from dwsweep.guide import answer
 from dwsweep.plan import build
 from dwsweep.report import design_report, fit_report, guide_report, plan_report, theory_report
 from dwsweep.report.console import render
-from dwsweep.report.document import Table
+from dwsweep.report.document import INTERVAL, Table, label, prose
 from dwsweep.spec import load_spec
 from dwsweep.text import parse_count
 from tests.simulations.sweeps import Scenario, Truth, simulate
@@ -120,7 +120,12 @@ def lines_of(renderable, width: int) -> list[str]:
 
 
 def table(more: str = "", **options):
-    made = Table("", f"row< first< interval< words~ last< {more}", ruled=False, **options)
+    made = Table(
+        "",
+        [label("row"), label("first"), INTERVAL, prose("words"), label("last"), *map(label, more.split())],
+        ruled=False,
+        **options,
+    )
     for k in range(3):
         unit = ["tokens"] if more else []
         words = f"{k} words that may well wrap"
@@ -195,7 +200,7 @@ def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
 
 
 def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:
-    made = table("unit<")
+    made = table("unit")
     assert "In every row" not in "\n".join(lines_of(made, 100))
     lines = lines_of(made, 65)
     assert lines[-1] == "In every row: unit tokens" and sum("row" in line for line in lines) == 2

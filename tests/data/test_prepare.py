@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sentences import says
 
 from dwsweep.data import corpus, digests, passes, records
 from dwsweep.data import prepare as module
@@ -394,7 +395,7 @@ def test_a_damaged_store_is_set_aside_and_made_anew(
     DAMAGE[what](whole.path)
     with pytest.raises(InputError) as error:
         Store.open(whole.path)
-    assert len(error.value.lines) == 1 and "`dwsweep prepare` with the same spec" in str(error.value)
+    assert len(error.value.lines) == 1 and says(str(error.value), "data: dwsweep prepare with same")
     # one of an earlier version has checksums of all its tokens together
     named = what.strip() if not (of_an_earlier_version and what == "train-00000.bin") else "its manifest says"
     assert named in str(error.value)
@@ -420,7 +421,7 @@ def test_a_finished_store_needs_no_lock(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError) as error:
         prepare(data, progress=False)
     assert "train-00000.bin is damaged" in error.value.lines[0]
-    assert "cannot be written (Permission denied)" in error.value.lines[1]
+    assert says(error.value.lines[1], "data: cannot be written permission")
 
 
 @pytest.mark.parametrize("largest_file", [100, 15_000])  # bytes: the spool, the tokens

@@ -65,7 +65,7 @@ def test_truncated_and_misnamed_compression(tmp_path: Path, suffix: str) -> None
     with pytest.raises(InputError, match=rf"cut.jsonl\{suffix}; truncated or damaged"):
         read(f"jsonl:{tmp_path}/cut.jsonl{suffix}")
     (tmp_path / f"plain.jsonl{suffix}").write_bytes(LINES)
-    with pytest.raises(InputError, match="its name says"):
+    with pytest.raises(InputError, match="its name states"):
         read(f"jsonl:{tmp_path}/plain.jsonl{suffix}")
     (tmp_path / "packed.jsonl").write_bytes(packed)
     with pytest.raises(InputError, match="its content is"):

@@ -334,3 +334,29 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -
         assert len(rows_of) == parts
         for row in rows_of:  # more, by the correction to one size
             assert row.se is not None and row.se > 0.95 * (errors[row.n_params] or 0.0)
+
+
+def heap(arm: str = "", seed: int = 0) -> list[dict]:
+    """Runs that differ in batch, context and warm-up, too."""
+    rng, rows = np.random.default_rng(seed), []
+    for depth in (4, 8, 16):
+        for n in np.geomspace(1e6, 1e8, 8):
+            row = {"depth": depth, "width": 8 * round(math.sqrt(n / 12 / depth) / 8)}
+            more = {"batch_size": int(rng.choice([32, 64])), "seq_len": int(rng.choice([256, 512]))}
+            loss = 3.0 * (n / 1e7) ** -0.1 + 0.05 * math.log(depth / 8) ** 2 + 0.02 * math.log(more["batch_size"] / 32)
+            warm = {"warmup": int(rng.choice([100, 200]))}
+            rows.append({**row, **more, **warm, "loss": loss + rng.normal(0, 0.002), **({"arm": arm} if arm else {})})
+    return rows
+
+
+def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> None:
+    found = dwsweep.fit_along(heap(), "depth", draws=DRAWS).along
+    assert found.answer[0].startswith("NOT ADJUSTED: ") and "change along depth, too" in found.answer[0]
+    compared = dwsweep.compare([*heap("a"), *heap("b", 1)], draws=DRAWS)
+    assert compared.record.adjusted
+    assert compared.comparisons[0].answer[0].startswith("NOT ADJUSTED: arms are compared as they are, and not at held")
+    for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
+        with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
+            dwsweep.fit_along(heap(), "depth", draws=DRAWS, **option)
+        with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
+            dwsweep.compare(heap("a"), heap("b", 1), draws=DRAWS, **option)

@@ -163,6 +163,7 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     agree(expected, in_cells(table_of(text, PAIRS)), "the table")
     agree(expected, in_sentence(text), "the answer")
     agree(expected, in_sentence(notebook), "the notebook")
+    agree(expected, in_sentence(str(result)), "print")
     agree(expected, in_repr(repr(result)), "repr")
     agree(expected, in_ties(result.warnings), "the warning of ties", every=False)
     tied = {pair for pair, row in rows_of(result).items() if row["tie_low"]}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from cli_tools import Command
+from sentences import says
 from shown import printed, words_of
 
 from dwsweep import fit_table
@@ -47,7 +48,7 @@ def fitted(case: str) -> FitResult:
 def test_the_tables_fit_the_terminal_and_cut_no_number(case: str, width: int) -> None:
     text = printed(fit_report.render(fitted(case)), width)
     assert max(map(len, text.splitlines())) <= width and "…\n" not in text.replace(" … ", "")
-    assert "Transitions" not in text and "no loss curve runs over flops" in re.sub(r"\s+", " ", text)
+    assert "Transitions" not in text and says(re.sub(r"\s+", " ", text), "report: loss curve runs over")
 
 
 def test_the_answer_comes_first_with_its_powers() -> None:
@@ -70,7 +71,7 @@ def test_what_is_not_reached_is_said_with_what_to_train() -> None:
         and "best shape tried at 1e18: 16×" in deep
     )
     alone = re.sub(r"\s+", " ", printed(fit_report.render(fitted("one size")), 100))
-    assert "best shape tried at 1e18" in alone and "a best one needs nine shapes" in alone
+    assert "best shape tried at 1e18" in alone and says(alone, "report: best one needs nine")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -105,8 +106,8 @@ def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytes
     fit_record.write(fit, tmp_path / "fit")
     text = sweep_page.write(tmp_path / "fit").read_text()
     best = fit.equal_budgets.best[0]  # type: ignore[union-attr]
-    assert "Best shape at each budget" in text and f"At 1e18 FLOPs: {best.depth:.1f} (" in text
-    assert "N ∝ C^" in text and "Best size of each depth" in text
+    assert says(text, "report: best shape each budget") and f"At 1e18 FLOPs: {best.depth:.1f} (" in text
+    assert "N ∝ C^" in text and says(text, "report: best size each depth")
     assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
     # without runs the chart stands on the cells: over their size, not over one value
     assert '"label":"non-embedding parameters' in text
@@ -125,4 +126,4 @@ def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_pat
         path.name for path in (tmp_path / "runs-fit").iterdir()
     }
     by_size = dwsweep("fit", table, "--draws", "200")
-    assert "axis flops compares what was asked" in re.sub(r"\s+", " ", by_size.stdout).replace(" ", " ")
+    assert says(re.sub(r"\s+", " ", by_size.stdout).replace(" ", " "), "report: axis flops compares what")

@@ -17,6 +17,7 @@ import report_sweeps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from sentences import says
 from shown import words_of
 
 from dwsweep.fit.analysis import fit_table
@@ -177,14 +178,14 @@ def test_several_token_counts_have_a_figure_of_their_own() -> None:
 
 def test_one_depth_says_that_there_is_nothing_to_compare() -> None:
     figures = drawn("one_depth")
-    assert "No two depths to compare" in words_of(figures["differences"])
+    assert says(words_of(figures["differences"]), "report: two depths compare")
     assert "one depth: no pair" in words_of(figures["loss_vs_size"])
-    assert "nothing to compare at fixed size" in words_of(figures["loss_vs_depth"])
+    assert says(words_of(figures["loss_vs_depth"]), "report: nothing compare fixed size")
 
 
 def test_unknown_noise_draws_no_band() -> None:
     figures = drawn("noise_unknown")
-    assert "no band: the noise is not known" in words_of(figures["loss_vs_size"])
+    assert says(words_of(figures["loss_vs_size"]), "report: band noise not known")
     assert words_of(figures["differences"]).count("(noise unknown)") == 2
     assert not figures["differences"].axes[0].collections  # a band would be one
 

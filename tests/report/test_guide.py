@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
+from sentences import says
+
 from dwsweep.guide import answer
 from dwsweep.report import guide_report
 from dwsweep.report.figures import laws
@@ -69,7 +71,7 @@ def test_depths_that_waste_little_are_named_with_what_they_waste() -> None:
         for one in shown
     )
     assert "next to nothing" not in shown[0]
-    assert "all that the data speak of" in shown[1] and "beyond the data to beyond" not in shown[1]
+    assert says(shown[1], "report: all depths data") and "beyond the data to beyond" not in shown[1]
 
 
 def test_a_row_of_panels_per_rule(tmp_path) -> None:

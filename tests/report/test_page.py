@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import report_sweeps
 from checkout import ROOT
+from sentences import says
 from shown import data_of
 from threadpoolctl import threadpool_limits
 
@@ -35,7 +36,7 @@ from dwsweep.records.transitions import Transition
 from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, losses_chart, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
-from dwsweep.report.document import Figure, Fold, Heading, Lines, Table
+from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -136,7 +137,7 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
     page = read(law / "report.html")
     assert "a <b>bold</b> & 'name': how deep and how wide" in page.text
     assert "b" not in {tag for tag, _ in page.tags}
-    hostile = Table("", "<i>>")
+    hostile = Table("", [number("<i>")])
     hostile.add('"><script>')
     assert not re.search("<i>|<script>", html_of([hostile]))
     assert "<script>" not in html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
@@ -224,7 +225,7 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     results.write_text(results.read_text(encoding="utf-8").replace(",diverged,", ",interrupted,"), encoding="utf-8")
     after = read(sweep_page.write(directory)).text
     assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
-    assert "stale: results.csv is not the one that was fitted" in after
+    assert says(after, "report: stale not one that")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     copy(pair / "fit", bare / "fit")
     text = read(sweep_page.write(bare)).text
-    assert "bare: how deep and how wide" in text
+    assert says(text, "report: bare how deep how")
     assert "Training curves" not in text and "no table of runs" not in text and "All 36 runs" not in text
 
 
@@ -315,7 +316,7 @@ def test_a_pair_has_one_verdict_and_the_estimators_are_checks_in_a_fold() -> Non
 
 def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
     fit = report_sweeps.fit("law")
-    assert "the best depth itself comes from the loss of all depths together" in sweep_page.HOW_TO_READ[-1]
+    assert says(sweep_page.HOW_TO_READ[-1], "report: best depth itself comes")
     assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
     guides = [guide.label for guide in drawn_guides(fit)]
     assert guides[0] == "own, all forms" and guides[-1] == "published law"
@@ -356,7 +357,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     fit_record.write(report_sweeps.fit("law"), table)
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
-    assert "mine-fit: how deep and how wide" in text and "Best depth at each size" in text
+    assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
     assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
     with pytest.raises(InputError, match=r"nor fit\.json"):
         sweep_page.write(tmp_path)
@@ -523,7 +524,7 @@ def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Pa
 
 
 def test_an_interval_without_its_value_takes_the_name_of_the_value() -> None:
-    table = Table("", "pair> N> interval< width> interval<")
+    table = Table("", [number("pair"), number("N"), INTERVAL, number("width"), INTERVAL])
     table.add("2→6", "–", "> 96K", "–", "> 60")
     assert re.findall("<th[^>]*>([^<]*)</th>", html_of([table])) == ["pair", "N", "width"]
     table.add("1→2", "50K", "40K … 60K", "–", "")
@@ -531,7 +532,7 @@ def test_an_interval_without_its_value_takes_the_name_of_the_value() -> None:
 
 
 def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
-    table = Table("as `dwsweep guide <N>` says", "a<")
+    table = Table("as `dwsweep guide <N>` says", [label("a")])
     table.add("`x`")
     made = html_of([Heading("`a`"), Lines(["b `c`"]), Fold("`d`", []), Figure(b"<svg></svg>", "e", "`f`"), table])
     assert re.findall("<code>(.*?)</code>", made) == ["a", "c", "d", "f", "dwsweep guide &lt;N&gt;", "x"]
@@ -584,6 +585,25 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")
 
 
+def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_table, "MANY", 30)
+    monkeypatch.setattr(runs_table, "MOST_CURVES", 5)
+    rows = [
+        {
+            "run_id": f"L{depth}-s{seed}",
+            "depth": str(depth),
+            "width": "8",
+            "n_params": str(100 * depth),
+            "loss": str(9.0 - seed),
+        }
+        for depth in range(40, 0, -1)
+        for seed in (0, 1)
+    ]
+    rows = [row | {"status": "done"} for row in rows]
+    assert runs_table.drawn(rows) == {f"L{depth}-s1" for depth in (1, 10, 20, 30, 40)}
+    assert runs_table.drawn(rows[:20]) == {row["run_id"] for row in rows[:20]}
+
+
 def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -619,6 +639,7 @@ def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     last = sweep_page.follow(directory).read_text("utf-8")
     (during,) = written
     assert 'http-equiv="refresh" content="10"' in during and 'id="progress"' in during and "demo: 36 runs" in during
+    assert ": 34 of 36 runs finished</title>" in during and "runs finished" not in last
     assert rows[0]["run_id"] in during and rows[1]["run_id"] not in during  # begun, and still waiting
     assert "Transitions (where" not in during
     assert "refresh" not in last and 'id="progress"' not in last and "Transitions (where" in last

@@ -145,10 +145,13 @@ def test_sections_cannot_be_changed() -> None:
         spec.train.steps = 3
 
 
-@pytest.mark.parametrize("source", ["wikkipedia:foo", "text:", "text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt"])
+@pytest.mark.parametrize(
+    "source", ["wikkipedia:foo", "wiki:de", "text:", "text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt"]
+)
 def test_the_form_of_a_source_is_checked_before_anything_is_opened(source: str) -> None:
     (line,) = errors(content(data={"source": source}))
-    assert line.startswith(f"data.source: {source!r}; one of stdlib-docs, tfds:NAME[/CONFIG], ")
+    hint = "did you mean wikidump:PATH? " if source == "wiki:de" else ""
+    assert line.startswith(f"data.source: {source!r}; {hint}one of stdlib-docs, tfds:NAME[/CONFIG], ")
     assert "parquet:GLOB" in line
 
 

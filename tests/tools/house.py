@@ -1,4 +1,4 @@
-"""Signs of a house that grows untidy: ``make house`` prints them and never fails, for each may have its reason."""
+"""Modules with one importer, and lines per room, which ``make house`` prints; each may have its reason."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "dwsweep"
-MODULE_LINES, FUNCTION_LINES, ARGUMENTS = 700, 60, 8
 ENTRANCES = ("__init__", "__main__", "worker", "reference")  # run by name, not imported
 
 
 def modules() -> dict[str, str]:
-    """The source of each module, by its dotted name."""
+    """Source of each module by its dotted name."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -32,31 +31,13 @@ def imported(tree: ast.Module, known: dict[str, str]) -> set[str]:
     return names & set(known)
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-
-
-def is_command(function: ast.FunctionDef) -> bool:
-    return any("_command" in ast.unparse(decorator) for decorator in function.decorator_list)
-
-
 def signs(sources: dict[str, str]) -> Iterator[str]:
     importers: dict[str, set[str]] = defaultdict(set)
     for name, source in sources.items():
         tree = ast.parse(source)
         for other in imported(tree, sources):
             importers[other].add(name)
-        if (lines := source.count("\n")) > MODULE_LINES:
-            yield f"{name}: {lines} lines, more than {MODULE_LINES}"
-        for function in functions(tree):
-            long = (function.end_lineno or 0) - function.lineno + 1
-            if long > FUNCTION_LINES and not is_command(function):
-                yield f"{name}.{function.name}: {long} lines, more than {FUNCTION_LINES}"
-            given = function.args
-            n = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
-            if n > ARGUMENTS and not is_command(function):
-                yield f"{name}.{function.name}: {n} arguments, more than {ARGUMENTS}"
-    # what a registry holds, or a command imports, has one importer for good reason
+    # modules of a registry or of a command have one importer for good reason
     for name, by in sorted(importers.items()):
         only = next(iter(by))
         entrance = name.rpartition(".")[2] in ENTRANCES or any(other.startswith(f"{name}.") for other in sources)

@@ -17,9 +17,12 @@ import pytest
 from train_support import Kept, compile_for, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
+from dwsweep.errors import InputError
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
+from dwsweep.records import footing
+from dwsweep.train.choices import SLOW_BFLOAT16, at_hand, refuse_slow_bfloat16
 from dwsweep.train.pack_trainer import train_pack
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
@@ -121,6 +124,7 @@ def test_trained_losses_agree_within_the_seed_noise(
         return np.array([kept.results[replica.run_ids[0]].loss for replica in pack.replicas])
 
     exact = losses("float32")
+    monkeypatch.setenv(SLOW_BFLOAT16, "1")  # the CPU may have no instructions for it
     compile_for("cuda", monkeypatch)
     emulated = losses("bfloat16")
     difference, spread = (emulated - exact).mean(), exact.std(ddof=1)
@@ -128,3 +132,22 @@ def test_trained_losses_agree_within_the_seed_noise(
     assert exact.max() < 2.5  # it has learned something: ln 256 is 5.5
     assert abs(difference) < spread
     assert np.abs(emulated - exact).max() < 0.003
+
+
+def test_bfloat16_is_refused_on_a_cpu_without_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = at_hand()
+    with pytest.raises(InputError, match=r"train\.precision: bfloat16; this CPU has no instructions for its products"):
+        refuse_slow_bfloat16("bfloat16", cpu, ("avx2", "avx512f"))
+    refuse_slow_bfloat16("float32", cpu, ("avx2",))
+    refuse_slow_bfloat16("bfloat16", cpu, ("avx2", "avx512_bf16"))
+    refuse_slow_bfloat16("bfloat16", cpu, ())  # the system does not say
+    refuse_slow_bfloat16("bfloat16", at_hand(as_accelerator=True), ("avx2",))
+    monkeypatch.setenv(SLOW_BFLOAT16, "1")
+    refuse_slow_bfloat16("bfloat16", cpu, ("avx2",))
+
+
+def test_the_trainer_asks_whether_the_cpu_can(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footing, "_processor", lambda: ("old", ("avx2",)))
+    pack = make_pack(store, make_spec(train={"precision": "bfloat16"}))
+    with pytest.raises(InputError, match="SLOW_BFLOAT16=1"):
+        train_pack(pack, store, tmp_path, Kept())

@@ -20,7 +20,7 @@ function answersBox(section, { sizes, spoken, command }) {
     }
     if (a.range && b.range) {
       const [low, high] = a.range.map((value, k) => mix(value, b.range[k], t));
-      said.push(`depths ${low ? Math.ceil(low) : 1} to ${high ? Math.floor(high) : "all that can be spoken of"} waste at most ${a.range[2]} % of compute`);
+      said.push(`depths ${low ? Math.ceil(low) : 1} to ${high ? Math.floor(high) : "all depths of the data"} waste at most ${a.range[2]} % of compute`);
     }
     const [u, v] = [a, b].map((point) => point.build && point.build[at.value]);
     if (u && v) {

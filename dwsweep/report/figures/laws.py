@@ -302,7 +302,9 @@ def _forest(axes: Axes, row: BudgetAnswer) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     axes.set_xlabel("best depth L, 95 % (log scale)")
-    axes.set_title(f"{best.name}: what each public source says\nfilled: its own words; empty: extrapolated", loc="left")
+    axes.set_title(
+        f"{best.name}: best depth by each public source\nfilled: its own words; empty: extrapolated", loc="left"
+    )
 
 
 def _rules(rules: Sequence[RuleAnswer]) -> Figure:
