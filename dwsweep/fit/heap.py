@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,7 +124,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
     if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
         return None
-    _refuse_unknown(data, found)
+    _refuse_unknown(data, found, asked.leave)
     return _fitted(data, options, found, x, y, out, budget)
 
 
@@ -174,12 +174,13 @@ def _places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
 
 
-def _refuse_unknown(data: Table, found: Covariates) -> None:
-    """Refuse a heap in which a setting that nobody knows tells rows of one shape apart and is not adjusted for."""
+def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:
+    """Refuse a heap in which a setting that nobody knows tells rows of one shape apart and is neither adjusted for nor
+    ``left`` out by the user."""
     from dwsweep.fit.data.settings import one_recipe
 
     taken = {one.column for one in found.columns}
-    unknown = [name for name in data.settings if name not in taken]
+    unknown = [name for name in data.settings if name not in taken and found_in.word_of(name) not in left]
     if not unknown:
         return
     cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]

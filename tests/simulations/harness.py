@@ -1,7 +1,7 @@
 """One harness for all studies: sweeps whose truth is known, drawn in parallel, and a table of what intervals hold it.
 
 A study is a module beside this one: ``crossings``, ``best_depths``, ``budgets``, ``arms``, ``along``,
-``design_cost``. Each is run from the root of a checkout:
+``heaps``, ``next_runs``, ``design_cost``. Each is run from the root of a checkout:
 
     python -m tests.simulations.best_depths --out DIR [--n 150] [--processes 2] [SCENARIO …]
 

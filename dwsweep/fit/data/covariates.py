@@ -169,6 +169,12 @@ def by_bare_name(present: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def word_of(column: str) -> str:
+    """The covariate that a column is, in words."""
+    known = {one: name for name, columns in (NUMBERS | OF_SHAPE).items() for one in columns}
+    return known.get(bare(column), bare(column).replace("_", " "))
+
+
 def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable[str], option: str) -> dict[str, str]:
     """{covariate in words: our column} of the ``names`` that a user gave, by the table's names or ours.
 
@@ -191,7 +197,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
             raise InputError(f"{option}: {given!r}; not in the table, it has {listed(sorted(shown))}")
         if why := why_refused(column):
             raise InputError(f"{option}: {given!r}; {why}")
-        found[known.get(bare(column), bare(column).replace("_", " "))] = column
+        found[word_of(column)] = column
     return found
 
 
