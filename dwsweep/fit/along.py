@@ -51,7 +51,7 @@ from dwsweep.records.studies import (
     AlongRow,
     ArmsParting,
 )
-from dwsweep.text import SHORT, format_count, listed
+from dwsweep.text import SHORT, format_count, join
 
 SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # which arm is ahead, by the sign of the other's loss − the base's
 WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
@@ -310,7 +310,7 @@ def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
     names = list(_besides(found, column))
     if len(names) < HEAP:
         return []
-    change = f"{listed(names)} change along {column}, too, and losses are adjusted for none of them"
+    change = f"{join(names)} change along {column}, too, and losses are adjusted for none of them"
     return [f"NOT ADJUSTED: {change}; a fit without {argument('column', '--along')} adjusts for them"]
 
 

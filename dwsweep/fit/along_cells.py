@@ -51,7 +51,7 @@ from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
-from dwsweep.text import BITS, NATS, SHORT, listed
+from dwsweep.text import BITS, NATS, SHORT, join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
 OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
@@ -243,7 +243,7 @@ def unit_of(tables: Sequence[Table]) -> str:
         return NATS
     if all(row.get("bits_per_byte") and row["loss"] for row in rows if math.isfinite(row["loss"])):
         return BITS
-    sizes = listed(f"{size:g}" for size in sorted(vocabularies))
+    sizes = join(f"{size:g}" for size in sorted(vocabularies))
     raise InputError(
         f"vocab_size: {sizes}; losses per token of different vocabularies cannot be compared, allowed: one of them "
         f"(choose with {argument('where')}), or bits_per_byte in every row"
@@ -258,7 +258,7 @@ def check_column(tables: Sequence[Table], column: str) -> None:
     for data in tables:
         if column not in data.columns:
             near = difflib.get_close_matches(column, data.columns[:1000], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {listed(data.columns, 30)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {join(data.columns, 30)}"
             raise InputError(f"{name}: {column!r}; not a column of {data.source}, {hint}")
         for place, row in enumerate(data.rows, start=1):
             value = row.get(column)

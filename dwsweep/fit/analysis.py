@@ -74,7 +74,7 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
 MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
@@ -416,7 +416,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
         if trained.axis != asked.options.axis:
             why = (f"are of other budgets of {trained.axis}", f"--axis {trained.axis}")
     bad = [found for part in parts for found in part.bad]
-    shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
+    shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
     notes = (*_followed(asked), *data.notes, *_unadjusted(parts[0].warnings))

@@ -46,7 +46,7 @@ from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.model import FORMS, Cells, joined
+from dwsweep.fit.model import FORMS, Cells, pooled
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior, weigh
@@ -70,7 +70,7 @@ from dwsweep.records.studies import (
     Parting,
 )
 from dwsweep.records.transitions import numbers
-from dwsweep.text import BITS, NATS, format_count, listed
+from dwsweep.text import BITS, NATS, format_count, join
 
 MOST_ARMS = 50  # each is a fit of its own
 NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
@@ -116,7 +116,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
 
 def _not_adjusted(names: Iterable[str]) -> str:
     return (
-        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {listed(dict.fromkeys(names))}; "
+        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {join(dict.fromkeys(names))}; "
         + either(argument("where"))
         + " keeps one value"
     )
@@ -301,7 +301,7 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
             continue
         values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
         if all(values) and not values[0] & values[1]:
-            shown = [listed(sorted(one[:12] for one in of), 2) for of in values]
+            shown = [join(sorted(one[:12] for one in of), 2) for of in values]
             found.append(f"{name} {shown[0]} and {shown[1]}")
     one, two = (_tokens_of(arm) for arm in (base, other))
     shared = sorted(one.keys() & two.keys())
@@ -402,7 +402,7 @@ class Together:
         """None where one of the two has no model of all depths. Forms that both reject alone are not tried again."""
         if base.surface is None or other.surface is None:
             return None
-        cells = joined(Cells.of(base.curves), Cells.of(other.curves), other.label)
+        cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
         known = [form for surface in (base.surface, other.surface) for form in surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
         return cls(Posterior(cells, weigh(cells, seed, forms, enough=NODES), seed), other.label)

@@ -260,9 +260,9 @@ class AtBudget:
         self.tried = self._over_sizes(ln_depths)
         self.y = np.linspace(ln_depths[0], ln_depths[-1], DEPTHS)
         self.between = self._over_sizes(self.y)
-        # what all seeds of the budget share moves every loss alike
-        luck = np.random.default_rng(0).standard_t(min(cells.seed_df, 1e6), len(self.tried.loss))
-        self.luck = cells.seed_sd * luck
+        # an error that all seeds of the budget share moves every loss alike
+        scale_free = np.random.default_rng(0).standard_t(min(cells.seed_df, 1e6), len(self.tried.loss))
+        self.seed_error = cells.seed_sd * scale_free
 
     def _over_sizes(self, y: np.ndarray) -> OverSizes:
         grid = self.cells.grid(y)
@@ -423,7 +423,7 @@ def _depth_row(
     width = _interval(pooled.ln_width(found.beyond[:, k], y, found.x[:, k]), confidence)
     status, loss, tokens = status_of(size), Interval(), None
     if status == REACHED and size.value is not None:
-        loss = _interval(found.loss[:, k] + asked.luck, confidence)
+        loss = _interval(found.loss[:, k] + asked.seed_error, confidence)
         x = np.array(size.value)
         ln_tokens = float(pooled.ln_tokens(x, y, x, cells.value))
         tokens = math.exp(ln_tokens) if math.isfinite(ln_tokens) else None
@@ -478,7 +478,7 @@ def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: f
     drawn = {name: values for name, values in drawn.items() if not np.isnan(values).any()}
     found = {name: _interval(values, confidence).map(math.exp) for name, values in drawn.items()}
     losses = asked.between.loss
-    found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.luck, confidence)
+    found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.seed_error, confidence)
     tokens, size = (found.get(name, Interval()).value for name in ("tokens", "n_params"))
     ends = {column: value for name, one in found.items() for column, value in one.columns(name).items()}
     return replace(row, **ends, tokens_per_param=tokens / size if tokens and size else None), drawn

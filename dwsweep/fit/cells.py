@@ -27,7 +27,7 @@ from dwsweep.fit.data.settings import one_recipe
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
@@ -300,12 +300,12 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
         parts.runs = [run for run in parts.runs if run.seed not in seeds]
         for run in diverged:
             parts.missing[run.shape].append(f"seed {run.seed} diverged")
-        named = listed(str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str))
+        named = join(str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str))
         return f"seed {named} diverged at {len(shapes)} shapes and is left out at every depth"
     parts.runs = [run for run in parts.runs if run.shape not in shapes]
     for shape, count in Counter(run.shape for run in diverged).items():
         parts.excluded[shape] = f"{count} replicas diverged: the cell is censored"
-    named = listed(map(str, sorted(shapes)))
+    named = join(map(str, sorted(shapes)))
     return f"{named}: replicas diverged, the whole cell is censored"
 
 

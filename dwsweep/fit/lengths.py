@@ -32,7 +32,7 @@ from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.records.studies import FLOPS, SECONDS
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
 # 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
@@ -149,7 +149,7 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     """The warning that the fit uses the runs at one token count of several."""
     if len(groups) < 2:
         return []
-    others = listed(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
+    others = join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
     used = format_count(main) if main is not None else "an unknown number of"
     return [
         f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
@@ -205,7 +205,7 @@ def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
 
 def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
     """Where curves over ``axis`` are not what was asked of the runs."""
-    equal = listed(format_count(value) for value in sorted(trained.rows))
+    equal = join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
     what = f"axis {trained.axis} compares what was asked"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""

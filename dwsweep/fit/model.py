@@ -61,7 +61,7 @@ PRIORS: Mapping[str, Prior] = {
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
-    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "luck of one shape may be its whole depth's"),
+    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "errors of all shapes of a depth may be one curve"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
@@ -73,7 +73,7 @@ SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column,
 NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
 BOX = 1.5  # half the side of the waves' box in half spans
-MOST_FALL = 20.0  # of ln of what depth effects fall by
+MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
 PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # of ln L: near the best depth
@@ -229,7 +229,7 @@ class Cells:
         return {**PRIORS, "scatter": self.scatter}
 
 
-def joined(base: Cells, other: Cells, name: str) -> Cells:
+def pooled(base: Cells, other: Cells, name: str) -> Cells:
     """The cells of two arms, the second with a column of its ``name``."""
     rows = {field: np.concatenate([vars(base)[field], vars(other)[field]]) for field in ("x", "y", "mean", "variance")}
     R, S = base.factors.shape[1], other.factors.shape[1]
@@ -413,10 +413,10 @@ FORMS: Mapping[str, Form] = {
 }
 
 
-def fall(a: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
+def decay(a: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
     """e^(−a(x − x₀)), constant beyond the sizes of the data."""
     power = -np.asarray(a) * np.clip(np.asarray(x) - frame.x0, -frame.xs, frame.xs)
-    return np.exp(np.clip(power, -MOST_FALL, MOST_FALL))
+    return np.exp(np.clip(power, -MOST_DECAY, MOST_DECAY))
 
 
 def asymptotic(alpha: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
@@ -538,13 +538,13 @@ class Model:
             return level
         g = np.exp((1.0 - eta["p"])[:, None, None] * self.points) * self.weights  # (N, depths, Q)
         G, high, Gk = g.sum(-1), (g * self.J).sum(-1), (g * self.k).sum(-1)
-        fallen = fall(eta["a"][:, None], x, frame)
+        decayed = decay(eta["a"][:, None], x, frame)
         at = self.at_depth
         skew = -np.einsum("nkq,kq->nk", g[:, at], self.turned)
         law = [(G - high)[:, at], high[:, at], Gk[:, at] - (x - frame.x0) * G[:, at]]
-        law = [column * fallen for column in law]
+        law = [column * decayed for column in law]
         moved = [column * one.value for one in self.moving for column in law]
-        return np.concatenate([level, np.stack([law[0], law[1], skew * fallen, *moved, law[2]], axis=-1)], axis=-1)
+        return np.concatenate([level, np.stack([law[0], law[1], skew * decayed, *moved, law[2]], axis=-1)], axis=-1)
 
     def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""

@@ -23,7 +23,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run
-from dwsweep.text import listed
+from dwsweep.text import join
 
 MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
 MOST_DENSE = 5_000  # cell means whose covariance is formed in full
@@ -595,7 +595,7 @@ def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
             falls[f"{run.depth}×{run.width:g}"] = fall
     if not falls:
         return []
-    steep = listed(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
+    steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
     return [
         f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
         f"may change with longer training"

@@ -23,7 +23,7 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.fit import ONE_VARIABLE
 from dwsweep.records.studies import AtOneSize
-from dwsweep.text import listed
+from dwsweep.text import join
 
 ONE_SIZE = 1.3  # largest over smallest N of one size
 SAME_SIZE = 1.05  # … of nets of one depth that are one size
@@ -122,5 +122,5 @@ def width_follows(runs: Sequence[Run]) -> str:
         how = f"width = {ratio.mean():.4g} × depth"
     else:
         pairs = [f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)]
-        how = f"one width at each depth, {listed(pairs, 4)}"
+        how = f"one width at each depth, {join(pairs, 4)}"
     return f"{ONE_VARIABLE} ({how}): nothing can be said of shape, for which a size needs two depths or more"

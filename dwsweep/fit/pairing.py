@@ -27,7 +27,7 @@ from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.transitions import Pair
-from dwsweep.text import NATS, listed
+from dwsweep.text import NATS, join
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
@@ -136,7 +136,7 @@ def different_text(a: Arm, b: Arm) -> str:
     ):
         one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
         if one and other and one != other:
-            shown = [listed(sorted(str(value)[:12] for value in values)) for values in (one, other)]
+            shown = [join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
             return f"different {what} ({shown[0]} and {shown[1]})"
     if a.eval_tokens and b.eval_tokens and a.eval_tokens != b.eval_tokens:
         return f"different held-out sets (train.eval_tokens {a.eval_tokens} and {b.eval_tokens})"

@@ -25,7 +25,7 @@ from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import NATS, SHORT, format_count, listed
+from dwsweep.text import NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -114,7 +114,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     yield from _near_chance(runs, data.unit)
     if rising:
         yield (
-            f"loss: it rises with N at depth {listed(map(str, rising))}; check the column, its sign, and that large "
+            f"loss: it rises with N at depth {join(map(str, rising))}; check the column, its sign, and that large "
             f"nets were trained long enough ({either(rename('loss'))})"
         )
 
@@ -200,7 +200,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        where = f"sizes: {listed(f'{count} at L {d}' for d, count in few.items())}"
+        where = f"sizes: {join(f'{count} at L {d}' for d, count in few.items())}"
         if joint:
             yield (
                 f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
@@ -220,9 +220,9 @@ def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them
     before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
-    effect = f"with {'it' if len(bad) == 1 else 'them'}: {listed(others)}" if others else "no status depends on it"
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {join(others)}" if others else "no status depends on it"
     return (
-        f"IMPOSSIBLE LOSS, left out: {listed(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
+        f"IMPOSSIBLE LOSS, left out: {join(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         f"deviations off); {effect}"
     )
 
@@ -242,7 +242,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     ]
     if tied:
         yield (
-            f"ties: {listed(tied)}: there the two depths do not differ by more than the noise, so the bound says "
+            f"ties: {join(tied)}: there the two depths do not differ by more than the noise, so the bound says "
             f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
         )
 
@@ -296,7 +296,7 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             if run.row.get(name) is not None:
                 by_value[run.row[name]].add(run.depth)
         if len(by_value) > 1:
-            values = listed((f"{_short(v)} (L {_depths(d)})" for v, d in by_value.items()), 4)
+            values = join((f"{_short(v)} (L {_depths(d)})" for v, d in by_value.items()), 4)
             yield f"confound {name}: {meaning}: {values}"
 
 
@@ -355,7 +355,7 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
     if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
         yield "confound learning_rate: the rates tried differ between depths"
     if curves.rate_edge:
-        shapes = listed((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
+        shapes = join((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
         yield f"learning_rate: the best rate is at the edge of those tried for {shapes}; the optimum may lie beyond"
 
 
@@ -405,4 +405,4 @@ def _short(value: Any) -> str:
 
 
 def _depths(depths: set[int]) -> str:
-    return listed(map(str, sorted(depths)), 12)
+    return join(map(str, sorted(depths)), 12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
-from dwsweep.text import SHORT, format_count, format_duration, listed
+from dwsweep.text import SHORT, format_count, format_duration, join
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
@@ -93,7 +93,7 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
         f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
     ]
     if found.held:
-        lines.append(f"Train these nets at {listed(found.held, 12)}.")
+        lines.append(f"Train these nets at {join(found.held, 12)}.")
     table = Table(
         "Runs that narrow it most, in order",
         [*map(number, ("run", "depth", "width", "N", "sd after"))],

@@ -355,7 +355,7 @@ def test_a_few_simulated_sweeps_cover():
         assert depth.reached == best.reached == 1.0 and size.reached > 0.7
         # of 18 answers of 95 % each 16 or fewer hold in 23 % of draws, 15 or fewer in 6 %
         assert size.coverage >= 0.88 and depth.coverage >= 0.88 and best.coverage >= 0.88
-        assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
+        assert found["loss"].coverage >= 0.8  # the errors of the seeds are the same for all depths of a sweep
         assert abs(size.bias) < 0.02 and size.rmse < 0.05 and size.width < 0.15
         assert abs(depth.bias) < 0.08 and depth.width < 0.6 and best.width < 0.3
         if name == "base":

@@ -25,7 +25,7 @@ from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
@@ -387,12 +387,12 @@ def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], sourc
             how += f", for {column!r} names shapes ({_shown(next(filter(None, held[column])))})"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
         what += " is" if len(missing) == 1 else " are"
-        raise InputError(f"table: {source}; {what} missing, have {listed(given, NAMES_LISTED)}; rename with {how}")
+        raise InputError(f"table: {source}; {what} missing, have {join(given, NAMES_LISTED)}; rename with {how}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names[:1000], 1)
-    return f", did you mean {near[0]!r}?" if near else f", it has {listed(names, NAMES_LISTED)}"
+    return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
 def _shown(value: Any) -> str:
