@@ -150,7 +150,7 @@ def compared(
 
 
 def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> AlongFit:
-    """What is said, with the warnings of all arms and the noise of the first. tables: one of each arm."""
+    """Record of the answer: its sentences, the warnings of all arms, the noise of the first. tables: one per arm."""
     data, used = tables[0], sum(len(one.arm.runs) for one in found)
     of_file = {table.source: table for table in tables}.values()  # the arms of one sweep are of one file
     rows = account(
@@ -260,7 +260,7 @@ def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pa
 def _notes(
     found: Sequence[ArmAlong], groups: Sequence[Group], partings: Sequence[ArmsParting], column: str
 ) -> list[str]:
-    """What the numbers rest on: sizes that are not quite equal, what differs besides, and how the arms are paired."""
+    """Sentences on the premises: unequal sizes and their correction, other columns that differ, pairing of the arms."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
     slopes = [group.slope for group in groups if group.slope is not None]
@@ -315,7 +315,7 @@ def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
 
 
 NOUNS = {"depth": "layers", "heads": "heads"}
-GROUPS_SAID = 6  # of each arm
+GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
 def value_text(value: float) -> str:
@@ -342,7 +342,7 @@ def nats(by: Interval, unit: str) -> str:
 
 
 def loses(depth: float, percent: float, low: float | None, high: float | None, where: str) -> str:
-    """How much the worst depth loses at one size: the same words whether the runs say it or the fitted loss."""
+    """Sentence on the loss of the worst depth at one size, for measured and for fitted losses alike."""
     ends = Interval(percent, low, high).ends("{:.2g}".format)
     layers = f"{depth:g} layers lose" if depth != 1 else "1 layer loses"
     return f"{layers} {percent:.2g} % ({ends}) of the loss at {where}"
@@ -379,7 +379,7 @@ def of_curve(
 
 
 def spread(curve: AlongCurve, unit: str) -> str:
-    """How far the worst value is from the best."""
+    """Sentence on the loss difference between the worst value and the best."""
     found = Interval.of(curve, "spread")
     if found.value is None:
         return "shape matters: not said, the noise is not known"
@@ -422,7 +422,7 @@ def leading(found: Sequence[tuple[str, str]]) -> list[str]:
 def answers(
     column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmsParting], several: bool
 ) -> list[str]:
-    """All that is said, the plainest first: where the arms part, then each arm."""
+    """Sentences of the answer: the sizes at which the arms differ, then each arm."""
     lines = leading([(place(one.depth, one.budget), one.sentence) for one in partings])
     for arm in dict.fromkeys(curve.arm for curve in curves):
         own = [curve for curve in curves if curve.arm == arm]

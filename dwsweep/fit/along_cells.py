@@ -54,10 +54,10 @@ from dwsweep.records.studies import EqualShape, EqualToBaseline
 from dwsweep.text import BITS, NATS, SHORT, join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
-OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
+OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and of its names
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None where the column is it
-SEED = 17  # of the draws for slopes and for what arms share
-SLOPE_ERROR = 0.5  # of the slope, where fewer than three show its spread
+SEED = 17  # seeds the draws of slopes and of errors that arms share
+SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
 # d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
 DEFAULT_SLOPE = -0.076
 SAME_SIZE = 1e-3  # in ln N, below which nothing is corrected
@@ -81,11 +81,12 @@ class Slope:
 
 @dataclass(frozen=True)
 class Group:
-    """What is compared: one arm at one depth and size, J values of the column in rising order.
+    """Losses of one arm at one depth and size, for J values of the column in rising order.
 
-    depth, budget: None where the column is it. cells (J,): of the arm's curves; rows: one of each. mean (J,): nats, at
-    the budget; correction (J,): what that added. deviations (D, J): draws of the errors; df: degrees of freedom of
-    their variance. gaps (J,): ln N of the cells − that of the budget. slope: None where nothing needs correcting.
+    depth, budget: None where the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
+    rows: one row of each cell. mean (J,): nats, corrected to the budget. correction (J,): nats, the part of ``mean``
+    that the correction added. deviations (D, J): nats, draws of the errors. df: degrees of freedom of their variance.
+    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None where nothing needs correcting.
     """
 
     arm: Arm
@@ -420,7 +421,7 @@ def _shape(row: Row) -> str:
     return f"{row['depth']:g}×{row['width']:g}{heads}"
 
 
-MARGIN = 0.01  # of the baseline's loss
+MARGIN = 0.01  # share of the baseline's loss
 LEAST_SAVED = 5.0  # percent, below which no table is made unasked
 
 

@@ -77,7 +77,7 @@ from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transiti
 from dwsweep.text import format_count, join
 
 FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
-MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
+MOST_JOINT_COUNTS = 12  # counts of tokens at which the model of all depths is fitted, at most
 HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
@@ -202,7 +202,7 @@ class Request:
 
     @property
     def only_budgets(self) -> bool:
-        """Whether every shape was trained to a budget, so that larger nets were trained on less."""
+        """True if every shape was trained to a budget, so that larger nets were trained on less."""
         return self.trained is not None and self.trained.only
 
     def rows(self) -> dict[float | None, list[Row]]:
@@ -492,7 +492,7 @@ class TokenGroup:
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
-    tokens: float | None = None  # that the runs were trained on, where the table holds several counts
+    tokens: float | None = None  # tokens of the runs, where the table holds several counts
     one_variable: str = ""  # why nothing can be said of shape, where width follows from depth
     alone: AtOneSize | None = None  # the best depth, where all nets are of one size
 

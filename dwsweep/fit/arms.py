@@ -75,8 +75,8 @@ from dwsweep.text import BITS, NATS, format_count, join
 MOST_ARMS = 50  # each is a fit of its own
 NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
 SIZES = 9  # at which best depths are compared
-POINTS, CROSSING_POINTS = 81, 31  # of a loss difference over the sizes of a depth, and of a crossing
-SEED = 11  # of the draws of loss differences
+POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
+SEED = 11  # seeds the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
 ALONE = 4000  # draws of two crossings that share nothing
@@ -201,7 +201,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
 
 
 def _diverged(rows: Sequence[Row]) -> str:
-    """How many of the runs diverged, in words; empty where none did."""
+    """Number of diverged runs in words; empty if none diverged."""
     count = sum(
         str(row.get("status")).lower() == "diverged" or (row.get("loss") is not None and not math.isfinite(row["loss"]))
         for row in rows
@@ -230,7 +230,7 @@ def labels(tables: Sequence[Table]) -> list[str]:
 
 
 def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
-    """How many held-out tokens the runs were evaluated on, as their config.json has it; empty where none says so."""
+    """Number of held-out tokens of the evaluations in words, from the runs' config.json; empty if none has it."""
     named = next((run.row for run in runs if run.row.get("run_id")), None)
     train = train_section(data.directory, named) if data.directory and named else {}
     if "eval_tokens" not in train:
@@ -331,7 +331,7 @@ def _tokens_of(arm: Arm) -> dict[Shape, float]:
 
 
 def _is_said(warning: str, arm: Arm) -> bool:
-    """Whether the answer already says what the warning says."""
+    """True if a sentence of the answer holds the warning already."""
     return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
@@ -628,7 +628,7 @@ def _scaled(arm: Arm, factor: float) -> Arm:
 
 
 def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[str]:
-    """What arms of different vocabularies saw at equal counts of tokens, in bytes."""
+    """Sentence on the bytes of text that arms of different vocabularies read at equal counts of tokens."""
     per_token = [1.0 / (math.log(2.0) * scale) for scale in scales]
     of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
     line = f"bytes per token are {of_each}: equal tokens are unequal text"

@@ -390,7 +390,7 @@ def _budget(cells: Cells, asked: AtBudget | None, why_none: str, confidence: flo
 
 
 def _tried(cells: Cells, where: np.ndarray) -> dict[str, Any]:
-    """Of the shapes ``where``, the one with the lowest mean loss."""
+    """Shape with the lowest mean loss among the shapes ``where``."""
     lowest = where[int(cells.mean[where].argmin())]
     return {
         "tried_width": number(round(cells.curves.width[lowest], 6)),

@@ -30,7 +30,7 @@ from dwsweep.records.transitions import LeftOutRun
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 CENSORED_SHARE = 0.25
-LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
+LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, about
 
 
 class Shape(NamedTuple):
@@ -312,9 +312,9 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
 IMPOSSIBLE = 8.0  # robust standard deviations
 CLEANER = 2.5  # by this factor a depth's other residuals must be smaller once the bad cell is out
 LEAST_NATS = 1e-3  # below which nothing is called impossible, however small the noise
-LARGEST_SHARE = 0.05  # of all runs; beyond that the noise model is wrong, not the runs
-FEWEST_SIZES = 6  # of a depth, to judge a cell by its curve
-MOST_GAPS = 10  # of a run to those after it in its cell, for the spread
+LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
+FEWEST_SIZES = 6  # sizes of a depth by whose curve a cell is judged, at least
+MOST_GAPS = 10  # gaps from a run to later runs of its cell that enter the spread, at most
 NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
 BEYOND, TIMES = 20.0, 2.0  # robust standard deviations, and times the median loss, where no law reaches
 NORMAL = 1.4826  # standard deviation per median absolute deviation
@@ -368,7 +368,7 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
 
 
 def too_many(bad: Sequence[BadRun], runs: Sequence[Run]) -> bool:
-    """Whether there are so many impossible runs that they speak of the noise, and none is left out."""
+    """True if impossible runs are so many that the noise model is wrong, not the runs: none is left out then."""
     return len(bad) > max(1.0, LARGEST_SHARE * len(runs))
 
 

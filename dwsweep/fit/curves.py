@@ -352,7 +352,7 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     right = np.array([*misses, misses[-1]])
     cell = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
     u = (grid - knots[cell]) / (knots[cell + 1] - knots[cell])
-    share = 2.0 if len(knots) == 3 else 1.0  # of the miss, times the parabola's 1/4 in the middle of a gap
+    share = 2.0 if len(knots) == 3 else 1.0  # factor on the miss; u(1 − u) is 1/4 in the middle of a gap
     return np.maximum(sd, share * u * (1.0 - u) * np.maximum(left, right)[cell])
 
 

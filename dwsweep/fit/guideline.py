@@ -1,8 +1,8 @@
-"""How deep and how wide at a budget: the optimum with its interval, the range of its alternatives, and its limits.
+"""Guideline: depth and width at a budget, the optimum with its interval, the range of its alternatives, its limits.
 
-What guides is the best depth of one's own losses where there is one (``OwnGuide``, with the interface of a law, and the
-forms behind it as laws), else the published law. The first sentences of a fit, for whoever reads nothing else, are made
-here too: the best depth over all sizes, and what all losses say of each pair.
+A fitted best depth guides where the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
+it as laws), else the published law. The first sentences of a fit, for a reader of nothing else, are made here too: the
+best depth over all sizes, and the transition of each pair by all losses.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def guide_inside(record: Surface | None) -> OwnGuide | None:
 
 
 def form_guides(guide: OwnGuide) -> list[OwnGuide]:
-    """What each form that is not rejected says alone, the most probable first: with the data's departures from it
-    inside, by itself outside."""
+    """Guides by each form that is not rejected, the most probable first: inside the sizes with the data's departures
+    from the form, outside them by the form alone."""
     record = guide.surface.record
     return [
         replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
@@ -301,8 +301,8 @@ def published_record() -> PublishedLaw:
 
 
 def headline(record: Surface, size: str) -> str:
-    """Whether the best depth grows with ``size`` (the axis in words), and what it is at up to three sizes; empty where
-    the data bound it nowhere."""
+    """Sentence on the growth of the best depth with ``size`` (the axis in words) and its values at up to three sizes;
+    empty if the data bound it nowhere."""
     if record.flat:
         return (
             f"No effect of depth is shown: losses that depend on {size} alone fit as well (p = {record.effect_p:.2g})."

@@ -68,15 +68,16 @@ UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: th
 # coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
 WIDE = 30.0  # nats, of E and A: unknown
 ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
-OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)  # of another arm, in units of e^interact·S
-SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column, in units of e^interact·E
+# sd of another arm's departures, in units of e^interact·S
+OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
+SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of the shifts of A_lo, A_hi and c by a covariate, in units of e^interact·E
 NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
 BOX = 1.5  # half the side of the waves' box in half spans
 MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
-PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
+PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
-NEAR = math.log(2.0)  # of ln L: near the best depth
+NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = 10
 AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
@@ -84,7 +85,7 @@ FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is
 LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
 BORDER = 1e30  # on the diagonal of rows that are only solved for
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
-BINS = 0.05  # of ln variance: cells within it count as of one variance
+BINS = 0.05  # width of a bin in ln variance: its cells count as equal in variance
 MOST_OWN = 200  # columns of what shapes of a depth share
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # directions of what means share; of more, the share of their variance
 CHUNK = 4_000_000  # numbers of law columns at once
@@ -170,13 +171,13 @@ def rate(name: str, value: np.ndarray, effect: float) -> Column:
 
 @dataclass(frozen=True)
 class Cells:
-    """What the posterior is conditioned on: K mean losses.
+    """Data of the posterior: K mean losses and their errors.
 
     x, y: (K,) ln of the axis and of the depth. mean: (K,) nats. variance: (K,) nats², of a mean by the noise of its
-    runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of that
-    estimate; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of what all seeds
-    of a shape share. columns: further ones. shared: (K, R), effects that several means share and whose size is
-    estimated, such as of one run at several counts of tokens.
+    runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of the
+    variance; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of the error that
+    all seeds of a shape share. columns: covariates. shared: (K, R), effects that several means share and whose size is
+    estimated, such as the effect of one run at several counts of tokens.
     """
 
     x: np.ndarray
@@ -310,10 +311,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Effect:
-    """What depth does, by a quadratic in x and y through the cell means: the scale of priors, never an answer.
+    """Size of depth effects, by a quadratic in x and y through the cell means: a scale of priors, never an answer.
 
-    E: nats, root mean square of it within a factor of two in depth and of e in size. slope, bend, mixed: of the
-    quadratic in v, v² and u·v, nats.
+    E: nats, root mean square of the effect within a factor of two in depth and of e in size. slope, bend, mixed: nats,
+    coefficients of the quadratic at v, v² and u·v.
     """
 
     frame: Frame
@@ -563,7 +564,7 @@ class Model:
         # the skew's unit is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
-        # of another arm: by what its depth effects differ, and not by what the first one departs from its form
+        # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
         apart = [of_arm for c in self.cells.columns if c.departs]
         return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
@@ -645,7 +646,7 @@ class Model:
         return value, roots[:, -1, -2]
 
     def _by_cells(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As ``_by_coefficients``, by the covariance of the cells, which is smaller where coefficients are more.
+        """``_by_coefficients`` by the covariance of the cells, the smaller one where coefficients outnumber cells.
 
         C = C₀ + W·W', W the columns of hardly bounded coefficients times their sds: C₀ alone is factored, and W comes
         by Woodbury's identity, so that thirty nats beside a noise of a thousandth lose no digits.
@@ -680,7 +681,7 @@ class Model:
         G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
         inner = G[:, :w, :w] + np.eye(w)
         sides = G[:, :w, w:]
-        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # of y and c, with C
+        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # for y and c, with C
         log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
         value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
         if 0.0 < cells.df < math.inf:  # χ² of the replicates

@@ -29,9 +29,9 @@ ENOUGH = 400.0  # effective nodes of all forms together, up to which more are ta
 LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
 TEMPER = 0.5  # power of the evidence between forms
 DRAWS = 1024
-DIGITS = 6  # of a node, as files keep it
+DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # the normal of the first nodes over that at the mode
-MARGIN = 1.0  # of the later ones over the spread that these find
+MARGIN = 1.0  # scale of the later nodes over the spread of the first
 TAILS = 8.0  # degrees of freedom of the nodes' t
 LEAST_ESS, LEAST_POWER = (
     3.0,
@@ -39,11 +39,11 @@ LEAST_ESS, LEAST_POWER = (
 )  # effective nodes per hyperparameter, below which weights are tempered, down to a power
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
-BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
+BRIDGE = 0.1  # in e^share·E per √ln L, sd of the loss between trained depths, where no shape measures it
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
-MISFIT_FROM = 0.5  # of ln N beyond the sizes, from which on a form errs in full
+MISFIT_FROM = 0.5  # ln N beyond the sizes, from which on the misfit of a form counts in full
 KEPT = 4  # sizes whose profiles are kept
 
 
@@ -84,7 +84,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What the importance nodes add up to. chosen: nodes with draws. weights: form → its posterior probability. ess:
+    """Sums over the importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
     effective number of nodes, 1/Σw²."""
 
     chosen: tuple[Chosen, ...]
@@ -553,7 +553,7 @@ class Posterior:
         return law, delta
 
     def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
-        """Of each further column: place in ``Column.sds`` → (D,) coefficients."""
+        """Coefficients of each covariate: place in ``Column.sds`` → (D,) coefficients."""
         found, first = [], 0
         for one in self.cells.columns:
             found.append({k: draws.parts["columns"][:, first + place] for place, k in enumerate(one.kept)})

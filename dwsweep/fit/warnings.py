@@ -1,7 +1,6 @@
-"""What a reader must know before believing a fit: noise, what else differed between the curves, ties.
+"""Warnings of a fit: weak noise estimates, confounds between the curves, ties.
 
-A table that is read well and means something else is refused in one line, which says what it looks like and how to give
-it.
+A table whose numbers mean another quantity is refused in one line, which names the likely quantity and the remedy.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ OTHER_QUANTITIES = {  # parts of a column's name → what it holds
     "perplexity": ("ppl", "perplexity"),
     "accuracy": ("acc", "accuracy"),
 }
-NEAR_CHANCE = 0.8  # of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
+NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
 BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error, from which on it doubles that error
-RISING_SHARE = 0.6  # of a depth's steps from one size to the next
+RISING_SHARE = 0.6  # share of a depth's steps from one size to the next
 
 SHOULD_AGREE = {
     "tokens": "the curves were trained on different amounts of text",
@@ -287,7 +286,7 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             continue
         if name in GROWING:
             by_size = _by_size(runs, name)
-            # with the size at some depth, and not with the depth alone
+            # the count changes with size at some depth, and not with depth alone
             if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
                 yield from _at_equal_size(name, by_size)
                 continue

@@ -61,13 +61,13 @@ def _under_a_key(what: str, found: Any) -> Any:
 
 
 def _same_keys(values: Iterable[Any]) -> bool:
-    """Whether these are objects with the same keys: columns by row label, or records by name."""
+    """True if all values are objects with the same keys: columns by row label, or records by name."""
     every = list(values)
     return _all_objects(every) and len({tuple(value) for value in every}) == 1
 
 
 def _by_name(found: Mapping[str, Any]) -> bool:
-    """Whether an object holds records by the name of their run: known columns are keys of these, and not its own."""
+    """True if an object holds records by run name: known columns are keys of the records, not of the object."""
     if not found or not _all_objects(list(found.values())):
         return False
     inner = {key.lower() for value in found.values() for key in value}
