@@ -270,23 +270,23 @@ def _notes(
         by = (
             "by the slope between neighbouring sizes"
             if measured
-            else "by a slope of −0.076 of the loss per unit of ln N (Kaplan et al. 2020), for want of a second size, "
-            "with an error as large as itself"
+            else "by the published slope, −0.076 of the loss per unit of ln N (Kaplan et al. 2020), as there is one "
+            "size, with an error as large as the slope"
         )
         span = values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
         notes.append(
             f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by} "
-            f"({span} per unit of ln N), and the error of that is in every interval"
+            f"({span} per unit of ln N), and every interval includes the error of this slope"
         )
     for name, labels_ in _besides(found, column).items():
         where = f" ({', '.join(labels_)})" if len(found) > 1 else ""
-        notes.append(f"{name} changes along {column}, too{where}: what it does is in the differences")
+        notes.append(f"{name} changes along {column}, too{where}: its effect is part of the differences")
     single = sum(len(group.values) < 2 for one in found for group in one.groups)
     if single:
         notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
     notes += list(dict.fromkeys(f"{one.arm} against {one.base}: {one.pairing}" for one in partings))
     if len(groups) > 1:
-        notes.append("intervals hold together within one depth and size, not over all of them")
+        notes.append("intervals are simultaneous within one depth and size, not over all of them")
     return notes
 
 
@@ -382,7 +382,7 @@ def spread(curve: AlongCurve, unit: str) -> str:
     """Sentence on the loss difference between the worst value and the best."""
     found = Interval.of(curve, "spread")
     if found.value is None:
-        return "shape matters: not said, the noise is not known"
+        return "shape matters: unknown, as the noise is not known"
     ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))
     if percent is None:
         return f"shape matters: {ends} from the best depth to the worst; no share of a loss that is not positive"

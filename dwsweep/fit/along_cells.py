@@ -255,7 +255,7 @@ def check_column(tables: Sequence[Table], column: str) -> None:
     """Refuses a column that is not there, no number, an outcome, or the same in every row."""
     name = argument("column", "--along")
     if column in OUTCOMES:
-        raise InputError(f"{name}: {column!r}; is known once a run has ended, or names it; allowed: what was chosen")
+        raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
     for data in tables:
         if column not in data.columns:
             near = difflib.get_close_matches(column, data.columns[:1000], 1)
@@ -408,7 +408,7 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
             shown = " and ".join(_shape(rows[one]) for one in (first, k))
             raise InputError(
                 f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
-                f"{value:g}, {shown}, which would be one; choose, such as with "
+                f"{value:g}, {shown}, which would be averaged; choose, such as with "
                 + example(f'where="width == {row["width"]:g}"', f"--where 'width == {row['width']:g}'")
             )
     return {

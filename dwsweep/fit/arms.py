@@ -104,7 +104,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         first, *fitted = _fitted(tables, labels(tables), chosen)
         if isinstance(first, NoCurve):
             raise InputError(
-                f"{argument('table', 'TABLE')}: {first.label}, which the others are held against, has no run with a "
+                f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
         comparisons = [compare(first, other, chosen) for other in fitted]
@@ -274,7 +274,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
     if unequal:
         said = said.replace("losses: ", "losses (of different data, which no recipe explains): ", 1)
     torn = (arm for arm in (base, other) if arm.diverged)
-    ended = [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in torn]
+    ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
     return Comparison(
         **between,
         unit=losses.unit,
@@ -509,7 +509,7 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
 def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
-        return "best depth: not bounded under both at any size, so whether it changes cannot be said"
+        return "best depth: bounded under both arms at no size, so no change can be shown or excluded"
     return (
         f"best depth at N = {format_count(row.n_params)}: {row.base:.1f} under {base}, {row.other:.1f} under "
         f"{row.arm}; ratio {row.change:.2f} ({span(row)}): {row.verdict}"
@@ -518,13 +518,13 @@ def _answer(rows: Sequence[ComparedRow], base: str) -> str:
 
 def _moved(rows: Sequence[ComparedRow]) -> str:
     if not rows:
-        return "transitions: no two neighbouring depths that both have"
+        return "transitions: no pair of neighbouring depths is in both arms"
     moved = [f"{row.pair} at {_times(row)}" for row in rows if row.shown]
     still = [row.pair for row in rows if row.verdict == UNCHANGED]
     unknown = [row.pair for row in rows if row.verdict == NOT_COMPARABLE]
     parts = [
         ", ".join(moved),
-        f"no change shown of {', '.join(still)}" if still else "",
+        f"no change shown for {', '.join(still)}" if still else "",
         f"{', '.join(unknown)} not known well enough under both" if unknown else "",
     ]
     return f"transitions: {'; '.join(part for part in parts if part)}"
@@ -571,10 +571,10 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
         base, other = _scaled(base, scales[0]), _scaled(other, scales[1])
         pairing = pair_arms(base, other)
     if not (base.curves.noise.known and other.curves.noise.known):
-        return LossesApart(unit, "losses: the noise is not known, so nothing is said", notes)
+        return LossesApart(unit, "losses: the noise is not known, so no difference is claimed", notes)
     if pairing.single_seed:
         notes.append(
-            "one seed: what it adds to the losses of all shapes alike is taken to be as large as the noise of one run"
+            "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
         )
     rows, depths = [], []
     for d, losses in _differences(base, other, pairing, options):
@@ -689,7 +689,7 @@ def _differences(
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
     """Which arm is ahead where, depth by depth."""
     if not depths:
-        return "losses: no depth has a curve under both"
+        return "losses: no depth has a curve in both arms"
     by_claim: dict[str, list[str]] = {}
     for found in depths:
         ahead = [

@@ -359,7 +359,7 @@ def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -
     )
     unknown = next((cells.curves.noise.why_unknown for cells in budgets if cells.curves.noise.why_unknown), "")
     if shapes < FEWEST_CELLS or sizes < FEWEST_SIZES or unknown:
-        why = f"{shapes} shapes of {sizes} sizes at all budgets, a best one needs nine shapes of three sizes"
+        why = f"{shapes} shapes of {sizes} sizes at all budgets, a best depth needs nine shapes of three sizes"
         return Answered(tuple(_budget(cells, None, unknown or why, confidence)[0] for cells in budgets), (), None)
     pooled = Pooled.of(budgets)
     every = [_budget(cells, AtBudget(pooled, k, cells), "", confidence) for k, cells in enumerate(budgets)]
@@ -463,7 +463,7 @@ def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: f
     if asked is None:
         return row, {}
     if count < FEWEST_DEPTHS:
-        return replace(row, reason=f"{count} depth{'s' if count > 1 else ''}, a best one needs three"), {}
+        return replace(row, reason=f"{count} depth{'s' if count > 1 else ''}; a best depth needs three"), {}
     status, reason, ln_depth = _best_depth(asked, confidence)
     row = replace(row, status=status, reason=reason, **ln_depth.map(math.exp).columns("depth"))
     if status != REACHED:

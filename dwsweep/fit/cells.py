@@ -283,9 +283,9 @@ def _leave_out_untrained(parts: _Parts, unit: str) -> None:
     first, percent = shapes[0], 100 * LEARNED_SHARE
     example = f"{first}: {best[first]:.3f}, ln V = {uniform[first]:.3f}"
     parts.warnings.append(
-        f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), where "
-        f"a net guesses, or above it (such as {example}); they are left out and nothing is claimed from them: train "
-        f"longer, or check that the loss is in {unit}"
+        f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), the "
+        f"loss of a uniform guess, or above it (such as {example}); they are left out of every answer: train longer, "
+        f"or check that the loss is in {unit}"
     )
 
 

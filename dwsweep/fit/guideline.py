@@ -91,9 +91,9 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
         return []
     small, large = surface.falls
     return [
-        f"surface: the best depth falls with size, as no form of the law does: at least {small.depth_low:.3g} layers "
-        f"at {axis} {format_count(small.n_params)}, at most {large.depth_high:.3g} at {format_count(large.n_params)}; "
-        "the losses answer at their own sizes alone"
+        f"surface: the best depth falls with size, contrary to every form of the law: at least {small.depth_low:.3g} "
+        f"layers at {axis} {format_count(small.n_params)}, at most {large.depth_high:.3g} at "
+        f"{format_count(large.n_params)}; no answer is given outside the sizes of the losses"
     ]
 
 
@@ -107,8 +107,8 @@ def held_out_line(found: HeldOut) -> str:
     far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # no noise, no standard deviation
     return (
         f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
-        f"interval of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
-        f"{far}"
+        f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
+        f"by {far}"
     )
 
 
@@ -189,7 +189,7 @@ def guideline_row(
         forms = [law, *(form for form in alternatives if isinstance(form, Law))]
         low, high = law_interval(forms, n_params, GRID_STEP)
     if depth is None:
-        why = f"{law.name}: no optimum, the loss falls up to the deepest net that it can speak of"
+        why = f"{law.name}: no optimum, the loss falls up to the deepest net in its range"
         if isinstance(law, Law):
             why = f"{law.name}: no optimum, its width does not grow with depth"
         row = _row_without_number(name, n_params, trained, factor, why)
@@ -197,7 +197,7 @@ def guideline_row(
             return row
         row = replace(
             row,
-            law=f"{law.name}: beyond the depths trained, a bound alone",
+            law=f"{law.name}: beyond the depths trained, only a bound",
             depth_low=low,
             depth_high=high,
             width_low=width_at(n_params, high),

@@ -99,7 +99,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
 def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
     """The table with the last point of each run."""
     read = steps.ends(data.rows, curves)
-    said = read.said + ("; --at-tokens asks for another point" if any(row.get("tokens") for row in data.rows) else "")
+    said = read.said + ("; --at-tokens selects another point" if any(row.get("tokens") for row in data.rows) else "")
     return replace(data, rows=read.rows, account=(*data.account, *read.left_out), notes=(*data.notes, said))
 
 
@@ -207,13 +207,13 @@ def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
     """Where curves over ``axis`` are not what was asked of the runs."""
     equal = join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
-    what = f"axis {trained.axis} compares what was asked"
+    what = f"axis {trained.axis} compares runs of equal {trained.axis}"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
     if axis in (FLOPS, SECONDS):
-        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ by the shape and are no size{one}; {what}"
+        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ between shapes and measure no size{one}; {what}"
     return (
         f"LENGTH FOLLOWS THE SIZE: {said}, so larger nets saw fewer tokens, and curves over {axis} mix size and length "
-        f"of training: what is best at a size here holds for nets of just that length{one}; {what}"
+        f"of training: the best depth at a size holds for nets of that training length alone{one}; {what}"
     )
 
 

@@ -235,7 +235,7 @@ class Noise:
             return replace(self, df=fewer, replicate_df=min(self.replicate_df, most), most_df=most)
         if self.source == "declared":
             return self
-        return replace(self, known=False, why_unknown="a single held-out document: another text may say otherwise")
+        return replace(self, known=False, why_unknown="a single held-out document: losses on another text may differ")
 
     def with_scatter(self, found: Scatter | None, known: MeanCovariance, depth: np.ndarray) -> Noise:
         """The noise of means (K,) at ``depth`` (K,) with the scatter between their shapes. found: as it was judged;
@@ -407,12 +407,12 @@ def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
     values = value if isinstance(value, Mapping) else dict.fromkeys(depths, value)
     if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
         raise InputError(
-            f"{argument('noise')}: {value!r}; the standard deviation of one run's loss in nats, above 0 (1e-12), "
-            "at most 100"
+            f"{argument('noise')}: {value!r}; must be the standard deviation of one run's loss in nats, above 0 "
+            "(1e-12), at most 100"
         )
     if missing := [d for d in depths if d not in values]:
         raise InputError(
-            f"{argument('noise')}: {value!r}; nothing for depth{'s' if len(missing) > 1 else ''} "
+            f"{argument('noise')}: {value!r}; has no value for depth{'s' if len(missing) > 1 else ''} "
             f"{', '.join(map(str, missing))}; allowed: one number for all depths, or one for each of "
             f"{', '.join(map(str, depths))}"
         )
@@ -427,8 +427,8 @@ def declared_shape(value: Any) -> float:
     """
     if not isinstance(value, int | float) or not 0.0 <= value <= 100:
         raise InputError(
-            f"{argument('shape_noise')}: {value!r}; the standard deviation of what the seeds of a shape share in nats, "
-            "0 or more, at most 100"
+            f"{argument('shape_noise')}: {value!r}; must be the standard deviation in nats of the error that all "
+            "seeds of a shape share, from 0 to 100"
         )
     return float(value)
 
@@ -530,9 +530,9 @@ class Documents(NamedTuple):
             return []
         what = f"{self.number} document{'s' if self.number > 1 else ''}"
         claim = (
-            "one text has no spread, so nothing is claimed about others"
+            "one text shows no spread over texts, so nothing is claimed about other texts"
             if self.number == 1
-            else "what other texts would say is hardly known, so few things can be claimed"
+            else "the spread of losses over texts is hardly known, so few differences can be claimed"
         )
         return [f"held-out set: {what}, at least {FEW_DOCUMENTS} are advised; {claim}"]
 

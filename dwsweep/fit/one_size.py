@@ -123,4 +123,4 @@ def width_follows(runs: Sequence[Run]) -> str:
     else:
         pairs = [f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)]
         how = f"one width at each depth, {join(pairs, 4)}"
-    return f"{ONE_VARIABLE} ({how}): nothing can be said of shape, for which a size needs two depths or more"
+    return f"{ONE_VARIABLE} ({how}): shape has no measured effect, which needs a size with two depths or more"

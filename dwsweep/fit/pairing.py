@@ -101,7 +101,7 @@ def pair_arms(
     if not why_not and not cells:
         why_not = "no two shapes of one depth have nearly the same size"
     if not why_not and not runs:
-        why_not = "no seed has run in both"
+        why_not = "no seed has runs in both arms"
     if not why_not:
         found = _paired(a, b, cells, runs, declared, shape_sd)
         if found is not None:

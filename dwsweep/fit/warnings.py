@@ -107,8 +107,8 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
     if same and data.unit == NATS:
         yield (
-            "loss: it looks like bits, not nats per token, for it equals bits_per_byte; unit bpb makes every number "
-            "say so"
+            "loss: equal to bits_per_byte, so it looks like bits per byte, not nats per token; unit bpb labels every "
+            "number so"
         )
     yield from _near_chance(runs, data.unit)
     if rising:
@@ -126,8 +126,8 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
         worst, chance = max(near, key=lambda pair: pair[0].loss)
         what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
         yield (
-            f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, that of "
-            f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
+            f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, the loss "
+            f"of a uniform guess {what}: another depth may be ahead once the nets have learned; train longer"
         )
 
 
@@ -176,7 +176,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
     elif noise.source == "scatter":
         about = "the surface of all shapes" if noise.shape_source == SURFACE else "smooth curves"
         yield (
-            f"noise: one run per shape, so the error is judged by the scatter about {about} alone "
+            f"noise: one run per shape, so errors are estimated from the scatter about {about} alone "
             f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
         )
     elif noise.source == "declared" and noise.tau is not None:
@@ -191,8 +191,9 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         tilt = curves.seed_slope
         span = math.log(curves.depths[-1] / curves.depths[0])
         yield (
-            f"seeds: seed {tilt.worst} goes with depth, by {tilt.slope * span:+.2g} {nats} from {curves.depths[0]} to "
-            f"{curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the errors allow for it"
+            f"seeds: losses of seed {tilt.worst} drift with depth, by {tilt.slope * span:+.2g} {nats} from "
+            f"{curves.depths[0]} to {curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the "
+            f"errors include this drift"
         )
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
@@ -202,16 +203,16 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         where = f"sizes: {join(f'{count} at L {d}' for d, count in few.items())}"
         if joint:
             yield (
-                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
-                f"depth are needed), so transitions rest on all losses together, which share it"
+                f"{where}; on two curves of so few sizes scatter of a shape looks like a crossing (six per depth are "
+                f"needed), so transitions are estimated from the losses of all depths together"
             )
         else:
             yield (
-                f"{where}; scatter per shape cannot be told from a crossing there, so none is claimed unless every run "
-                f"has its losses per document (six sizes per depth are needed)"
+                f"{where}; on so few sizes scatter of a shape looks like a crossing (six per depth are needed), so no "
+                f"crossing is claimed unless every run has its losses per document"
             )
     if max(curves.n) > 1 and not curves.paired:
-        yield "seeds: not shared between shapes (or not named), so their common part does not cancel"
+        yield "seeds: shapes have different seeds (or none is named), so errors that seeds add to all do not cancel"
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
@@ -241,8 +242,8 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     ]
     if tied:
         yield (
-            f"ties: {join(tied)}: there the two depths do not differ by more than the noise, so the bound says "
-            f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
+            f"ties: {join(tied)}: between these sizes the two depths differ by no more than the noise; a bound is the "
+            f"end of the last significant lead, and the crossing may lie beyond it, between these sizes"
         )
 
 
@@ -274,9 +275,9 @@ def moved(runs: Sequence[Run]) -> Iterator[str]:
     over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
     if over:
         yield (
-            f"tokens: {len(over)} of {len(runs)} losses are moved from {min(over):.2f} to {max(over):.2f} times the "
-            f"tokens asked for, by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the loss per unit of ln "
-            f"tokens (ASSUMED, as in published laws); that error is in every interval"
+            f"tokens: {len(over)} of {len(runs)} losses are measured at {min(over):.2f} to {max(over):.2f} times the "
+            f"requested tokens and corrected to them by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the "
+            f"loss per unit of ln tokens (ASSUMED, as in published laws); every interval includes this error"
         )
 
 
@@ -349,7 +350,7 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
     if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
         yield (
             f"confound learning_rate: one rate ({next(iter(rates)):g}) at every depth without a rule that transfers it "
-            f"over depth; a deep net may lose to its learning rate (Dey et al. 2025)"
+            f"over depth; a deep net may be behind because of its learning rate (Dey et al. 2025)"
         )
     if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
         yield "confound learning_rate: the rates tried differ between depths"

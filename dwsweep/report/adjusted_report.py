@@ -12,7 +12,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
-        f"Adjusted for (matters: root mean square of what a column moves the losses of {record.runs} runs, {short}; "
+        f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
         "r: correlation with ln depth at equal size)",
         [number("column"), label("held"), number("tried"), number("matters"), INTERVAL, number("r")],
     )

@@ -176,7 +176,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
     ("column", "options", "line"),
     [
         ("hedas", {}, "column: 'hedas'; not a column of a list of rows, did you mean 'heads'?"),
-        ("loss", {}, "column: 'loss'; is known once a run has ended, or names it; allowed: what was chosen"),
+        ("loss", {}, "column: 'loss'; a result or a name of a run; allowed: a setting of the run"),
         ("depth", {}, "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
         ("name", {}, "column: 'name' is 'a' in row 1; must be a column of numbers"),
         ("heads", {"axis": "flops"}, "axis: 'flops'; along a column losses are compared at n_params"),
@@ -226,7 +226,7 @@ def test_losses_that_are_not_positive_have_no_share() -> None:
 def test_two_shapes_at_one_value_are_not_averaged() -> None:
     rows = draw_along(AlongStudy(), np.random.default_rng(0))[0]
     doubled = rows + [{**row, "width": row["width"] + 40} for row in rows]
-    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be one; choose"):
+    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be averaged; choose"):
         dwsweep.fit_along(doubled, "heads")
     recipes = rows + [{**row, "batch_size": 16} for row in rows]
     with pytest.raises(InputError, match=r"at heads 1: recipes that differ within one shape would be averaged"):

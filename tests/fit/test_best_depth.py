@@ -91,7 +91,7 @@ def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors(
     result = dwsweep.fit_table(rows, draws=400)
     (line,) = (line for line in result.warnings if line.startswith("seeds: seed "))
     deepest, shallowest = (pick({row["depth"] for row in rows}) for pick in (max, min))
-    assert line.startswith("seeds: seed 0 goes with depth, by +0.01")
+    assert line.startswith("seeds: losses of seed 0 drift with depth, by +0.01")
     assert f"from {shallowest} to {deepest} layers" in line
     even = dwsweep.fit_table(truths()["bent"].rows(np.random.default_rng(2)), draws=400)
     assert not any(line.startswith("seeds: seed ") for line in even.warnings)

@@ -125,7 +125,7 @@ def test_measured_seconds_agree_as_well_as_a_clock():
     assert list(found.rows) == [600.0] and "train_seconds" in found.known_from
     result = fitted(asked, "device_seconds")
     assert result.equal_budgets.budgets[0].best.status == REACHED
-    assert any("off the budget" in line for line in result.warnings)
+    assert any("runs miss their budget" in line for line in result.warnings)
 
 
 def test_a_promise_is_read_from_the_configs_of_a_sweep(tmp_path):

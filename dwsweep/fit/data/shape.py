@@ -168,7 +168,7 @@ def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[
     yield f"N is counted from depth, width, {used}{', with a gated MLP (3·d·d_ff)' if gated else ''}"
     ratios = [inner / row["width"] for row in sized if (inner := inner_width(row)) is not None]
     if not gated and ratios and all(abs(ratio / (8.0 / 3.0) - 1.0) < NEAR_GATED for ratio in ratios):
-        yield "the inner width is 8/3 × width, as of a gated MLP, but no column says that: the MLP counts as 2·d·d_ff"
+        yield "the inner width is 8/3 × width, as in a gated MLP, but no column names one: the MLP counts as 2·d·d_ff"
 
 
 def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -> Count:
