@@ -22,7 +22,7 @@ from dwsweep.fit.along_cells import (
     ArmAlong,
     Group,
     Ranking,
-    apart,
+    arm_differences,
     arms_along,
     check_column,
     equal_to_baseline,
@@ -49,7 +49,7 @@ from dwsweep.records.studies import (
     Along,
     AlongCurve,
     AlongRow,
-    ArmsParting,
+    ArmDivergence,
 )
 from dwsweep.text import SHORT, format_count, join
 
@@ -124,7 +124,7 @@ def compared(
             shared = [value for value in group.values if beside and value in beside.values]
             if beside and pairing and len(shared) > 1:
                 rng = np.random.default_rng([SEED, len(shared), options.seed])
-                gaps = apart(beside, group, shared, pairing, options.confidence, rng)
+                gaps = arm_differences(beside, group, shared, pairing, options.confidence, rng)
                 above = dict(zip(shared, gaps, strict=True))
                 partings.append(_parting(base.arm.label, group, above, pairing, column))
             groups.append(group)
@@ -235,7 +235,7 @@ def _row(
     )
 
 
-def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmsParting:
+def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmDivergence:
     """Where an arm parts from the base in one group. above: its losses less those of the base, by value."""
     values, sides = list(above), [SIDES[one.sign] for one in above.values()]
     ahead, start, after = sides[-1], None, None
@@ -244,7 +244,7 @@ def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pa
         start = values[-held]
         against = [value for value, side in zip(values[:-held], sides, strict=False) if side not in (ahead, NEITHER)]
         after = against[-1] if against else None
-    return ArmsParting(
+    return ArmDivergence(
         base=base,
         arm=group.arm.label,
         depth=group.depth,
@@ -258,7 +258,7 @@ def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pa
 
 
 def _notes(
-    found: Sequence[ArmAlong], groups: Sequence[Group], partings: Sequence[ArmsParting], column: str
+    found: Sequence[ArmAlong], groups: Sequence[Group], partings: Sequence[ArmDivergence], column: str
 ) -> list[str]:
     """Sentences on the premises: unequal sizes and their correction, other columns that differ, pairing of the arms."""
     notes = []
@@ -420,7 +420,7 @@ def leading(found: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def answers(
-    column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmsParting], several: bool
+    column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmDivergence], several: bool
 ) -> list[str]:
     """Sentences of the answer: the sizes at which the arms differ, then each arm."""
     lines = leading([(place(one.depth, one.budget), one.sentence) for one in partings])

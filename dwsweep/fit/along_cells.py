@@ -188,7 +188,7 @@ def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
     return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
 
 
-def apart(
+def arm_differences(
     base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each of ``values``, which both have. The band holds at all of them

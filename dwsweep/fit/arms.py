@@ -63,11 +63,11 @@ from dwsweep.records.studies import (
     TRANSITION,
     UNCHANGED,
     VERDICTS,
-    ArmsApart,
+    ArmContrast,
     ArmsAtDepth,
     ComparedRow,
     Comparison,
-    Parting,
+    Divergence,
 )
 from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, join
@@ -268,7 +268,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
     together = Together.of(base, other, options.seed)
     transitions = list(_transitions(base, other, together, options.confidence))
     depths = list(_best_depths(base, other, together, options.confidence))
-    losses = losses_apart(base, other, pairing, options)
+    losses = loss_contrasts(base, other, pairing, options)
     unequal = unequal_data(base, other, losses.unit)
     said = losses.sentence
     if unequal:
@@ -543,7 +543,7 @@ def span(row: ComparedRow) -> str:
 
 
 @dataclass(frozen=True)
-class LossesApart:
+class LossContrasts:
     """rows: at the smallest, middle and largest size of each depth. sentence: where the arms part, in words."""
 
     unit: str
@@ -553,25 +553,25 @@ class LossesApart:
     depths: tuple[ArmsAtDepth, ...] = ()
 
 
-def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
+def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossContrasts:
     """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
     unit = base.unit
     notes: list[str] = []
     if other.unit != unit:
         why = f"the losses of one are in {unit}, of the other in {other.unit}"
-        return LossesApart(unit, f"losses: not comparable, {why}")
+        return LossContrasts(unit, f"losses: not comparable, {why}")
     vocabularies = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
     if unit == NATS and all(vocabularies) and vocabularies[0] != vocabularies[1]:
         scales = _bits_per_nat(base), _bits_per_nat(other)
         if scales[0] is None or scales[1] is None:
             why = "the vocabularies differ, and not every run has its bits per byte"
-            return LossesApart(unit, f"losses: not comparable, {why}")
+            return LossContrasts(unit, f"losses: not comparable, {why}")
         unit, unequal = BITS, _unequal_text((base, other), (scales[0], scales[1]))
         notes = [f"losses are compared in {unit}: the vocabularies differ", *unequal]
         base, other = _scaled(base, scales[0]), _scaled(other, scales[1])
         pairing = pair_arms(base, other)
     if not (base.curves.noise.known and other.curves.noise.known):
-        return LossesApart(unit, "losses: the noise is not known, so no difference is claimed", notes)
+        return LossContrasts(unit, "losses: the noise is not known, so no difference is claimed", notes)
     if pairing.single_seed:
         notes.append(
             "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
@@ -580,7 +580,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
     for d, losses in _differences(base, other, pairing, options):
         band, half = d.band(options.confidence), t_two_sided(options.confidence, d.df) * d.se
         x, low, high = np.exp(d.x), d.g - half, d.g + half
-        curve = ArmsApart(
+        curve = ArmContrast(
             depth=d.shallow,
             x=numbers(x),
             g=numbers(d.g),
@@ -591,7 +591,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
         )
         stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
         partings = [
-            Parting(start=float(x[places[0]]), end=float(x[places[-1]]), ahead=BASE if side > 0 else OTHER)
+            Divergence(start=float(x[places[0]]), end=float(x[places[-1]]), ahead=BASE if side > 0 else OTHER)
             for side, places in stretches
             if side
         ]
@@ -601,7 +601,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
             change = Change(float(d.g[k]), float(low[k]), float(high[k]))
             found = _row(other.label, LOSS, (one, two), change, options.confidence, d.shallow, n_params=float(x[k]))
             rows.append(found)
-    return LossesApart(unit, _sentence(depths, base.label, other.label), notes, rows, tuple(depths))
+    return LossContrasts(unit, _sentence(depths, base.label, other.label), notes, rows, tuple(depths))
 
 
 def _bits_per_nat(arm: Arm) -> float | None:
@@ -701,7 +701,7 @@ def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
     return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
 
 
-def _stretch(curve: ArmsApart, one: Parting) -> str:
+def _stretch(curve: ArmContrast, one: Divergence) -> str:
     first, last = one.start == curve.x[0], one.end == curve.x[-1]
     if first and last:
         return "at every size"

@@ -566,8 +566,8 @@ class Model:
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
-        apart = [of_arm for c in self.cells.columns if c.departs]
-        return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
+        departing = [of_arm for c in self.cells.columns if c.departs]
+        return np.hstack([one * WIDE, *law, *fixed, waves, *departing, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, J, M) prior sd of the waves of δ, in units of S."""
@@ -759,7 +759,7 @@ class Model:
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), law
-        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), apart (T, departing, J, M)."""
+        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), arm_departures (T, departing, J, M)."""
         J, M = self.frame.waves
         changing = self.n_changing - (1 if self.form.effect else 0)
         columns = self.cells.columns
@@ -771,7 +771,7 @@ class Model:
         found["waving"] = waved.reshape(len(rows), waving, J - 1)
         T = len(rows)
         if not self.form.effect:
-            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "apart": (T, 0, J, M)}
+            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "arm_departures": (T, 0, J, M)}
             return {**found, **{name: np.zeros(shape) for name, shape in shapes.items()}}
         waves_of = rows[:, edges[-1] : -1].reshape(T, -1, J, M)
         return {
@@ -779,7 +779,7 @@ class Model:
             "law": np.concatenate([rows[:, 1:3], rows[:, -1:], rows[:, 3:4]], axis=1),
             "moves": rows[:, 4:changing].reshape(T, -1, 3),
             "departures": waves_of[:, 0],
-            "apart": waves_of[:, 1:],
+            "arm_departures": waves_of[:, 1:],
         }
 
 

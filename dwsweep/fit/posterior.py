@@ -549,7 +549,7 @@ class Posterior:
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
         for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
-            delta += setting.get(one.name, 0.0) * draws.parts["apart"][:, k]
+            delta += setting.get(one.name, 0.0) * draws.parts["arm_departures"][:, k]
         return law, delta
 
     def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:

@@ -20,7 +20,7 @@ from dwsweep.fit.along import compared
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.records.record import Record
-from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
+from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence, EqualToBaseline
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 
 LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N
@@ -145,7 +145,7 @@ def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> A
     )
 
 
-def _group(study: AlongStudy, curve: AlongCurve, parting: ArmsParting | None, arm: int) -> FoundGroup:
+def _group(study: AlongStudy, curve: AlongCurve, parting: ArmDivergence | None, arm: int) -> FoundGroup:
     truth = np.array(study.arms[arm])
     rows = curve.rows
     worse = truth - truth.min()
@@ -174,7 +174,7 @@ def _group(study: AlongStudy, curve: AlongCurve, parting: ArmsParting | None, ar
     )
 
 
-def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmsParting) -> bool:
+def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmDivergence) -> bool:
     """Against the truth: from ``start`` on the arm that is said to be ahead is, and at ``after`` the other one."""
     sign = {OTHER: -1.0, BASE: 1.0, NEITHER: 0.0}[parting.ahead]
     return any(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.analysis import joint_model
-from dwsweep.fit.arms import compare, losses_apart, middle
+from dwsweep.fit.arms import compare, loss_contrasts, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
@@ -173,7 +173,7 @@ def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0, surf
     base, other = (fitted(drawn, label, surface) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
     rows = compare(base, other, ARM_OPTIONS).rows
     pairing = replace(pair_arms(base, other), cross=np.zeros((len(base.curves.x), len(other.curves.x))), noise=None)
-    losses = iter(losses_apart(base, other, pairing, ARM_OPTIONS).rows)
+    losses = iter(loss_contrasts(base, other, pairing, ARM_OPTIONS).rows)
     found = {id(row): _found(scenario, row, next(losses) if row.quantity == LOSS else row_alone(row)) for row in rows}
     headline = middle([row for row in rows if row.quantity == BEST_DEPTH])
     return Simulation(index=index, rows=tuple(found.values()), headline=found[id(headline)] if headline else None)
