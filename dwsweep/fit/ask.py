@@ -116,8 +116,8 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
 
 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
-    """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained the bound is
-    all that is known, and there is no median."""
+    """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained, the answer
+    is a bound without a median."""
     drawn = best_depths(posterior, x, setting)
     found = answer(drawn, posterior.scramble, confidence)
     interval, frame = found.interval, posterior.frame
@@ -562,7 +562,7 @@ def _read(record: Surface, only: str | None) -> Posterior:
 
 def with_optima(record: Surface) -> Surface:
     """The record with the best depths at a few sizes, from the smallest to the largest one that three depths have, and
-    what shape matters there."""
+    the effect of shape there."""
     surface = LossSurface(record)
     ends = (x for span in record.spans for x in (span.low, span.high))
     shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]

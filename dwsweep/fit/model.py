@@ -23,7 +23,7 @@ Given the form and the hyperparameters η the model is linear in Gaussian coeffi
 precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
 ``Model.drawn``). Sums over the cells are taken once per group of equal variance: the cost of η does not grow with rows.
 
-Priors, a table: each is normal; those of η are of natural logarithms but for p and a.
+Priors, a table: each is normal; priors of η are of natural logarithms but for p and a.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class Cells:
         return cells.with_few_factors()
 
     def with_few_factors(self) -> Cells:
-        """The cells with few directions of what means share, of many documents: those that hold ``HELD`` of its
-        variance, at most ``MOST_FACTORS``. What they do not hold is each mean's own."""
+        """Cells with fewer shared factors: the directions with ``HELD`` of the shared variance, at most
+        ``MOST_FACTORS``. The rest of the variance is added to each mean's own."""
         if self.factors.shape[1] <= FEW_FACTORS:
             return self
         U, s, _ = np.linalg.svd(self.factors, full_matrices=False)

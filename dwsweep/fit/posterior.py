@@ -246,7 +246,7 @@ def _shares(nodes: Sequence[Nodes]) -> list[float]:
 
 
 def _weights(nodes: Sequence[Nodes], share: Sequence[float]) -> np.ndarray:
-    """(N,) weights of all nodes: those of a form add up to its share."""
+    """(N,) weights of all nodes: the weights of a form add up to its share."""
     own = [np.exp(one.log_weight - one.log_weight.max()) for one in nodes]
     return np.concatenate([part * w / w.sum() for part, w in zip(share, own, strict=True)])
 
@@ -256,7 +256,7 @@ def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int)
     count = np.zeros(len(weight), dtype=int)
     own = np.array([weight[scramble == k].sum() for k in range(SCRAMBLES)])
     exact = draws * own / own.sum()
-    # the scrambles of a good proposal weigh about the same: what one weighs more it gets more draws
+    # scrambles of a good proposal weigh about the same: a heavier scramble gets more draws
     edges = np.round(np.cumsum(np.concatenate([[0.0], exact]))).astype(int)
     start = np.random.default_rng([seed, 99]).random(SCRAMBLES)
     for k in range(SCRAMBLES):
@@ -272,8 +272,8 @@ def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int)
 class Draws:
     """Coefficients of D draws of one form, all of equal weight.
 
-    eta: name → (D,) hyperparameters. parts: see ``Model.split``. scramble: (D,). other: (D, M) standard normals, of
-    what departures do beyond the sizes of the data.
+    eta: name → (D,) hyperparameters. parts: see ``Model.split``. scramble: (D,). other: (D, M) standard normals of
+    departures beyond the sizes of the data.
     """
 
     model: Model

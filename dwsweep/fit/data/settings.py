@@ -272,7 +272,7 @@ def _differ(name: str, seen: set[Any]) -> bool:
 def _refusal(
     rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Any], found_: set[str]
 ) -> str:
-    """The refusal: what varies, where, and the choice that keeps the most shapes."""
+    """Refusal of settings that differ: names, shapes, and the choice that keeps the most shapes."""
     parts = []
     values: dict[str, set[Any]] = {}
     for name, cell in varying.items():
