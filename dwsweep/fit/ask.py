@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
-FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
+FEWEST_SHARED_DEPTHS = 3  # depths with shapes of one size, for a best depth among them
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
@@ -37,9 +37,9 @@ MANY_DEPTHS = 24  # from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
-LEAST_DRAWS = 256  # of a form that is asked alone
+LEAST_DRAWS = 256  # fewest draws of a form that answers alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
-ONE_SD = 0.6827  # of a normal distribution
+ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
     with np.errstate(invalid="ignore"):
-        # of eight numbers the standard deviation is 0.965 of the true one on average
+        # the standard deviation of eight numbers is 0.965 of the true one on average
         spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each)))
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
     errors = [float(v) if math.isfinite(v) else None for v in spread]
@@ -394,7 +394,7 @@ class LossSurface:
 
     @property
     def measured(self) -> bool:
-        """Whether the data themselves bound the best depth on both sides, at two sizes: one says nothing of growth."""
+        """True if the data alone bound the best depth on both sides at two sizes or more; one size shows no growth."""
         return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
 
 
@@ -430,7 +430,7 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
 
 
 def enough(curves: Curves) -> bool:
-    """Whether a table has shapes, sizes and depths enough for a posterior over sizes."""
+    """True if a table has enough shapes, sizes and depths for a posterior over sizes."""
     few = len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS
     return not few
 

@@ -24,7 +24,7 @@ from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec
 from dwsweep.text import format_count
 
-MAX_RUNS = 100_000  # of one plan: beyond it the table alone takes minutes and gigabytes
+MAX_RUNS = 100_000  # most runs of one plan: beyond it the table alone takes minutes and gigabytes
 NEAR = 4.0  # a size counts as near a transition within this factor
 NEEDED = 2  # matched sizes wanted on each side of a transition
 

@@ -233,7 +233,7 @@ class AlongCurve(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmsParting(Record):
+class ArmDivergence(Record):
     """The value at which another arm leaves the first one, in one group. start: the first value from which on ``ahead``
     is ahead at every value tried, by the simultaneous band. after: the last value below it at which the other one is
     shown ahead: they part between the two; None: below ``start`` nothing is shown."""
@@ -291,7 +291,7 @@ class Along(Record):
     confidence: float
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]
-    partings: tuple[ArmsParting, ...]
+    partings: tuple[ArmDivergence, ...]
     equal: tuple[EqualToBaseline, ...] = ()  # of each arm, where a baseline was asked for
     notes: tuple[str, ...] = ()
 
@@ -377,7 +377,7 @@ class ComparedRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parting(Record):
+class Divergence(Record):
     """Sizes (values of the axis) at which one arm is ahead by the simultaneous band of its depth."""
 
     start: float
@@ -386,7 +386,7 @@ class Parting(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmsApart(Sampled):
+class ArmContrast(Sampled):
     """Loss of the other arm − loss of the base at one depth against the axis; below zero the other arm is ahead."""
 
     depth: Positive
@@ -400,10 +400,10 @@ class ArmsApart(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmsAtDepth(Record):
-    """``ArmsApart`` of one depth, with where the arms part."""
+    """``ArmContrast`` of one depth, with where the arms part."""
 
-    curve: ArmsApart = field(repr=False)
-    partings: tuple[Parting, ...]
+    curve: ArmContrast = field(repr=False)
+    partings: tuple[Divergence, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

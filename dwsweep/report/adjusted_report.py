@@ -5,14 +5,14 @@ from __future__ import annotations
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
-from dwsweep.text import SHORT, format_count, format_duration, listed
+from dwsweep.text import SHORT, format_count, format_duration, join
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
-        f"Adjusted for (matters: root mean square of what a column moves the losses of {record.runs} runs, {short}; "
+        f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
         "r: correlation with ln depth at equal size)",
         [number("column"), label("held"), number("tried"), number("matters"), INTERVAL, number("r")],
     )
@@ -93,7 +93,7 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
         f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
     ]
     if found.held:
-        lines.append(f"Train these nets at {listed(found.held, 12)}.")
+        lines.append(f"Train these nets at {join(found.held, 12)}.")
     table = Table(
         "Runs that narrow it most, in order",
         [*map(number, ("run", "depth", "width", "N", "sd after"))],

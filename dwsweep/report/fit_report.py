@@ -284,7 +284,7 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
     """Table of the pairs that both fits have, with the distance of their transitions."""
     shared = [(row, found) for row in result.verdicts if (found := other.crossing(row))]
     if not shared:
-        return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
+        return [Lines([f"Beside {other.name}: no pair of neighbouring depths is in both fits"], apart=True)]
     table = Table(
         f"Beside {other.name} ({other.input})",
         [number("pair"), label("here"), label("there"), number("ratio"), INTERVAL],
@@ -370,7 +370,7 @@ def _second_route(result: FitResult) -> str:
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (
-        f"from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
+        f"from the surface ({law.form} form; a law of the best depth, not of the shallower net of a crossing): "
         f"{law.equation.left}_x = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{law.equation.right}; {ends}"
     )
 
@@ -450,15 +450,15 @@ def _guideline_notes(result: FitResult) -> list[str]:
     ]
     if any(row.law.startswith("public") for row in result.guideline):
         notes.append(
-            "Outside the data public evidence answers, as `dwsweep guide --fit` does. Outside: times beyond the "
-            "nearest sizes at which shapes were compared, in public or by these losses. Beyond 10 times no best depth "
-            "can be named; the interval then holds the depths that waste at most 5 % of compute."
+            "Answers outside the data are from public evidence, as in `dwsweep guide --fit`. Outside: times beyond the "
+            "nearest sizes at which public or these losses compare shapes. Beyond 10 times no best depth can be named; "
+            "the interval then holds the depths that waste at most 5 % of compute."
         )
     if result.own_law:
         notes.append(
-            "Best depth: where the loss surface of all depths is least. Inside the data that is the loss itself; "
-            "outside, the forms of the law that the data do not reject, averaged by their evidence. Its interval holds "
-            "the form, the parameters and the noise."
+            "Best depth: minimum of the loss surface of all depths. The surface is fitted to the losses inside the "
+            "data; outside, it is the average, by evidence, of the forms of the law that the data do not reject. The "
+            "interval includes the errors of form, parameters and noise."
         )
     elif any(row.law.startswith(published_law.SHORT) for row in result.guideline):
         notes.append(
@@ -467,8 +467,8 @@ def _guideline_notes(result: FitResult) -> list[str]:
         )
         notes.append(
             f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
-            f"a {NOT_YOURS}. Its intervals, over all forms that fit its points and over other recipes, rest on a "
-            f"covariance that is {published_law.COVARIANCE_TAG}."
+            f"a {NOT_YOURS}. The intervals include every form that fits its points, and other recipes; the covariance "
+            f"of its constants is {published_law.COVARIANCE_TAG}."
         )
     return notes + [f"Warning: {line}" for line in result.warnings]
 

@@ -24,7 +24,7 @@ from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along
 from tests.simulations.sweeps import SmoothTruth, draw
 
 DRAWS = 400
-QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "luck": 0.0, "slope_sd": 0.0}
+QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "shape_sd": 0.0, "slope_sd": 0.0}
 DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), (0.02, 0.02, 0.0, 0.0, 0.0), **QUIET)
 
 
@@ -176,7 +176,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
     ("column", "options", "line"),
     [
         ("hedas", {}, "column: 'hedas'; not a column of a list of rows, did you mean 'heads'?"),
-        ("loss", {}, "column: 'loss'; is known once a run has ended, or names it; allowed: what was chosen"),
+        ("loss", {}, "column: 'loss'; a result or a name of a run; allowed: a setting of the run"),
         ("depth", {}, "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
         ("name", {}, "column: 'name' is 'a' in row 1; must be a column of numbers"),
         ("heads", {"axis": "flops"}, "axis: 'flops'; along a column losses are compared at n_params"),
@@ -226,7 +226,7 @@ def test_losses_that_are_not_positive_have_no_share() -> None:
 def test_two_shapes_at_one_value_are_not_averaged() -> None:
     rows = draw_along(AlongStudy(), np.random.default_rng(0))[0]
     doubled = rows + [{**row, "width": row["width"] + 40} for row in rows]
-    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be one; choose"):
+    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be averaged; choose"):
         dwsweep.fit_along(doubled, "heads")
     recipes = rows + [{**row, "batch_size": 16} for row in rows]
     with pytest.raises(InputError, match=r"at heads 1: recipes that differ within one shape would be averaged"):
@@ -301,10 +301,10 @@ def test_coverage_in_brief() -> None:
             assert (found[key] or 0.0) >= 0.83, (name, key)
         assert (found["wrongly"] or 0.0) <= 0.1 and (found["part wrongly"] or 0.0) <= 0.1
     too_narrow = [
-        simulation(replace(along_studies()["identical"], luck=0.012), np.random.default_rng(index))
+        simulation(replace(along_studies()["identical"], shape_sd=0.012), np.random.default_rng(index))
         for index in range(20)
     ]
-    assert (summary(too_narrow)["first"] or 0.0) < 0.8  # luck three times the default is more than is allowed for
+    assert (summary(too_narrow)["first"] or 0.0) < 0.8  # a shape_sd three times the default is more than is allowed for
 
 
 @pytest.mark.slow
@@ -319,7 +319,7 @@ def test_coverage(name: str) -> None:
 def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -> None:
     """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
     sizes = np.geomspace(1e6, 1e8, 7)
-    rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, luck=0.002)
+    rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
     one_size = [row for row in rows if abs(math.log(row["depth"] * row["width"] ** 2 * 12 / sizes[3])) < 0.1]
     for table, parts in ((rows, 28), (one_size, 4)):
         plain = dwsweep.fit_table(table, draws=DRAWS)

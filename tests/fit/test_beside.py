@@ -81,7 +81,7 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitR
     assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
     assert max(map(len, text.splitlines())) <= 100
     apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(Scenario(Truth((24, 30))), 1)])
-    assert "no two neighbouring depths that both have" in to_text(apart)
+    assert "no pair of neighbouring depths is in both fits" in to_text(apart)
 
 
 def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_measured_seconds_agree_as_well_as_a_clock():
     assert list(found.rows) == [600.0] and "train_seconds" in found.known_from
     result = fitted(asked, "device_seconds")
     assert result.equal_budgets.budgets[0].best.status == REACHED
-    assert any("off the budget" in line for line in result.warnings)
+    assert any("runs miss their budget" in line for line in result.warnings)
 
 
 def test_a_promise_is_read_from_the_configs_of_a_sweep(tmp_path):
@@ -355,7 +355,7 @@ def test_a_few_simulated_sweeps_cover():
         assert depth.reached == best.reached == 1.0 and size.reached > 0.7
         # of 18 answers of 95 % each 16 or fewer hold in 23 % of draws, 15 or fewer in 6 %
         assert size.coverage >= 0.88 and depth.coverage >= 0.88 and best.coverage >= 0.88
-        assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
+        assert found["loss"].coverage >= 0.8  # the errors of the seeds are the same for all depths of a sweep
         assert abs(size.bias) < 0.02 and size.rmse < 0.05 and size.width < 0.15
         assert abs(depth.bias) < 0.08 and depth.width < 0.6 and best.width < 0.3
         if name == "base":

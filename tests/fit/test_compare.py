@@ -327,7 +327,7 @@ def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     base, other = tables(SMALL)
     shifted = [{**row, "seed": row["seed"] + 10} for row in other]
     (found,) = dwsweep.compare_arms(base, [shifted], draws=DRAWS).comparisons
-    assert found.pairing == "unpaired: no seed has run in both"
+    assert found.pairing == "unpaired: no seed has runs in both arms"
 
 
 def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dwsweep: Command, tmp_path: Path) -> None:

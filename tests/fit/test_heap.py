@@ -324,10 +324,10 @@ def grid(seed: int) -> list[Row]:
     for depth in (4, 8, 12, 16, 24):
         for n in np.geomspace(4e6, 1.6e8, 7):
             width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
-            n, luck = 12 * depth * width**2, rng.normal(0, 0.001)
+            n, shape_error = 12 * depth * width**2, rng.normal(0, 0.001)
             for seed_ in range(2):
                 loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2
-                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + luck + rng.normal(0, 0.002)}
+                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + shape_error + rng.normal(0, 0.002)}
                 rows.append(
                     {**row, "weight_decay": float(rng.choice([0.01, 0.1])), "batch_size": 2 ** rng.integers(5, 8)}
                 )

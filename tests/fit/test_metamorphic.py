@@ -36,7 +36,9 @@ def runs(seed: int = 0, seeds: int = 3) -> list[dict[str, Any]]:
     """Four depths and six sizes with scatter of the runs and of the shapes, 0.002 nats each."""
     rng = np.random.default_rng(seed)
     sizes = np.geomspace(1e6, 1e8, 6)
-    return draw(SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, seeds=seeds, sigma=0.002, luck=0.002)
+    return draw(
+        SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, seeds=seeds, sigma=0.002, shape_sd=0.002
+    )
 
 
 @cache

@@ -56,13 +56,13 @@ def losses(truth: SmoothTruth, seed: int, low: float, high: float, sizes: int, *
 
 
 def clean() -> list[dict[str, Any]]:
-    return losses(SmoothTruth((6, 12, 18, 24)), 0, 1e6, 2e8, 7, sigma=0.001, luck=0.001)
+    return losses(SmoothTruth((6, 12, 18, 24)), 0, 1e6, 2e8, 7, sigma=0.001, shape_sd=0.001)
 
 
 def smoke() -> list[dict[str, Any]]:
     """The shapes and seeds of the smoke sweep, and losses that say about as little."""
     theta = (3.2, 0.45)
-    return losses(SmoothTruth((1, 2, 6), theta=theta), 1, 1e4, 1e5, 3, sigma=0.03, luck=0.01)
+    return losses(SmoothTruth((1, 2, 6), theta=theta), 1, 1e4, 1e5, 3, sigma=0.03, shape_sd=0.01)
 
 
 def lengths() -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def arms() -> list[list[dict[str, Any]]]:
     """Two arms of equal depths, the second with transitions at half the size."""
     law = (5.039 - math.log(2.0) / 2.0, 0.0555)
     return [
-        losses(SmoothTruth((6, 12, 18), **more), seed, 6e5, 1e8, 6, sigma=0.002, luck=0.003)
+        losses(SmoothTruth((6, 12, 18), **more), seed, 6e5, 1e8, 6, sigma=0.002, shape_sd=0.003)
         for seed, more in enumerate(({}, {"theta": law}))
     ]
 
