@@ -27,7 +27,6 @@ from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
-from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import PENDING, RUNNING, RunState
@@ -174,7 +173,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     assert text.index(answer[0]) < text.index("What to do next") < text.index("The answers of dwsweep guide at ")
     assert text.index("The answers of dwsweep guide at ") < text.index("Transitions (where")
     for row in fit.verdicts:
-        size = Interval.of(row, "n_params")
+        size = row.n_params_interval
         said = (
             f"at N = {size.format(format_count)}"
             if size.value
