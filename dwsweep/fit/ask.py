@@ -319,7 +319,7 @@ class LossSurface:
     def errors(self, found: Optimum) -> dict[str, float | None]:
         """Monte-Carlo errors of ln of the best depth and of its ends, of those that there are."""
         each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
-        known = Interval(found.depth, found.depth_low, found.depth_high)
+        known = found.depth_interval
         pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
         return {
             f"depth{end}_error": None if getattr(known, name) is None else error for end, (name, error) in pairs.items()

@@ -29,7 +29,6 @@ from dwsweep.fit.laws import (
     published_alternatives,
 )
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
@@ -313,7 +312,7 @@ def headline(record: Surface, size: str) -> str:
     below = [row for row in known if row.at_edge == "below"]
     first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
     later = [row for row in known if row.n_params > first.n_params]
-    both = [row for row in later[:-1] if Interval.of(row, "depth").bounded]
+    both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."

@@ -32,7 +32,7 @@ def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[
         if run_id not in chosen:
             continue
         diverged = row.get("status") == "diverged"
-        curve = run_figures.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
+        curve = run_figures.training_curve(run_id, int(row["depth"]), float(row["n_params"]), diverged, rows)
         if curve is not None:
             curves.append(curve)
     return curves, conditions

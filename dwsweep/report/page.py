@@ -87,7 +87,7 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
         root = root.parent
     if live is not None:
         folder = None
-    every = rows_of(root / "results.csv")
+    every: Sequence[Row] = rows_of(root / "results.csv")
     if live is not None:
         every = so_far(every, live)
     elif folder is None and not every:
@@ -111,13 +111,12 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
 BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params", "tokens", "flops")
 
 
-def so_far(every: Sequence[dict[str, str]], live: Snapshot) -> list[dict[str, str]]:
+def so_far(every: Sequence[Row], live: Snapshot) -> list[Row]:
     """Rows of results.csv, and a row without a loss for every other run that has begun."""
     there = {row.get("run_id") for row in every}
     begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
     plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
-    known = [{name: row.get(name) for name in (*BEGUN, "status")} for row in plans]
-    return [*every, *({name: "" if one is None else str(one) for name, one in row.items()} for row in known)]
+    return [*every, *({name: row.get(name) for name in (*BEGUN, "status")} for row in plans)]
 
 
 def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]:
@@ -134,7 +133,7 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
 
 
 def _content(
-    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any, live: Snapshot | None = None
+    fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None = None
 ) -> tuple[list[Section], dict[str, Any] | None]:
     """Sections of a page, and the data of its script.
 

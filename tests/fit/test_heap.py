@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -197,7 +198,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
     found = heap(piled(40, seed=4, more=heads))
     assert found.record.inseparable == ("head size",)
     (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
-    assert line.startswith("Head size follows depth here; if it does so in your nets: ") and "(r = −0." in line
+    assert line.startswith("Head size ") and says(line, "fit: follows depth in your nets") and "(r = −0." in line
     assert found.record.depth_left < 0.5
 
 
@@ -294,7 +295,7 @@ def recipes(moves: float) -> Heap:
 def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each() -> None:
     found = recipes(moves=-1.0).record
     assert found.tokens_disagree == ("recipe constant",)
-    assert any("DISAGREE on how tokens move the best depth" in line for line in found.sentences)
+    assert says(found.sentences, "fit: recipes disagree on tokens")
     of = {name: [row for row in found.along_tokens if row.of == name] for name in ("recipe cooled", "recipe constant")}
     assert all([round(row.tokens / 1e9) for row in rows] == [1, 4, 16] for rows in of.values())
     for name, sign in (("recipe cooled", 1.0), ("recipe constant", -1.0)):

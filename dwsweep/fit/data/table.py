@@ -104,7 +104,8 @@ def read_table(
     """Read ``table``, rename and select its rows, and settle what they mean.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
-    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table.
+    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
+    ``formats.load`` has read.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
@@ -116,7 +117,8 @@ def read_table(
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    held, source, digest, directory, comments = formats.load(table)
+    loaded = table if isinstance(table, formats.Loaded) else formats.load(table)
+    held, source, digest, directory, comments = loaded
     n_read = len(next(iter(held.values()), ()))
     held = _without(held, drop)
     renamed = _mapping(columns)
