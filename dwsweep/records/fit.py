@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
@@ -479,7 +478,7 @@ class FitResult(_Kept):
         )
 
 
-_json = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, default=str)
+_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=str).encode  # dumps makes an encoder per call
 
 
 def _indented(value: Any, end: str = "\n") -> str:

@@ -202,6 +202,26 @@ def test_nothing_finished_says_so() -> None:
             drawing.draw(fit)
 
 
+def test_of_many_depths_some_have_a_curve_and_a_panel() -> None:
+    one, many = report_sweeps.fit("one_pair"), 40
+    (curve, *_), (pair, *_), (row, *_) = one.curves.depths, one.curves.pairs, one.transitions
+    ladder = [{"shallow": k, "deep": k + 1} for k in range(1, many)]
+    curves = replace(
+        one.curves,
+        depths=tuple(replace(curve, depth=k) for k in range(1, many + 1)),
+        pairs=tuple(replace(pair, **depths) for depths in ladder),
+    )
+    fit = replace(one, curves=curves, transitions=[replace(row, **depths) for depths in ladder])
+    with style.styled():
+        sizes, pairs = losses.against_size(fit), losses.differences(fit)
+    drawn = sizes.axes[0].get_legend_handles_labels()[1]
+    assert len(drawn) == losses.MOST_DEPTHS and (drawn[0], drawn[-1]) == ("L = 1", f"L = {many}")
+    assert f"{losses.MOST_DEPTHS} of {many} depths" in words_of(sizes)
+    titles = panels(pairs)
+    assert len(titles) == losses.MOST_PAIRS and titles[0].startswith("1 →") and titles[-1].startswith(f"{many - 1} →")
+    assert f"{losses.MOST_PAIRS} of {many - 1} pairs" in words_of(pairs)
+
+
 def luminance(colour: str) -> float:
     """Relative luminance of a colour, as WCAG 2 defines it."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]

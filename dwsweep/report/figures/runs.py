@@ -183,9 +183,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
         groups[curve.parametrization, curve.width].append(curve)
     left_out = len(groups) - MOST_PANELS
     if left_out > 0:  # evenly over parametrizations and widths, the ends included
-        names = list(groups)
-        places = [round(k * (len(names) - 1) / (MOST_PANELS - 1)) for k in range(MOST_PANELS)]
-        groups = {names[place]: groups[names[place]] for place in places}
+        groups = {name: groups[name] for name in style.evenly(list(groups), MOST_PANELS)}
         drawn = [curve for members in groups.values() for curve in members]
     columns = min(2, len(groups))
     rows = -(-len(groups) // columns)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
 ASIDE = 1.015  # factor between the two arms' bars of one transition, so that neither hides the other
 LONGEST_NAME = 24
+MOST_ARMS = 6  # compared arms that have panels
 ROOM = 1.6  # beyond the smallest and the largest size
 
 
@@ -60,7 +61,8 @@ def with_numbers(fit: FitResult) -> list[Comparison]:
 def arms_apart(fit: FitResult) -> Figure:
     """Draw two panels per compared arm: best depth against size under both arms, with the transitions; and loss of the
     arm − loss of the base at each depth."""
-    drawn = with_numbers(fit)
+    every = with_numbers(fit)
+    drawn = style.evenly(every, MOST_ARMS)
     made = style.figure(style.WIDTH, 1.2 + 5.4 * len(drawn))
     panels = style.panels(made, 2 * len(drawn), 1)
     labels: list[list[Annotation]] = []
@@ -71,7 +73,12 @@ def arms_apart(fit: FitResult) -> Figure:
         made,
         "Above: best depth at each size (lines) and transitions (diamonds, between the two depths that tie). Below: "
         "under zero the arm has the lower loss; thick where the simultaneous band of a depth clears zero. Bars, pale "
-        f"bands: pointwise {100 * fit.curves.confidence:.0f} %; arrow: no bound.",
+        f"bands: pointwise {100 * fit.curves.confidence:.0f} %; arrow: no bound."
+        + (
+            f" {len(drawn)} of {len(every)} arms, evenly chosen; comparison.csv has all."
+            if len(every) > len(drawn)
+            else ""
+        ),
     )
     return style.settle(made, *labels)
 
