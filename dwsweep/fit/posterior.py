@@ -37,6 +37,7 @@ LEAST_ESS, LEAST_POWER = (
     3.0,
     0.1,
 )  # effective nodes per hyperparameter, below which weights are tempered, down to a power
+LEAST_SPREAD = 1e-9  # of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
 BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
@@ -164,7 +165,8 @@ class Sampler:
         w /= w.sum()
         mean = w @ t
         covariance = ((t - mean) * w[:, None]).T @ (t - mean)
-        sds = np.sqrt(np.diag(covariance))
+        # where one node has all the weight there is no spread, and no direction
+        sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
         correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
         np.fill_diagonal(correlation, 1.0)
         sds = np.clip(sds, 0.5, 2.0) * MARGIN
