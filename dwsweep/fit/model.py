@@ -474,9 +474,7 @@ class Model:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
         elif self.n_own:
-            own = frame.in_x(cells.x)[:, : self.n_own]
-            member = self.at_depth[:, None] == np.arange(len(self.depths))
-            departures = [(member[:, :, None] * own[:, None, :]).reshape(len(cells.x), -1)]
+            departures = [of_each_depth(cells, frame.in_x(cells.x)[:, : self.n_own])]
         self.X = np.hstack([*level, *waving, cells.effects, *departures])
         # cells of about one variance are one group
         with np.errstate(divide="ignore"):
@@ -801,6 +799,22 @@ class Model:
             "departures": waves_of[:, 0],
             "apart": waves_of[:, 1:],
         }
+
+
+def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
+    """(K, depths·J) ``waves`` (K, J) in x, each depth's own."""
+    depths, at = np.unique(cells.y, return_inverse=True)
+    member = at[:, None] == np.arange(len(depths))
+    return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
+
+
+def with_luck_along_depths(cells: Cells) -> Cells:
+    """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
+    shapes of a depth share beside all that depth does."""
+    frame = Frame.of(cells.x, cells.y)
+    n = min(frame.waves[0], MOST_OWN // len(np.unique(cells.y)))
+    waves = frame.in_x(cells.x)[:, :n] * frame.smooth_sd(np.log(frame.xs))[:n]
+    return replace(cells, shared=of_each_depth(cells, waves))
 
 
 def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, Model]:

@@ -20,7 +20,8 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.fit.lattice import lattice
-from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
+from dwsweep.fit.model import FORMS, MOST_FALL, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
+from dwsweep.fit.model import with_luck_along_depths as with_luck
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
@@ -232,6 +233,32 @@ def weigh(
             ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
             chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
     return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
+
+
+@dataclass(frozen=True)
+class Luck:
+    """What shapes of one depth share beside all that depth does. sd: nats. odds: that they share something at all, by
+    the evidence of a form with it and without it."""
+
+    sd: float
+    odds: float
+
+
+def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
+    """The luck along depths of ``cells`` beside a ``form``; None where means share something else of unknown size, or
+    no two sizes of a depth could share any."""
+    if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
+        return None
+    evidence, sd = [], 0.0
+    for own in (cells, with_luck(cells)):
+        model = models(own, (form,))[form]
+        nodes = Sampler(model, np.zeros(len(model.names)), seed).nodes
+        top = float(nodes.log_weight.max())
+        weight = np.exp(nodes.log_weight - top)
+        evidence.append(top + math.log(float(weight.sum())))
+        if own.shared is not None:
+            sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
+    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_FALL)))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:

@@ -134,6 +134,18 @@ def test_luck_that_follows_a_depth_is_no_effect_of_depth() -> None:
     assert real.weighed.weights["none"] < 1e-6
 
 
+def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth() -> None:
+    said = {}
+    for name in ("bent, scatter along a depth", "bent", "bent, scatter 0.004"):
+        rows = scenarios()[name].numbered(3).rows(np.random.default_rng(3))
+        warnings = dwsweep.fit_table(rows, draws=200).warnings
+        said[name] = [line for line in warnings if "shapes of one depth share a scatter" in line]
+    (line,) = said.pop("bent, scatter along a depth")
+    sd = float(line.partition("scatter of ")[2].split()[0])
+    assert 0.002 < sd < 0.006  # shapes share 0.004
+    assert not any(said.values())
+
+
 def test_a_budget_of_another_level_is_a_column() -> None:
     """Cells of two levels, of which the second falls with another slope: the best depth is that of either alone."""
     from dwsweep.fit.model import budget_column
