@@ -181,6 +181,7 @@ def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> No
 
     taken = {one.column for one in found.columns}
     unknown = [name for name in data.settings if name not in taken and found_in.word_of(name) not in left]
+    unknown = [name for name in unknown if not found_in.is_date({row.get(name) for row in found.rows} - {None})]
     if not unknown:
         return
     cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]

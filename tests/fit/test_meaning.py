@@ -383,6 +383,40 @@ def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
     assert account(result) == "35 rows read, all used. Losses are in bits per byte (val_bpb)."
 
 
+@pytest.mark.parametrize(
+    ("names", "factors"),
+    [
+        (("total_tokens_M", "num_params_M"), (1e6, 1e6)),
+        (("summary.tokens_B", "params (k)"), (1e9, 1e3)),
+        (("tokens_in_millions", "config.param_count_b"), (1e6, 1e9)),
+    ],
+)
+def test_a_unit_in_the_name_of_a_count_is_read_and_said(names: tuple[str, str], factors: tuple[float, float]) -> None:
+    rows = drawn()
+    for row in rows:
+        n = 12.0 * row["n_layer"] * row["d_model"] ** 2 + 50304 * row["d_model"]
+        row |= {names[0]: 5e8 / factors[0], names[1]: n / factors[1]}
+    table = read_table(rows)
+    assert {row["tokens"] for row in table.rows} == {5e8}
+    assert table.rows[0]["n_params_total"] == pytest.approx(rows[0][names[1]] * factors[1])
+    words = {1e3: "thousands", 1e6: "millions", 1e9: "billions"}
+    for name, factor in zip(names, factors, strict=True):
+        assert f"{name} is in {words[factor]}" in table.notes
+    assert any(f"{names[1]} holds embeddings, 50304 × width" in line for line in table.notes)
+
+
+def test_a_count_too_large_for_the_unit_of_its_name_is_read_as_it_is() -> None:
+    rows = [{**row, "total_tokens_M": 5e11} for row in drawn()]
+    table = read_table(rows)
+    assert table.rows[0]["tokens"] == 5e11
+    assert "total_tokens_M is too large for millions and is read as it is" in table.notes
+
+
+def test_a_count_without_a_unit_wins_over_the_same_in_one() -> None:
+    rows = [{**row, "tokens": 5e8, "total_tokens_M": 501.0} for row in drawn()]
+    assert read_table(rows).rows[0]["tokens"] == 5e8
+
+
 def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
     rows = drawn()[:12]
     rows[5]["val_loss"] = 1000

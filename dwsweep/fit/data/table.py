@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign, formats
+from dwsweep.fit.data import foreign, formats, units
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.numbers import Columns, as_number, losses
 from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
@@ -129,7 +129,9 @@ def read_table(
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
     taken |= unusual
+    taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
     held = _rename(held, taken)
+    held, of_units = units.all_scaled(held, {**renamed, **taken})
     _require(held, given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
@@ -180,7 +182,7 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *settled.said),
+        notes=(*_said_of_loss(given, taken, of_loss), *of_units, *settled.said),
         doubts=settled.doubts,
     )
 
