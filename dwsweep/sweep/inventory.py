@@ -19,11 +19,13 @@ from dwsweep import paths
 from dwsweep.data.prepare import find as find_store
 from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
+from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
-from dwsweep.records import run as run_record
+from dwsweep.records.evaluation import Evaluation
+from dwsweep.records.metrics import read_metrics
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import DONE, Evaluation, RunConfig, RunResult, RunState, read_metrics
+from dwsweep.records.run import DONE, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Derived, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import ownership, repair, work_queue
@@ -120,7 +122,7 @@ def _look(store: SweepStore) -> Look:
             yield from _record(store, kind, pack_id)
     yield from _results(store)
     yield from _fit(root)
-    for name, read in (("bench.json", run_record.read), ("compiled.json", run_record.read_compiled)):
+    for name, read in (("bench.json", bench_record.read), ("compiled.json", bench_record.read_compiled)):
         if os.path.lexists(root / name) if not paths.is_remote(root) else (root / name).exists():
             yield name, root / name, _fault(lambda read=read, name=name: read(root / name))  # type: ignore[misc]
     yield from _tokens(root)

@@ -34,7 +34,8 @@ from dwsweep.data.prepare import prepare
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
-from dwsweep.records.run import RunResult, _fault_of_documents
+from dwsweep.records.documents import _fault_of_documents
+from dwsweep.records.run import RunResult
 from dwsweep.spec import parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import rebuild_results
