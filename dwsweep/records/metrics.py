@@ -29,6 +29,13 @@ class Metrics:
     rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
     lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
 
+    def left_out(self, run_id: str) -> str:
+        """Warning of a reader that goes on without the lost lines, naming the run's file; empty where none is lost."""
+        if not self.lost:
+            return ""
+        lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"
+        return f"LINES LEFT OUT: runs/{run_id}/metrics.jsonl: {lost}; `dwsweep verify` checks every file"
+
 
 def read_metrics(path: Any) -> Metrics:
     """The rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
