@@ -23,7 +23,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run
-from dwsweep.records.metrics import Metrics, read_metrics
+from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import listed
 
 MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
@@ -594,7 +594,7 @@ def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
         run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
         if (run_id := run.row.get("run_id")) is None:
             continue
-        metrics = read_metrics(paths.as_path(directory) / "runs" / str(run_id) / "metrics.jsonl")
+        metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
         if left_out := metrics.left_out(str(run_id)):
             warnings.append(left_out)
         fall = last_fall(metrics)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from typing import Any, Required, TypedDict, cast
 
 from dwsweep import paths
+from dwsweep.records.record import Damaged, read
+from dwsweep.records.run import RunResult
 
 METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
 
@@ -54,6 +57,16 @@ def read_metrics(path: Any) -> Metrics:
         rows.append(row)
         last, last_number = row["step"], number or last_number + 1
     return Metrics(tuple(rows), max(bad, last_number - len(rows)))
+
+
+def metrics_of(folder: Any) -> Metrics:
+    """Metrics in the ``folder`` of a run; lost are also lines that its result.json counts and the file lacks."""
+    found = read_metrics(folder / "metrics.jsonl")
+    with contextlib.suppress(Damaged, OSError):  # what is wrong with result.json, others name
+        result = read(folder / "result.json", RunResult)
+        if result is not None and result.metrics_rows is not None:
+            return replace(found, lost=max(found.lost, result.metrics_rows - len(found.rows)))
+    return found
 
 
 def _metrics_row(row: dict[str, Any]) -> MetricsRow | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dwsweep import paths
-from dwsweep.records.metrics import read_metrics
+from dwsweep.records.metrics import metrics_of
 from dwsweep.report import runs_table
 from dwsweep.report.document import Figure, Part
 from dwsweep.report.figures import runs as run_figures
@@ -32,10 +32,10 @@ def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> Logged:
         run_id = row.get("run_id")
         if not run_id:
             continue
-        path = root / "runs" / run_id / "metrics.jsonl"
-        if run_id not in chosen and not _logs_conditioning(path):
+        folder = root / "runs" / run_id
+        if run_id not in chosen and not _logs_conditioning(folder / "metrics.jsonl"):
             continue
-        metrics = read_metrics(path)
+        metrics = metrics_of(folder)
         rows = metrics.rows
         if warning := metrics.left_out(run_id):
             left_out.append(warning)

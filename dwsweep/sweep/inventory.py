@@ -22,7 +22,7 @@ from dwsweep.errors import InputError
 from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
 from dwsweep.records.evaluation import Evaluation
-from dwsweep.records.metrics import read_metrics
+from dwsweep.records.metrics import metrics_of, read_metrics
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, RunConfig, RunResult, RunState
@@ -187,7 +187,7 @@ def _run(store: SweepStore, run_id: str, planned: bool) -> Look:
         yield _kind_of(store, params), params, _fault_of_hash(params, result.params_sha256)
     metrics = store.metrics_path(run_id)
     if result.metrics_rows is not None or metrics.exists():
-        yield _kind_of(store, metrics), metrics, _fault_of_metrics(metrics, result.metrics_rows)
+        yield _kind_of(store, metrics), metrics, _fault_of_metrics(store.run_directory(run_id))
 
 
 def _read(store: SweepStore, kind: type, owner: str) -> Any:
@@ -206,10 +206,9 @@ def _fault_of_hash(path: Any, digest: str) -> str:
     return "" if found == digest else "is not what was written: its SHA-256 is not the one in result.json"
 
 
-def _fault_of_metrics(path: Any, rows: int | None) -> str:
-    found = read_metrics(path)
-    lost = max(found.lost, (rows or 0) - len(found.rows))
-    return f"{_ROWS}: {lost} of {len(found.rows) + lost}" if lost else ""
+def _fault_of_metrics(folder: Any) -> str:
+    found = metrics_of(folder)
+    return f"{_ROWS}: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
 
 
 def _results(store: SweepStore) -> Look:

@@ -56,7 +56,7 @@ FLIPS: dict[str, tuple[int, tuple[str, ...]]] = {
     "store/manifest.json": (12, ("export", RUN, "--to", "hf", OUT)),
     "pieces.json": (6, ("export", RUN, "--to", "hf", OUT)),
     "fit.json": (40, ("guide", "--fit", "{fit}", "--params", "5e4")),
-    "metrics.jsonl": (14, ()),
+    "metrics.jsonl": (14, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
     "result.json": (8, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
     "results.csv": (8, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
     "params.safetensors": (8, ("export", RUN, "--to", "hf", OUT)),
