@@ -141,11 +141,12 @@ def _content(
     """
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
-    curves, conditions = logged(every, shown, root)
+    curves, conditions, left_out = logged(every, shown, root)
     kept = ""
     with contextlib.suppress(InputError):  # a page works without plan.csv
         kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
+    warned = [] if live else _warnings(fit, every, root, left_out)
     budget = None
     if sized:
         budget = answers_box(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root)
@@ -154,7 +155,7 @@ def _content(
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
         Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
         Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
-        Section("warnings", "Warnings", box("warnings", bullets([] if live else _warnings(fit, every, root)))),
+        Section("warnings", "Warnings", box("warnings", bullets(warned))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
         Section(
             "losses",
@@ -274,18 +275,19 @@ def _name(root: Any) -> str:
         return printable(str(root.name))
 
 
-def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Warnings: runs without a result, a table that differs from the fitted one, and the fit's own warnings."""
+def _warnings(fit: Fit | None, every: Sequence[Row], root: Any, left_out: Sequence[str]) -> list[str]:
+    """Warnings: runs without a result, a table that differs from the fitted one, logs that lack lines, and the fit's
+    own warnings."""
     states = Counter(row.get("status") or "unknown" for row in every)
     missing = sum(number for state, number in states.items() if state not in FINAL)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     warned = [f"unfinished: {missing} of {len(every)} runs have no result ({found})"] if missing else []
     if fit is None:
-        return warned
+        return [*warned, *left_out]
     with contextlib.suppress(FileNotFoundError):
         if hashlib.sha256(paths.read_bytes(root / "results.csv")).hexdigest() != fit.provenance.input_sha256:
             warned.append("stale: results.csv is not the one that was fitted; run `dwsweep fit` again")
-    return [*warned, *fit.warnings]
+    return [*warned, *(line for line in left_out if line not in fit.warnings), *fit.warnings]
 
 
 def _figures(fit: Fit, folder: Any) -> list[Part]:
