@@ -114,6 +114,8 @@ def run(
     from dwsweep.sweep.runner import run_sweep
     from dwsweep.sweep.work_queue import check, parse_shard, plan_of_rest
 
+    if address is not None and executor is not Executor.ray:
+        raise InputError(f"--address: {address}; the address of a Ray cluster, allowed only with --executor ray")
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
     directory = out or _default_directory(spec, sweep)
@@ -197,14 +199,16 @@ def bench(
     if verify:
         if spec is not None or compile_only or target or set_:
             given = spec or ("--compile-only" if compile_only else "--target" if target else "--set")
-            raise InputError(f"--verify: trains shapes of its own; not with {given}")
+            raise InputError(f"--verify: not allowed with {given}: --verify trains shapes of its own")
         return _verify(out, json)
     if spec is None:
         raise InputError("SPEC: missing; give a sweep spec, or --verify for the checks of this host's devices")
     said = "allowed: numbers of devices from 1 to 4096, such as 1,4,8"
     counts = whole_numbers(devices, "--devices", 1, 4096, said)
     if target and not compile_only:
-        raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
+        raise InputError(
+            f"--target: {target[0]!r}; this chip is not here, so nothing can be timed on it: add --compile-only"
+        )
     asked = load_spec(spec, set_ or ())
     # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
     sweep = with_nominal_length(asked)

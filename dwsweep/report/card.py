@@ -60,7 +60,9 @@ def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
     """
     source, manifest = directory / "results.csv", paths.read_json(directory / "manifest.json") or {}
     if not source.exists():
-        raise InputError(f"DIR: {directory}; no results.csv; a sweep directory of `dwsweep run`, or a published study")
+        raise InputError(
+            f"DIR: {directory}; has no results.csv; give a sweep directory of `dwsweep run`, or a published study"
+        )
     stated = licence or re.sub(r"\s+", "-", str(manifest.get("licence") or UNKNOWN).strip().lower())
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]{0,59}", stated):
         raise InputError(f"--license: {stated!r}; must be an identifier of the Hub, such as cc-by-4.0 or apache-2.0")
@@ -69,10 +71,10 @@ def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
     readme = out / "README.md"
     there = next((file for file in (readme, out / TABLE) if file.exists()), None)
     if there and not (readme.exists() and MARK in readme.read_text("utf-8", "replace")):
-        raise InputError(f"--out: {there} is there already and is no card; allowed: another folder")
+        raise InputError(f"--out: {there} is there already and is not a card of dwsweep; give another folder")
     rows = rows_of(source)
     if not rows:
-        raise InputError(f"DIR: {directory}; its results.csv has no rows; a sweep with runs")
+        raise InputError(f"DIR: {directory}; its results.csv has no rows; give a sweep with finished runs")
     table = typed(rows)
     paths.make_directory(out)
     paths.write_atomic(out / TABLE, _parquet(table))

@@ -91,7 +91,7 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     if live is not None:
         every = so_far(every, live)
     elif folder is None and not every:
-        raise InputError(f"DIR: {root}; it has no fit/fit.json nor fit.json, run `dwsweep fit {root}` first")
+        raise InputError(f"DIR: {root}; has no fit/fit.json and no fit.json; run `dwsweep fit {root}` first")
     path = paths.as_path(out or root / "report.html")
     if path.is_dir():
         raise InputError(f"--out: {path}; is a folder; allowed: a file, such as {path / 'report.html'}")

@@ -225,7 +225,7 @@ def test_values_beyond_anything_built_are_one_line(tmp_path: Path, override: str
             "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
             + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 10))
             + "grid: {depths: *a9, budgets: [1.0e5]}\n",
-            "what begins in line 6 unfolds to more than 100,000 values or 50 levels",
+            "the value that begins in line 6 unfolds to more than 100,000 values or 50 levels",
         ),
         (
             "a0: &a0 {x: 1}\n"
