@@ -360,7 +360,7 @@ def of_curve(
         return f"{tried}; the noise is not known, so nothing is claimed"
 
     def by(value: float) -> str:
-        return nats(Interval.of(rows[value], "above_best"), unit)
+        return nats(rows[value].above_best_interval, unit)
 
     alike = [value_text(v) for v in values if rows[v].verdict != WORSE and v != best]
     parts = [tried + (f" (not told apart from {', '.join(alike)})" if alike else "")]
@@ -380,7 +380,7 @@ def of_curve(
 
 def spread(curve: AlongCurve, unit: str) -> str:
     """Sentence on the loss difference between the worst value and the best."""
-    found = Interval.of(curve, "spread")
+    found = curve.spread_interval
     if found.value is None:
         return "shape matters: unknown, as the noise is not known"
     ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))

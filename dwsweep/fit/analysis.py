@@ -32,6 +32,7 @@ from dwsweep.fit.guideline import (
     guideline_rows,
     held_out_line,
     held_out_warning,
+    luck_warning,
     own_guide,
     published_record,
 )
@@ -350,7 +351,7 @@ def _transitions_found(asked: Request) -> FitResult:
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
                 "of intervals may move with the seed by more than their Monte-Carlo errors"
             )
-        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
+        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record), *luck_warning(drawn)]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)

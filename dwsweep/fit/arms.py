@@ -488,7 +488,7 @@ def _depth(surface: LossSurface, x: float) -> Estimate | None:
     found = surface.optimum(x)
     if found is None:
         return None
-    ln = Interval.of(found, "depth").map(math.log)
+    ln = found.depth_interval.map(math.log)
     if found.depth is None:
         return Estimate(ln.value, ln.low, ln.high, status=found.beyond)
     return Estimate(ln.value, ln.low, ln.high)
@@ -499,7 +499,7 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
     look at what the interval says."""
     sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
     known = [(x, row) for x, row in sized if row.change is not None]
-    bounded = [(x, row) for x, row in known if Interval.of(row, "change").bounded]
+    bounded = [(x, row) for x, row in known if row.change_interval.bounded]
     if not known:
         return None
     centre = (sized[0][0] + sized[-1][0]) / 2.0
@@ -538,7 +538,7 @@ def _times(row: ComparedRow) -> str:
 
 def span(row: ComparedRow) -> str:
     """The interval of a ratio, in words where an end is open."""
-    ends = Interval.of(row, "change").ends("{:.2f}".format)
+    ends = row.change_interval.ends("{:.2f}".format)
     return ends.replace("< ", "below ").replace("> ", "above ")
 
 

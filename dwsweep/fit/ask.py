@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
-from dwsweep.fit.posterior import SCRAMBLES, Chosen, Posterior, Setting, Weighed, between, weigh
+from dwsweep.fit.posterior import (
+    SCRAMBLES,
+    Chosen,
+    Luck,
+    Posterior,
+    Setting,
+    Weighed,
+    between,
+    luck_along_depths,
+    weigh,
+)
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
@@ -35,6 +45,7 @@ AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
 MANY_DEPTHS = 24  # from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
+MOST_FOR_LUCK = 400  # shapes, up to which it is asked whether those of a depth share scatter
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
@@ -71,8 +82,8 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
     with np.errstate(invalid="ignore"):
-        # the standard deviation of eight numbers is 0.965 of the true one on average
-        spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each)))
+        # of eight numbers the standard deviation is 0.965 of the true one on average; of one there is none
+        spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each))) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
     errors = [float(v) if math.isfinite(v) else None for v in spread]
     return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))
@@ -319,7 +330,7 @@ class LossSurface:
     def errors(self, found: Optimum) -> dict[str, float | None]:
         """Monte-Carlo errors of ln of the best depth and of its ends, of those that there are."""
         each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
-        known = Interval(found.depth, found.depth_low, found.depth_high)
+        known = found.depth_interval
         pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
         return {
             f"depth{end}_error": None if getattr(known, name) is None else error for end, (name, error) in pairs.items()
@@ -391,6 +402,15 @@ class LossSurface:
             _, drawn = self.losses(x)
             self._levels[x] = float(drawn.mean(axis=0).min())
         return self._levels[x]
+
+    @cached_property
+    def luck(self) -> Luck | None:
+        """What shapes of one depth share beside its effect, by the form of most weight; None where depth does nothing
+        (that form has such luck already), or the table is too large to ask twice."""
+        forms = accepted_forms(self.record)
+        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_LUCK:
+            return None
+        return luck_along_depths(self.posterior.cells, forms[0].form, self.record.seed)
 
     @property
     def measured(self) -> bool:

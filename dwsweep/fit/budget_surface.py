@@ -49,6 +49,7 @@ from dwsweep.records.studies import (
     NOT_REACHED_LOW,
     REACHED,
     TOO_FEW,
+    TRENDS,
     UNDECIDED,
     BestAtBudget,
     Budget,
@@ -62,7 +63,6 @@ from dwsweep.records.transitions import numbers
 SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget
 STEEP = 1.0  # dx/dy of a hull's edge, from which on another depth lies beyond it rather than another size
 FEWEST_BUDGETS = 3
-QUANTITIES = ("n_params", "tokens", "depth", "width")
 WHY = {
     REACHED: "",
     NOT_REACHED_LOW: "the loss does not surely rise toward the {low} tried",
@@ -375,7 +375,7 @@ def _budget(cells: Cells, asked: AtBudget | None, why_none: str, confidence: flo
     rows = [_depth_row(cells, asked, k, best, why_none, confidence) for k in places]
     if best.status == REACHED and best.loss:
         worst = max(rows, key=lambda row: row.above_best or 0.0)
-        above = Interval.of(worst, "above_best")
+        above = worst.above_best_interval
         if above.value:
             percent = 100.0 * above.value / best.loss
             best = replace(best, worst_depth=float(worst.depth), **above.columns("worst_nats"), worst_percent=percent)
@@ -522,10 +522,8 @@ def _trends(every: Sequence[tuple[Budget, Drawn]], confidence: float) -> tuple[B
     """ln quantity = k + a·ln C by weighted least squares in every draw, over the budgets that reach it; none with fewer
     than three."""
     trends = []
-    for name in QUANTITIES:
-        having = [
-            (b.best.budget, drawn[name]) for b, drawn in every if Interval.of(b.best, name).bounded and name in drawn
-        ]
+    for name in TRENDS:
+        having = [(b.best.budget, drawn[name]) for b, drawn in every if b.best.of(name).bounded and name in drawn]
         if len(having) < FEWEST_BUDGETS:
             continue
         x = np.log([value for value, _ in having])

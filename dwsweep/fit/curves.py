@@ -176,7 +176,7 @@ class Difference:
     deviations: np.ndarray
     df: float
 
-    @property
+    @cached_property
     def se(self) -> np.ndarray:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
 

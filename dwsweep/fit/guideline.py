@@ -29,7 +29,6 @@ from dwsweep.fit.laws import (
     published_alternatives,
 )
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
@@ -39,6 +38,7 @@ FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
+LEAST_ODDS, HELD_WITH_LUCK = 2.0, 76  # of scatter along a depth; percent of intervals (README.md)
 OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
 
 
@@ -110,6 +110,18 @@ def held_out_line(found: HeldOut) -> str:
         f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
         f"by {far}"
     )
+
+
+def luck_warning(surface: LossSurface) -> list[str]:
+    """A line where shapes of one depth share scatter, which the best depth then follows."""
+    luck = surface.luck
+    if luck is None or luck.odds < LEAST_ODDS:
+        return []
+    return [
+        f"surface: shapes of one depth share a scatter of {luck.sd:.2g} nats (sd; odds {luck.odds:.2g} to 1), a part "
+        "of which passes for an effect of depth; in simulated sweeps with such a scatter of 0.004 nats 95 % intervals "
+        f"of the best depth hold in {HELD_WITH_LUCK} %, and more seeds do not average it out"
+    ]
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
@@ -313,7 +325,7 @@ def headline(record: Surface, size: str) -> str:
     below = [row for row in known if row.at_edge == "below"]
     first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
     later = [row for row in known if row.n_params > first.n_params]
-    both = [row for row in later[:-1] if Interval.of(row, "depth").bounded]
+    both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."

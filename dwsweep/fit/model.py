@@ -29,7 +29,7 @@ Priors, a table: each is normal; priors of η are of natural logarithms but for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -84,11 +84,30 @@ FARTHEST = 6.0  # prior sds of a hyperparameter
 FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is the smaller matrix
 LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
 BORDER = 1e30  # on the diagonal of rows that are only solved for
+MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # width of a bin in ln variance: its cells count as equal in variance
 MOST_OWN = 200  # columns of what shapes of a depth share
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # directions of what means share; of more, the share of their variance
 CHUNK = 4_000_000  # numbers of law columns at once
+
+
+def rooted(M: np.ndarray) -> np.ndarray:
+    """(N, P, P) lower roots of the precisions ``M``. One that rounding has left without a root, of losses far beyond
+    their noise, gets the least power of ten of its own diagonal with which it has one: so much narrower is its prior.
+    """
+    try:
+        return np.linalg.cholesky(M)
+    except np.linalg.LinAlgError:
+        if len(M) > 1:
+            return np.concatenate([rooted(one[None]) for one in M])
+    own = np.eye(M.shape[1]) * np.diagonal(M, axis1=1, axis2=2)[:, None, :]
+    for share in MORE_DIAGONAL[:-1]:
+        try:
+            return np.linalg.cholesky(M + share * own)
+        except np.linalg.LinAlgError:
+            continue
+    return np.linalg.cholesky(M + MORE_DIAGONAL[-1] * own)
 
 
 def declared(sd: float) -> Prior:
@@ -456,9 +475,7 @@ class Model:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
         elif self.n_own:
-            own = frame.in_x(cells.x)[:, : self.n_own]
-            member = self.at_depth[:, None] == np.arange(len(self.depths))
-            departures = [(member[:, :, None] * own[:, None, :]).reshape(len(cells.x), -1)]
+            departures = [of_each_depth(cells, frame.in_x(cells.x)[:, : self.n_own])]
         self.X = np.hstack([*level, *waving, cells.effects, *departures])
         # cells of about one variance are one group
         with np.errstate(divide="ignore"):
@@ -574,11 +591,13 @@ class Model:
         rough = np.exp(eta["share"])[:, None] * self.frame.rough_sd(eta["len_y"])
         return self.frame.smooth_sd(eta["len_x"])[:, :, None] * rough[:, None, :]
 
-    def factored(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def factored(
+        self, z: np.ndarray, root: Callable[[np.ndarray], np.ndarray] = rooted
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(roots (N, P + 1, P + 1), log densities up to the truncation of c (N,), prior sds (N, P)) at z (N, n).
 
         The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + what is not
-        explained. The corner's 1 keeps it positive.
+        explained. The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
         """
         z = np.clip(z, -FARTHEST, FARTHEST)
         eta, cells = self.eta(z), self.cells
@@ -608,7 +627,7 @@ class Model:
         M[:, size, :size] *= s
         M[:, np.arange(size), np.arange(size)] += 1.0
         M[:, size, size] = weight @ self.yy + 1.0
-        roots = np.linalg.cholesky(M)  # reads the lower triangle
+        roots = root(M)  # reads the lower triangle
         diagonal = np.diagonal(roots, axis1=1, axis2=2)
         value = -0.5 * (diagonal[:, -1] ** 2 - 1.0 + np.log(variance) @ self.count)
         value -= np.log(diagonal[:, :-1]).sum(axis=1) + 0.5 * (z**2).sum(axis=1)
@@ -637,7 +656,7 @@ class Model:
         """(log densities up to the truncation of c (N,), posterior mean of c over its sd (N,)) at z (N, n); NOTHING
         where a precision is singular."""
         try:
-            roots, value, _ = self.factored(z)
+            roots, value, _ = self.factored(z, np.linalg.cholesky)
         except np.linalg.LinAlgError:
             if len(z) == 1:
                 return np.full(1, NOTHING), np.zeros(1)
@@ -781,6 +800,22 @@ class Model:
             "departures": waves_of[:, 0],
             "arm_departures": waves_of[:, 1:],
         }
+
+
+def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
+    """(K, depths·J) ``waves`` (K, J) in x, each depth's own."""
+    depths, at = np.unique(cells.y, return_inverse=True)
+    member = at[:, None] == np.arange(len(depths))
+    return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
+
+
+def with_luck_along_depths(cells: Cells) -> Cells:
+    """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
+    shapes of a depth share beside all that depth does."""
+    frame = Frame.of(cells.x, cells.y)
+    n = min(frame.waves[0], MOST_OWN // len(np.unique(cells.y)))
+    waves = frame.in_x(cells.x)[:, :n] * frame.smooth_sd(np.log(frame.xs))[:n]
+    return replace(cells, shared=of_each_depth(cells, waves))
 
 
 def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, Model]:

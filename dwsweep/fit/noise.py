@@ -23,6 +23,7 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run
+from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import join
 
 MOST_SEEDS = 500  # seeds that are paired, at most; the error of so many in a mean is small beside the rest
@@ -586,32 +587,34 @@ def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray)
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
     """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
-    (the smaller ones settle earlier); nothing where the directory holds no training curves."""
-    falls = {}
+    (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
+    nothing where the directory holds no training curves."""
+    falls, warnings = {}, []
     for depth in sorted({run.depth for run in runs}):
         run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
-        fall = last_fall(directory, run)
+        if (run_id := run.row.get("run_id")) is None:
+            continue
+        metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
+        if left_out := metrics.left_out(str(run_id)):
+            warnings.append(left_out)
+        fall = last_fall(metrics)
         if fall is not None and fall > FALLING_SHARE:
             falls[f"{run.depth}×{run.width:g}"] = fall
     if not falls:
-        return []
+        return warnings
     steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
     return [
+        *warnings,
         f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
-        f"may change with longer training"
+        f"may change with longer training",
     ]
 
 
-def last_fall(directory: str, run: Run) -> float | None:
-    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps."""
-    run_id = run.row.get("run_id")
-    if run_id is None:
-        return None
-    points = []
-    for row in paths.read_lines(paths.as_path(directory) / "runs" / str(run_id) / "metrics.jsonl"):
-        step, loss = row.get("step"), row.get("loss")
-        if isinstance(step, int) and isinstance(loss, int | float) and math.isfinite(loss):
-            points.append((step, float(loss)))
+def last_fall(metrics: Metrics) -> float | None:
+    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps; None where
+    fewer than ``FEWEST_POINTS`` were logged."""
+    logged = ((row["step"], row.get("loss")) for row in metrics.rows)
+    points = [(step, loss) for step, loss in logged if loss is not None and math.isfinite(loss)]
     if len(points) < FEWEST_POINTS:
         return None
     end = max(step for step, _ in points)

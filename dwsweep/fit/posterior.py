@@ -20,7 +20,20 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.fit.lattice import lattice
-from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, decay, models
+from dwsweep.fit.model import (
+    FORMS,
+    MOST_DECAY,
+    QUADRATURE,
+    TURN,
+    Cells,
+    Effect,
+    Frame,
+    Model,
+    asymptotic,
+    decay,
+    models,
+)
+from dwsweep.fit.model import with_luck_along_depths as with_luck
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
@@ -37,6 +50,7 @@ LEAST_ESS, LEAST_POWER = (
     3.0,
     0.1,
 )  # effective nodes per hyperparameter, below which weights are tempered, down to a power
+LEAST_SPREAD = 1e-9  # of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
 BRIDGE = 0.1  # in e^share·E per √ln L, sd of the loss between trained depths, where no shape measures it
@@ -164,7 +178,8 @@ class Sampler:
         w /= w.sum()
         mean = w @ t
         covariance = ((t - mean) * w[:, None]).T @ (t - mean)
-        sds = np.sqrt(np.diag(covariance))
+        # where one node has all the weight there is no spread, and no direction
+        sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
         correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
         np.fill_diagonal(correlation, 1.0)
         sds = np.clip(sds, 0.5, 2.0) * MARGIN
@@ -230,6 +245,32 @@ def weigh(
             ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
             chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
     return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
+
+
+@dataclass(frozen=True)
+class Luck:
+    """What shapes of one depth share beside all that depth does. sd: nats. odds: that they share something at all, by
+    the evidence of a form with it and without it."""
+
+    sd: float
+    odds: float
+
+
+def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
+    """The luck along depths of ``cells`` beside a ``form``; None where means share something else of unknown size, or
+    no two sizes of a depth could share any."""
+    if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
+        return None
+    evidence, sd = [], 0.0
+    for own in (cells, with_luck(cells)):
+        model = models(own, (form,))[form]
+        nodes = Sampler(model, np.zeros(len(model.names)), seed).nodes
+        top = float(nodes.log_weight.max())
+        weight = np.exp(nodes.log_weight - top)
+        evidence.append(top + math.log(float(weight.sum())))
+        if own.shared is not None:
+            sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
+    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:

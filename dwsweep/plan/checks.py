@@ -18,7 +18,7 @@ from dwsweep.data.split import FEWEST_HELDOUT
 from dwsweep.plan.lengths import RunLengths, steps_of
 from dwsweep.plan.schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP
 from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec

@@ -24,7 +24,7 @@ from dwsweep.plan.clock import clock_of
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
 from dwsweep.spec import OPTIMIZERS, Spec, arms_of

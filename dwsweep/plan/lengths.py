@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan.clock import Clock
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, Spec
 

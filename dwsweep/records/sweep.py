@@ -34,6 +34,7 @@ from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
+from dwsweep.records.rates import FixedRate
 from dwsweep.records.record import (
     Count,
     Damaged,
@@ -46,7 +47,7 @@ from dwsweep.records.record import (
     table_text,
     unquoted_text,
 )
-from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, FixedRate, RunConfig, RunResult, RunState
+from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
 

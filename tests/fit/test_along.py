@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import Command
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -73,7 +74,7 @@ def test_arms_that_are_alike_are_not_said_to_part() -> None:
 def test_one_run_per_shape_claims_nothing() -> None:
     found = along(AlongStudy((0.0, 0.1, 0.2, 0.3, 0.4), seeds=1, budgets=(1e5,)))
     assert all(row.above_best_low is None and row.se is None and row.verdict != WORSE for row in found.rows)
-    assert all("the noise is not known, so nothing is claimed" in line for line in found.answer)
+    assert all(says(line, "fit: noise not known nothing claimed") for line in found.answer)
 
 
 def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
@@ -114,7 +115,7 @@ def test_losses_are_corrected_to_one_size() -> None:
         corrected = [row.loss for row in curve.rows if row.loss is not None]
         assert max(losses) - min(losses) > 0.015 > 4 * (max(corrected) - min(corrected))
         assert not any(row.verdict == WORSE for row in curve.rows)
-    assert any("losses are corrected to it by the slope between neighbouring sizes" in note for note in found.notes)
+    assert says(found.notes, "fit: losses corrected by slope")
 
 
 def test_one_size_has_a_slope_by_default_with_its_error() -> None:
@@ -220,7 +221,7 @@ def test_losses_that_are_not_positive_have_no_share() -> None:
     zero = dwsweep.fit_along([{**row, "loss": 0.0} for row in rows], "depth", draws=DRAWS).along
     for one_ in (found, zero):
         assert one_ is not None and one_.curves[0].percent(0.1) is None
-        assert any("no share of a loss that is not positive" in line for line in one_.answer)
+        assert says(one_.answer, "fit: no share of a loss")
 
 
 def test_two_shapes_at_one_value_are_not_averaged() -> None:
@@ -354,7 +355,8 @@ def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> 
     assert found.answer[0].startswith("NOT ADJUSTED: ") and "change along depth, too" in found.answer[0]
     compared = dwsweep.compare([*heap("a"), *heap("b", 1)], draws=DRAWS)
     assert compared.record.adjusted
-    assert compared.comparisons[0].answer[0].startswith("NOT ADJUSTED: arms are compared as they are, and not at held")
+    first = compared.comparisons[0].answer[0]
+    assert first.startswith("NOT ADJUSTED: ") and says(first, "fit: arms compared as they are")
     for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
             dwsweep.fit_along(heap(), "depth", draws=DRAWS, **option)

@@ -48,12 +48,12 @@ def fitted(seeds: int = 3, **options: Any) -> Any:
 
 def transitions(result: Any) -> list[tuple[str, Interval]]:
     """(status, interval of ln N) of the verdict on each pair."""
-    return [(row.status, Interval.of(row, "n_params").map(math.log)) for row in result.verdicts]
+    return [(row.status, row.n_params_interval.map(math.log)) for row in result.verdicts]
 
 
 def best_depths(result: Any) -> list[Interval]:
     """Intervals of ln L at the sizes that the fit lists."""
-    return [Interval.of(row, "depth").map(math.log) for row in result.surface.optima]
+    return [row.depth_interval.map(math.log) for row in result.surface.optima]
 
 
 def assert_no_more_is_known(less: Interval, more: Interval, what: str) -> None:

@@ -36,7 +36,6 @@ from claims import (
 
 import dwsweep
 from dwsweep.fit.ask import LossSurface
-from dwsweep.interval import Interval
 from dwsweep.paths import as_path
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import csv_text
@@ -300,14 +299,14 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
         return
     shown = best_in_cells(table_of(result.summary(), BEST))
     for row in optima:
-        depth = Interval.of(row, "depth")
+        depth = row.depth_interval
         said = shown[format_count(row.n_params)]
         if depth.value is not None:
             assert said == f"{depth.value:.1f} {'' if depth.unbounded else depth.ends('.1f')}".strip()
     head = " ".join(result.summary().split()).partition(". ")[0]
     for best, low, high, size in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\) at ([\d.]+[KMB]?)", head):
         assert shown[size] == f"{best} {low} … {high}"
-    asked = [row.n_params for row in optima if Interval.of(row, "depth").bounded and row.depth]
+    asked = [row.n_params for row in optima if row.depth_interval.bounded and row.depth]
     again = dwsweep.fit_table(TABLES[name](), params=asked) if name in ("clean",) else result
     guided = {row.n_params: row for row in again.guideline if row.n_params in asked}
     for row in optima if guided else ():

@@ -57,6 +57,7 @@ MEASURED_WORDS = {
         "walltime",
     ),
     *("throughput", "speed", "tps", "tflops", "gflops", "mfu", "hfu", "latency", "util", "utilization"),
+    *("mmlu", "hellaswag", "arc", "piqa", "lambada", "winogrande", "boolq", "openbookqa", "siqa", "blimp", "gsm8k"),
     *("memory", "mem", "vram", "rss", "gib", "gb", "mib", "mb", "watts", "power", "energy", "cost", "co2", "gradnorm"),
 }
 NAME_WORDS = {
@@ -77,6 +78,10 @@ NAME_WORDS = {
     ),
     *("note", "notes", "comment", "comments", "description", "job", "slurm", "pid", "rank", "best"),
 }
+RUN_WORDS = {
+    *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
+    *("finished", "ended", "updated", "heartbeat"),
+}  # of a number that belongs to one run
 KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 
 
@@ -130,15 +135,21 @@ def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]
     return found_
 
 
+def names_a_result(name: str) -> bool:
+    """Whether a column's name is of a result: a loss, a time, a memory, a pace, a norm of gradients, a benchmark."""
+    words = plain(name).split("_")
+    pace = words[-1] == "s" or ("per" in words and bool({"second", "sec", "minute", "hour"} & {*words}))
+    norm = "norm" in words and bool({"grad", "gradient", "update"} & {*words}) and not {"max", "clip"} & {*words}
+    return bool(MEASURED_WORDS & {*words}) or pace or norm
+
+
 def is_measured(name: str, values: Sequence[Any]) -> bool:
     """True if a column of numbers was measured, not chosen: it is named as a result, or its values do not repeat."""
     known = [value for value in values if value is not None]
     if not known or not all(_is_number(value) for value in known):
         return False
     distinct = len(set(known))
-    return distinct > OFTEN * len(known) or (
-        bool(MEASURED_WORDS & {*plain(name).split("_")}) and distinct > MOST_REPEATED
-    )
+    return distinct > OFTEN * len(known) or (names_a_result(name) and distinct > MOST_REPEATED)
 
 
 def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
@@ -148,7 +159,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
         return False
     words = set(plain(name).split("_"))
     texts = any(isinstance(value, str) for value in values)
-    if (words & NAME_WORDS and texts) or {"best", "index", "rank", "id", "unnamed"} & words:
+    if (words & NAME_WORDS and texts) or RUN_WORDS & words:
         return False
     if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # one to a run
         return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign, formats
+from dwsweep.fit.data import foreign, formats, units
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.numbers import Columns, as_number, losses
 from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
@@ -104,7 +104,8 @@ def read_table(
     """Read ``table``, rename and select its rows, and settle what they mean.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
-    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table.
+    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
+    ``formats.load`` has read.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
@@ -116,7 +117,8 @@ def read_table(
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    held, source, digest, directory, comments = formats.load(table)
+    loaded = table if isinstance(table, formats.Loaded) else formats.load(table)
+    held, source, digest, directory, comments = loaded
     n_read = len(next(iter(held.values()), ()))
     held = _without(held, drop)
     renamed = _mapping(columns)
@@ -127,7 +129,9 @@ def read_table(
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
     taken |= unusual
+    taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
     held = _rename(held, taken)
+    held, of_units = units.all_scaled(held, {**renamed, **taken})
     _require(held, given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
@@ -178,7 +182,7 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *settled.said),
+        notes=(*_said_of_loss(given, taken, of_loss), *of_units, *settled.said),
         doubts=settled.doubts,
     )
 
