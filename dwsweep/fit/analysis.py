@@ -27,12 +27,12 @@ from dwsweep.fit.data.settings import following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
+    depth_scatter_warning,
     falling_warning,
     form_guides,
     guideline_rows,
     held_out_line,
     held_out_warning,
-    luck_warning,
     own_guide,
     published_record,
 )
@@ -351,7 +351,11 @@ def _transitions_found(asked: Request) -> FitResult:
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
                 "of intervals may move with the seed by more than their Monte-Carlo errors"
             )
-        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record), *luck_warning(drawn)]
+        warnings += [
+            *falling_warning(drawn.record, axis),
+            *held_out_warning(drawn.record),
+            *depth_scatter_warning(drawn),
+        ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)

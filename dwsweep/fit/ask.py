@@ -21,12 +21,12 @@ from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.posterior import (
     SCRAMBLES,
     Chosen,
-    Luck,
+    DepthScatter,
     Posterior,
     Setting,
     Weighed,
     between,
-    luck_along_depths,
+    estimate_depth_scatter,
     weigh,
 )
 from dwsweep.interval import Interval
@@ -45,7 +45,7 @@ AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
 MANY_DEPTHS = 24  # from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
-MOST_FOR_LUCK = 400  # shapes, up to which it is asked whether those of a depth share scatter
+MOST_FOR_DEPTH_SCATTER = 400  # shapes, up to which the scatter that shapes of a depth share is estimated
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
@@ -404,13 +404,13 @@ class LossSurface:
         return self._levels[x]
 
     @cached_property
-    def luck(self) -> Luck | None:
-        """What shapes of one depth share beside its effect, by the form of most weight; None where depth does nothing
-        (that form has such luck already), or the table is too large to ask twice."""
+    def depth_scatter(self) -> DepthScatter | None:
+        """Scatter that shapes of one depth share beside its effect, by the form of most weight; None if depth has no
+        effect (that form includes such scatter), or the table is too large for a second fit."""
         forms = accepted_forms(self.record)
-        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_LUCK:
+        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_DEPTH_SCATTER:
             return None
-        return luck_along_depths(self.posterior.cells, forms[0].form, self.record.seed)
+        return estimate_depth_scatter(self.posterior.cells, forms[0].form, self.record.seed)
 
     @property
     def measured(self) -> bool:

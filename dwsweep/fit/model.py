@@ -13,7 +13,7 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
         belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0, and
-        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: luck that
+        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: scatter that
         follows a depth is then no effect of depth.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
         their spectral densities (Solin and Särkkä 2020). S is what depth does near the best depth, and grows with the
@@ -809,7 +809,7 @@ def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
     return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
 
 
-def with_luck_along_depths(cells: Cells) -> Cells:
+def with_depth_scatter(cells: Cells) -> Cells:
     """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
     shapes of a depth share beside all that depth does."""
     frame = Frame.of(cells.x, cells.y)

@@ -32,8 +32,8 @@ from dwsweep.fit.model import (
     asymptotic,
     decay,
     models,
+    with_depth_scatter,
 )
-from dwsweep.fit.model import with_luck_along_depths as with_luck
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
@@ -248,21 +248,21 @@ def weigh(
 
 
 @dataclass(frozen=True)
-class Luck:
-    """What shapes of one depth share beside all that depth does. sd: nats. odds: that they share something at all, by
-    the evidence of a form with it and without it."""
+class DepthScatter:
+    """Scatter that shapes of one depth share beside the effect of depth. sd: nats. odds: evidence of a form with such
+    scatter over its evidence without."""
 
     sd: float
     odds: float
 
 
-def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
-    """The luck along depths of ``cells`` beside a ``form``; None where means share something else of unknown size, or
-    no two sizes of a depth could share any."""
+def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatter | None:
+    """Scatter along depths of ``cells`` beside a ``form``; None where means share another effect of unknown size, or
+    no depth has two sizes that could share any."""
     if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
         return None
     evidence, sd = [], 0.0
-    for own in (cells, with_luck(cells)):
+    for own in (cells, with_depth_scatter(cells)):
         model = models(own, (form,))[form]
         nodes = Sampler(model, np.zeros(len(model.names)), seed).nodes
         top = float(nodes.log_weight.max())
@@ -270,7 +270,7 @@ def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
         evidence.append(top + math.log(float(weight.sum())))
         if own.shared is not None:
             sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
-    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
+    return DepthScatter(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:

@@ -107,8 +107,8 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
     if same and data.unit == NATS:
         yield (
-            "loss: equal to bits_per_byte, so it looks like bits per byte, not nats per token; unit bpb labels every "
-            "number so"
+            "loss: equal to bits_per_byte, so it looks like bits per byte, not nats per token; unit bpb labels all "
+            "numbers as such"
         )
     yield from _near_chance(runs, data.unit)
     if rising:
