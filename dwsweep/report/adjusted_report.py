@@ -90,7 +90,7 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     """The nets to train next, in order, with what each is expected to leave."""
     best = found.depth_interval.format(".1f", "not known")
     lines = [
-        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
+        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."
     ]
     if found.held:
         lines.append(f"Train these nets at {join(found.held, 12)}.")
