@@ -143,11 +143,12 @@ def main() -> None:
     if args.list:
         print("\n".join(CASES))
         return
-    print("| table | CPU seconds | floor | wanted on a quiet machine |\n| --- | --- | --- | --- |")
+    print("| table | CPU seconds | floor | load average | wanted on a quiet machine |\n| --- | --- | --- | --- | --- |")
     for name in args.names or CASES:
         with tempfile.TemporaryDirectory() as folder:
             fit, floor = measured(name, Path(folder))
-        print(f"| {name} | {fit:.1f} | {floor:.1f} | {CASES[name].wanted:g} |", flush=True)
+        load = os.getloadavg()[0]  # of the last minute
+        print(f"| {name} | {fit:.1f} | {floor:.1f} | {load:.1f} | {CASES[name].wanted:g} |", flush=True)
 
 
 if __name__ == "__main__":
