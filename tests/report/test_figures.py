@@ -20,10 +20,13 @@ from matplotlib.text import Text
 from sentences import says
 from shown import words_of
 
+from dwsweep import paths
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
+from dwsweep.records import record as reader
+from dwsweep.records.run import RunResult
 from dwsweep.records.transitions import PairCurve, RateRun
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import losses, registry, style
@@ -329,6 +332,24 @@ def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path, monkeypatch
         ]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     assert "Conditioning of attention" in sweep_page.write(directory).read_text()
+
+
+def test_a_log_that_is_drawn_without_its_damaged_lines_is_named_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_sweeps.few_answers(monkeypatch)
+    directory = report_sweeps.sweep(tmp_path / "sweep", "one_pair")
+    chosen = sorted((directory / "runs").iterdir())[0] / "metrics.jsonl"
+    paths.rewrite_lines(chosen, [{"step": step, "loss": 5.0 - 0.01 * step} for step in range(1, 101)])
+    assert "LINES LEFT OUT" not in sweep_page.write(directory).read_text()
+    lines = chosen.read_text().splitlines(keepends=True)
+    reader.write(chosen.with_name("result.json"), RunResult(2.0, metrics_rows=100))
+    chosen.write_text("".join(lines[:90]))
+    assert f"runs/{chosen.parent.name}/metrics.jsonl: 10 of 100 lines" in sweep_page.write(directory).read_text()
+    chosen.write_text("".join([*lines[:40], lines[40][:20] + "\n", *lines[41:]]))
+    page = sweep_page.write(directory).read_text()
+    assert page.count("LINES LEFT OUT") == 1
+    assert f"LINES LEFT OUT: runs/{chosen.parent.name}/metrics.jsonl: 1 of 100 lines" in page
 
 
 def test_lines_are_of_the_largest_size_of_each_depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,7 +271,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
             look = looks[depth]
             axes.plot([depth], [value], marker=look["marker"], color=look["color"], linestyle="none", zorder=5)
     if cut is not None and cut.optimum is not None:
-        best = Interval.of(cut.optimum, "depth")
+        best = cut.optimum.depth_interval
         style.interval_mark(axes, bottom - 0.13 * span, best, upright=False, size=4.5)
 
 
