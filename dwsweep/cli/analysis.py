@@ -151,7 +151,7 @@ def fit(
         )
     if along is not None and (compare or beside):
         other = "--compare" if compare else "--with"
-        raise InputError(f"--along: {along}; not with {other}, for it compares arms and tables by itself")
+        raise InputError(f"--along: {along}; not allowed with {other}: --along compares arms and tables by itself")
     if along is None and (baseline is not None or margin is not None):
         raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
@@ -275,13 +275,15 @@ def guide(
     from dwsweep.report import guide_report
 
     if bench is not None and not bench.exists():
-        raise InputError(f"--bench: {bench}; no such file or sweep directory, `dwsweep bench` writes one")
+        raise InputError(f"--bench: {bench}; no such file or sweep directory; `dwsweep bench SPEC` writes one")
     try:
         calibration = Calibration.chosen(bench, device) if bench else None
     except InputError as error:
         raise InputError(*(f"--bench: {line}" for line in error.lines)) from None
     if bench is not None and calibration is None:
-        raise InputError(f"--bench: {bench}; holds no rate of {device}, nor one that was measured")
+        raise InputError(
+            f"--bench: {bench}; holds neither a rate for {device} nor a measured rate; give a file of `dwsweep bench`"
+        )
     if export is not None and json:
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
     options = Options(
@@ -375,16 +377,16 @@ def design(
         _propose(spec, params, runs, noise, json)
         return
     if spec is None and hours is None:
-        raise InputError("SPEC: missing; give a sweep spec, or --hours H for one that is written")
+        raise InputError("SPEC: missing; give a sweep spec, or --hours H to have one written")
     if spec is not None and hours is not None:
-        raise InputError("SPEC: give a sweep spec, or --hours for one that is written; not both")
+        raise InputError("SPEC: give either a sweep spec or --hours, which writes one; not both")
     if out is not None and out.suffix in SPEC_SUFFIXES:
         if write is not None or hours is None:
             why = f"the spec is written to {write}" if write else "no spec is written without --hours"
             raise InputError(f"--out: {out}; names a YAML file, but {why}; must be a folder")
         out, write = None, out
     if hours is None and (write is not None or depths is not None):
-        raise InputError("--write, --depths: shape the spec that --hours writes; allowed with it")
+        raise InputError("--write, --depths: allowed only with --hours, which writes a spec")
     filled, file = None, write
     with terminal.waiting("judging"):
         if hours is not None:
@@ -450,13 +452,13 @@ def report(
     settle_results(directory, _note)
     if card:
         if follow:
-            raise InputError("--follow: is of the page; allowed without --card")
+            raise InputError("--follow: refreshes the page; not allowed with --card")
         from dwsweep.report import card as cards
 
         print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
         return
     if license_ is not None:
-        raise InputError(f"--license: {license_}; is of the card; allowed with --card")
+        raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
     from dwsweep.report import page
 
     if follow:
@@ -479,7 +481,9 @@ def theory(
     from dwsweep.report import theory_report
 
     if check == (width is not None) or (out is not None and not check):
-        raise InputError("--width, --check: the bounds of a width, or a trial of the bounds; --out goes with --check")
+        raise InputError(
+            "give either --width D for the bounds or --check for a trial of them; --out is allowed only with --check"
+        )
     if check:
         _check_ranks(out, json)
         return

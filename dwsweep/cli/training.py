@@ -114,6 +114,8 @@ def run(
     from dwsweep.sweep.runner import run_sweep
     from dwsweep.sweep.work_queue import check, parse_shard, plan_of_rest
 
+    if address is not None and executor is not Executor.ray:
+        raise InputError(f"--address: {address}; the address of a Ray cluster, allowed only with --executor ray")
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
     directory = out or _default_directory(spec, sweep)
@@ -188,7 +190,7 @@ def bench(
     from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
     from dwsweep.plan.lengths import with_nominal_length
-    from dwsweep.records import run as run_record
+    from dwsweep.records import bench as bench_record
     from dwsweep.records.record import plain
     from dwsweep.report import bench_report
     from dwsweep.spec import load_spec
@@ -197,14 +199,16 @@ def bench(
     if verify:
         if spec is not None or compile_only or target or set_:
             given = spec or ("--compile-only" if compile_only else "--target" if target else "--set")
-            raise InputError(f"--verify: trains shapes of its own; not with {given}")
+            raise InputError(f"--verify: not allowed with {given}: --verify trains shapes of its own")
         return _verify(out, json)
     if spec is None:
         raise InputError("SPEC: missing; give a sweep spec, or --verify for the checks of this host's devices")
     said = "allowed: numbers of devices from 1 to 4096, such as 1,4,8"
     counts = whole_numbers(devices, "--devices", 1, 4096, said)
     if target and not compile_only:
-        raise InputError(f"--target: {target[0]!r}; nothing can run on it here, add --compile-only")
+        raise InputError(
+            f"--target: {target[0]!r}; this chip is not here, so nothing can be timed on it: add --compile-only"
+        )
     asked = load_spec(spec, set_ or ())
     # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
     sweep = with_nominal_length(asked)
@@ -226,16 +230,16 @@ def bench(
         places = [*map(targets.elsewhere, target)] if target else targets.here(planned, counts)
         found = compiler.compile_only(planned, store, places, nominal_length=sweep is not asked)
         if target:
-            found = run_record.kept(found, directory)
+            found = bench_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
         terminal.show(lambda: bench_report.render_compiled(compiled), lambda: plain(compiled), json)
         if target:
-            print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
+            print(f"wrote {bench_record.write_compiled(compiled, directory)}", file=sys.stderr)
         return None
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(lambda: bench_report.render_bench(rows), lambda: plain(rows), json)
-    print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)
+    print(f"wrote {bench_record.write(rows, directory)}", file=sys.stderr)
     return None
 
 
@@ -310,7 +314,7 @@ def sample(
     if not 0 <= temperature <= 1e6:
         raise InputError(f"--temperature: {temperature:g}; must be from 0 to 1e6")
     from dwsweep.records.record import to_dict
-    from dwsweep.records.run import Sample
+    from dwsweep.records.samples import Sample
     from dwsweep.sweep.worker import prepare_environment
     from dwsweep.trained import runs
 

@@ -129,7 +129,7 @@ def _report_changed(own: GivenTokenizer, data: DataSpec, texts: Iterator[str]) -
         say(
             True,
             f"caution: data.tokenizer: {data.tokenizer}; {changed} of {tried} documents do not come back as they were "
-            "(normalised, or unknown characters); bits per byte count the bytes as they were read",
+            "(normalised, or unknown characters); bits per byte are counted on the text as it was read",
         )
 
 
@@ -170,11 +170,11 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
     if bad > MAX_BAD_FRACTION * records:
         raise InputError(
             f"data.source: {data.source}; {bad:,} of {records:,} records are bad ({corpus.skipped}); "
-            f"at most {MAX_BAD_FRACTION:.0%} are skipped"
+            f"at most {MAX_BAD_FRACTION:.0%} may be bad and are skipped"
         )
     if not corpus.n_documents:
         left = counted(corpus.skipped.left_out) or "no records"
-        raise InputError(f"data.source: {data.source}; empty: not one document ({left}); a source with text in it")
+        raise InputError(f"data.source: {data.source}; empty: not one document ({left}); give a source with text in it")
     mark = np.concatenate([f.mark for f in corpus.frames])
     if (mark == digests.VALIDATION).any() and (mark == digests.TRAIN).any():
         return
@@ -182,8 +182,8 @@ def _check(data: DataSpec, corpus: _Corpus) -> None:
     if n < 2:
         copies = f" ({corpus.n_duplicates:,} × the same again)" if corpus.n_duplicates else ""
         raise InputError(
-            f"data.source: {data.source}; one document{copies}; at least two, for training and validation (text: "
-            "separates the articles of a single file by blank lines)"
+            f"data.source: {data.source}; one document{copies}; must have at least two, for training and "
+            "validation (text: separates the articles of a single file by blank lines)"
         )
     digest = np.concatenate(corpus.digests)[mark != digests.DROPPED]
     side = "validation" if (mark == digests.TRAIN).any() else "training"

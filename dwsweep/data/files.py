@@ -68,7 +68,7 @@ def find_files(kind: str, pattern: str) -> list[File]:
     Hidden files are left out. InputError if no file is found.
     """
     if not pattern:
-        raise InputError(f"data.source: {kind}:; a path or a glob after the colon")
+        raise InputError(f"data.source: {kind}:; must have a path or a glob after the colon")
     if is_remote(pattern):
         found = _remote_paths(pattern)
     else:
@@ -82,7 +82,7 @@ def find_files(kind: str, pattern: str) -> list[File]:
             found = [p for p in _glob.glob(pattern, recursive=True) if os.path.isfile(p)]
     if not found:
         raise InputError(
-            f"data.source: {kind}:{pattern}; no such file; a file, a folder or a glob that matches something"
+            f"data.source: {kind}:{pattern}; no such file; give a file, a folder or a glob that matches something"
         )
     return [_stat(p) for p in sorted(found)]
 

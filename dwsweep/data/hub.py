@@ -54,10 +54,14 @@ class HubRows(Files):
         name, config, local = _place(form["name"])
         if local:
             if revision:
-                raise InputError(f"data.source: hf:{source}; a local folder has no revision; allowed on the Hub")
+                raise InputError(
+                    f"data.source: hf:{source}; a local folder has no revision; ?revision= is for a data set on the Hub"
+                )
             return cls(tuple(find_files("hf", name)), name, config, split, None, text_field)
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-            raise InputError(f"data.source: hf:{source}; neither a folder nor OWNER/NAME[/CONFIG] of the Hub")
+            raise InputError(
+                f"data.source: hf:{source}; no such folder; must be a folder, or OWNER/NAME[/CONFIG] on the Hub"
+            )
         commit = revision if revision and _COMMIT.fullmatch(revision) else _commit_of(name, revision, source)
         return cls((), name, config, split, commit, text_field)
 

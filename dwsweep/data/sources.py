@@ -67,7 +67,7 @@ class StdlibDocs(Source):
         names = [topics] * (root / topics).exists() + names
         if not names:
             raise InputError(
-                f"data.source: stdlib-docs; {root} has no .py files; a Python with its sources, or another source"
+                f"data.source: stdlib-docs; {root} has no .py files; use a Python with its sources, or another source"
             )
         return cls(str(root), tuple((n, (root / n).stat().st_size) for n in names))
 
@@ -139,7 +139,7 @@ class TextFiles(Files):
     def find(cls, pattern: str) -> TextFiles:
         option = re.search(r"\?articles=(\w*)$", pattern)
         if option and option[1] not in ("file", "blank"):
-            raise InputError(f"data.source: text:{pattern}; articles is {option[1]!r}; file or blank")
+            raise InputError(f"data.source: text:{pattern}; articles is {option[1]!r}; must be file or blank")
         found = cls(tuple(find_files("text", pattern[: option.start()] if option else pattern)))
         if found.large and len(found.files) > 1 and not option:
             file = found.large[0]
@@ -216,7 +216,7 @@ class Parquet(Files):
         for file in files:
             if suffix(file.path):
                 raise InputError(
-                    f"data.source: {file.path}; Parquet is compressed inside: unpack it, a name that ends in .parquet"
+                    f"data.source: {file.path}; Parquet is compressed inside: unpack the file and name it *.parquet"
                 )
         return cls(files, text_field)
 
@@ -299,5 +299,7 @@ def open_source(source: str, text_field: str | None = None, *, download: bool = 
     """
     kind, colon, rest = source.partition(":")
     if kind not in SOURCES or bool(colon) != any(form.startswith(f"{kind}:") for form in SOURCE_FORMS):
-        raise InputError(f"data.source: {source}; one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
+        raise InputError(
+            f"data.source: {source}; must be one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)"
+        )
     return SOURCES[kind](rest, text_field, download)

@@ -67,8 +67,8 @@ class TfdsRecords(Files):
             folder = _folder(name)
         if folder is None:
             raise InputError(
-                f"data.source: tfds:{name}; not prepared under {_root()}; a folder of a prepared data set, "
-                f"`dwsweep prepare` with the extra ({install('tfds')}), or {WITHOUT}"
+                f"data.source: tfds:{name}; not prepared under {_root()}; give the folder of a prepared "
+                f"data set, or let `dwsweep prepare` fetch it with the extra ({install('tfds')}); {WITHOUT}"
             )
         shards = tuple(f for f in find_files("tfds", folder) if _SHARD.search(f.path))
         if not shards:

@@ -309,7 +309,7 @@ def _json_end(own: Any, config: bytes | None, name: str) -> int:
         return int(own.token_to_id(found[0]))
     raise InputError(
         f"data.tokenizer: {name}; which token ends a document is not clear ({named or 'no eos_token'}; special tokens: "
-        f"{', '.join(special) or 'none'}); a {_CONFIG} beside it with its eos_token"
+        f"{', '.join(special) or 'none'}); put a {_CONFIG} with its eos_token beside it"
     )
 
 

@@ -104,7 +104,7 @@ class WikiDump(Files):
             head = stream.read(ITEM_BYTES)
             if b"<mediawiki" not in head[:4096]:
                 raise InputError(
-                    f"data.source: {path}; does not begin with <mediawiki>; a pages-articles XML export, "
+                    f"data.source: {path}; does not begin with <mediawiki>; must be a pages-articles XML export, "
                     "plain or compressed"
                 )
             seen, piece = 0, None

@@ -20,7 +20,19 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.fit.lattice import lattice
-from dwsweep.fit.model import FORMS, MOST_FALL, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
+from dwsweep.fit.model import (
+    FORMS,
+    MOST_DECAY,
+    QUADRATURE,
+    TURN,
+    Cells,
+    Effect,
+    Frame,
+    Model,
+    asymptotic,
+    decay,
+    models,
+)
 from dwsweep.fit.model import with_luck_along_depths as with_luck
 
 SCRAMBLES = 8
@@ -30,9 +42,9 @@ ENOUGH = 400.0  # effective nodes of all forms together, up to which more are ta
 LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
 TEMPER = 0.5  # power of the evidence between forms
 DRAWS = 1024
-DIGITS = 6  # of a node, as files keep it
+DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # the normal of the first nodes over that at the mode
-MARGIN = 1.0  # of the later ones over the spread that these find
+MARGIN = 1.0  # scale of the later nodes over the spread of the first
 TAILS = 8.0  # degrees of freedom of the nodes' t
 LEAST_ESS, LEAST_POWER = (
     3.0,
@@ -41,11 +53,11 @@ LEAST_ESS, LEAST_POWER = (
 LEAST_SPREAD = 1e-9  # of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
-BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
+BRIDGE = 0.1  # in e^share·E per √ln L, sd of the loss between trained depths, where no shape measures it
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
-MISFIT_FROM = 0.5  # of ln N beyond the sizes, from which on a form errs in full
+MISFIT_FROM = 0.5  # ln N beyond the sizes, from which on the misfit of a form counts in full
 KEPT = 4  # sizes whose profiles are kept
 
 
@@ -86,7 +98,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What the importance nodes add up to. chosen: nodes with draws. weights: form → its posterior probability. ess:
+    """Sums over the importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
     effective number of nodes, 1/Σw²."""
 
     chosen: tuple[Chosen, ...]
@@ -258,7 +270,7 @@ def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
         evidence.append(top + math.log(float(weight.sum())))
         if own.shared is not None:
             sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
-    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_FALL)))
+    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:
@@ -423,7 +435,7 @@ class Posterior:
         ends = [frame.in_y(y + side) * self.effect.scale(x_T, y)[:, None] for side in (-step, step)]
         slope = np.einsum("dgm,gm->dg", waves, (ends[1] - ends[0]) / (2.0 * step))
         gain = np.abs(draws.parts["law"][:, 2:3]) * np.exp((1.0 - draws.eta["p"])[:, None] * (y - frame.y0))
-        gain = gain * fall(draws.eta["a"][:, None], x_T, frame)
+        gain = gain * decay(draws.eta["a"][:, None], x_T, frame)
         return np.sqrt((np.minimum(np.abs(slope) / np.maximum(gain, 1e-9), LARGEST_MISFIT) ** 2).mean(axis=1))
 
     def _integral(self, slope: np.ndarray) -> np.ndarray:
@@ -486,13 +498,13 @@ class Posterior:
         slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
         slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
         slope *= g
-        fallen = fall(eta["a"], np.array(x), frame)[:, None]
+        decayed = decay(eta["a"], np.array(x), frame)[:, None]
         out = self._integral(slope)
-        out *= fallen
+        out *= decayed
         at = min(max(x, frame.low), frame.high)
         out += self._departing(draws, x, delta) @ (frame.in_y(self.grid).T * self.effect.scale(np.array(at), self.grid))
         first = sum(len(one.scramble) for one in self.forms[:place])
-        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen
+        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed
         inside = self.inside
         out[:, inside] += bridge * self._walks[first : first + len(out), inside]
         if self.cells.columns:
@@ -548,10 +560,10 @@ class Posterior:
                 for q in range(QUADRATURE):
                     w = x - x_T[at, q]
                     h -= law[:, 3, None] * g[:, at, q] * (w * w / np.sqrt(w * w + TURN**2))
-                fallen = fall(eta["a"][:, None], x, self.frame)
-                rows += h * fallen + delta.reshape(len(delta), -1) @ waves.T
+                decayed = decay(eta["a"][:, None], x, self.frame)
+                rows += h * decayed + delta.reshape(len(delta), -1) @ waves.T
                 walk = between(self.grid, self._walks[first : first + len(rows)], y)
-                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen * walk
+                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed * walk
                 rows += self._tuned(draws, u, self.frame.v(y), setting)
             first += len(rows)
             found.append(rows)
@@ -578,11 +590,11 @@ class Posterior:
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
         for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
-            delta += setting.get(one.name, 0.0) * draws.parts["apart"][:, k]
+            delta += setting.get(one.name, 0.0) * draws.parts["arm_departures"][:, k]
         return law, delta
 
     def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
-        """Of each further column: place in ``Column.sds`` → (D,) coefficients."""
+        """Coefficients of each covariate: place in ``Column.sds`` → (D,) coefficients."""
         found, first = [], 0
         for one in self.cells.columns:
             found.append({k: draws.parts["columns"][:, first + place] for place, k in enumerate(one.kept)})
@@ -640,11 +652,11 @@ class Posterior:
                 g = np.exp((1.0 - draws.eta["p"])[:, None, None] * points) * weights
                 low, high = (g * (1.0 - J)).sum(-1)[:, at], (g * J).sum(-1)[:, at]
                 gain = (g * k).sum(-1)[:, at] - (x - self.frame.x0) * g.sum(-1)[:, at]
-                fallen = fall(draws.eta["a"][:, None], x, self.frame)
+                decayed = decay(draws.eta["a"][:, None], x, self.frame)
                 for place in moving:
                     A_lo, A_hi, c = draws.parts["moves"][:, place].T[:, :, None]
                     value = values[model.moving[place].name]
-                    found += value * fallen * (A_lo * low + A_hi * high + c * gain)
+                    found += value * decayed * (A_lo * low + A_hi * high + c * gain)
             rows.append(found)
         return np.concatenate(rows)
 

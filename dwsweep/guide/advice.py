@@ -315,7 +315,7 @@ def _parsed(parse: Callable[[str], Parsed], texts: Sequence[str], errors: list[s
 def _parse_rule(text: str) -> Rule:
     rule = practice.parse(text)
     if all(rule.depth(float(n)) is None for n in RULE_SIZES):
-        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; has a shape at no size from 1e7 to 1e12")
+        raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; gives no shape at any size from 1e7 to 1e12")
     return rule
 
 
@@ -391,9 +391,10 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
             _ends([m.depth for m in practice.near(size, practice.ABOUT)]),
             _extrapolated(size, options),
         )
-    elif (at_size := bests["size"]) and at_size.size:
-        optimum = replace(optimum, trust=guide_sources.of_shape(optimum.trust, at_size.size.less_compute))
     risks = asked.risks(bests | ({"size": default} if default else {}))
+    if no_best is None and (at_size := bests["size"]) and at_size.size:
+        trust = guide_sources.judge(source, size, risks.get("size"))
+        optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,
         optimum=optimum,

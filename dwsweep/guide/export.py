@@ -97,8 +97,8 @@ def _even_heads(shape: Shape, project: str) -> None:
 def _whole_heads(shape: Shape, project: str) -> None:
     if shape.heads * shape.head_size != shape.width:
         raise InputError(
-            f"{argument('project', '--export')}: {project}; its heads are as wide as d_x / heads, and those of "
-            f"{shape.depth} × {shape.width} are {shape.head_size} wide; allowed: without --heads and --head-size"
+            f"{argument('project', '--export')}: {project}; a head must be d_x / heads wide there, and a head of "
+            f"{shape.depth} × {shape.width} is {shape.head_size} wide; leave out --heads and --head-size"
         )
 
 

@@ -280,7 +280,7 @@ class Options:
             )
             raise InputError(
                 f"{asked}; no width up to {WIDEST:,} has an inner width near what is asked, and heads × head size "
-                f"within {APART:g} times itself; allowed: what leaves at least one width"
+                f"within {APART:g} times itself; loosen one of them"
             )
         return Widths.of(small, every, self)
 

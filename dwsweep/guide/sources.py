@@ -34,7 +34,7 @@ from dwsweep.errors import argument
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import laws
 from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, Law, law_interval, outside
-from dwsweep.guide.answers import Cost, Trust
+from dwsweep.guide.answers import Cost, Risk, Trust
 from dwsweep.guide.losses import (
     FORMS,
     LawLoss,
@@ -172,7 +172,7 @@ def published_source() -> Source:
 
 SPEAKS_FOR = (
     "the evidence covers decoders that predict the next token of text; your own losses (`dwsweep fit`) cover "
-    "for your recipe"
+    "your recipe"
 )
 
 
@@ -272,17 +272,23 @@ def regret(drawn: np.ndarray, own: bool) -> tuple[float, float]:
     return float(np.minimum(drawn, endless if own else math.inf).mean()), worst
 
 
-def judge(source: Source, n_params: float) -> Trust:
-    """Trust at ``n_params``: level and reasons, by the rule above."""
+def judge(source: Source, n_params: float, risk: Risk | None = None) -> Trust:
+    """Trust at ``n_params``: level and reasons, by the rule above.
+
+    risk: regret of the depth to build at equal size, so that an answer names one number; None: regret of the depth of
+    least expected loss.
+    """
     law = source.law
     if source.silent(n_params):
         return Trust("low", (source.reach(n_params),))
     if isinstance(law, Law):
         return _judge_law(source, n_params)
-    loss = source.loss(n_params)
-    drawn = loss.drawn(loss.depths)
-    chosen = drawn[:, drawn.mean(axis=0).argmin()]
-    expected, worst = (loss.cost(nats).less_compute for nats in regret(chosen, source.own is not None))
+    if risk is None:
+        loss = source.loss(n_params)
+        drawn = loss.drawn(loss.depths)
+        chosen = drawn[:, drawn.mean(axis=0).argmin()]
+        risk = Risk(*map(loss.cost, regret(chosen, source.own is not None)))
+    expected, worst = risk.expected.less_compute, risk.worst.less_compute
     factor = law.extrapolation(n_params)
     level = "low"
     if source.own is not None and factor <= 1.0 and worst <= SURE and not source.misfit:
@@ -292,9 +298,9 @@ def judge(source: Source, n_params: float) -> Trust:
     reasons = ["at some sizes no form fits your losses"] if source.misfit else []
     if factor <= FAR and level == "low":
         reasons.append(
-            f"the depth to build may waste {worst:.1f} % of compute (95 %)"
+            f"the depth to build may waste {worst:.1f} % of compute at equal size (95 %)"
             if expected <= FAIR
-            else f"the depth to build wastes {expected:.1f} % of compute in expectation"
+            else f"the depth to build wastes {expected:.1f} % of compute at equal size in expectation"
         )
     if source.own is not None:
         inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"

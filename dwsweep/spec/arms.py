@@ -98,8 +98,8 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
     for key in found:
         if key in SHARED_KEYS:
             raise InputError(
-                f"{where}.{key}: all arms share it, for their runs must see the same text; allowed: {ALLOWED} but for "
-                f"{', '.join(SHARED_KEYS)}, or two sweeps and `dwsweep fit A B --compare`"
+                f"{where}.{key}: all arms share this key, as their runs must see the same text; allowed: {ALLOWED} but "
+                f"for {', '.join(SHARED_KEYS)}, or two sweeps and `dwsweep fit A B --compare`"
             )
         if key not in (HEADS, "grid.learning_rates") and not key.startswith(("model.", "train.", f"{HEADS}.")):
             raise InputError(f"{where}.{key}: not a key of an arm; allowed: {NAME}, {ALLOWED}")

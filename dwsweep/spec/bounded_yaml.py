@@ -29,7 +29,7 @@ def load_yaml_file(path: Any) -> Any:
     try:
         text = paths.read_text(path, MAX_BYTES)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text ({error.reason})") from None
+        raise InputError(f"{path} is not a text file ({error.reason})") from None
     return load_yaml(text, str(path))
 
 
@@ -120,6 +120,8 @@ def _check_unfolded(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -
         more, deeper = _check_unfolded(child, known)
         values, levels = values + more, max(levels, deeper)
     if values > MAX_VALUES or levels >= MAX_DEPTH:
-        raise InputError(f"what begins in line {line} unfolds to more than {MAX_VALUES:,} values or {MAX_DEPTH} levels")
+        raise InputError(
+            f"the value that begins in line {line} unfolds to more than {MAX_VALUES:,} values or {MAX_DEPTH} levels"
+        )
     known[id(node)] = values, levels + 1
     return values, levels + 1

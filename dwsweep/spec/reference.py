@@ -19,11 +19,11 @@ from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Section, Spec,
 STARTING_POINT = {
     "name": "my-sweep",
     "grid.depths": [1, 2, 4, 6],
-    "grid.budgets": [3.0e4, 1.0e5, 3.0e5],
+    "grid.budgets": [30_000, 100_000, 300_000],
     "model.parametrization": "completep",
     "data.source": "stdlib-docs",
-    "train.tokens": 1.0e6,
-    "execution.checkpoint_seconds": 120.0,
+    "train.tokens": 1_000_000,
+    "execution.checkpoint_seconds": 120,
 }
 # path beside the spec, valid in any folder: an editor with a YAML language server completes and checks keys
 SCHEMA_LINE = "# yaml-language-server: $schema=dwsweep.schema.json"

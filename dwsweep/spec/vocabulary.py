@@ -22,7 +22,7 @@ def tokenizer_file(tokenizer: str) -> Path:
         ValueError: the file is missing or not local.
     """
     if "://" in tokenizer:
-        raise ValueError(f"no local file; {_KINDS}")
+        raise ValueError(f"not a local file; {_KINDS}")
     path = Path(tokenizer).expanduser()
     if path.is_dir():
         found = [path / name for name in NAMES if (path / name).is_file()]
@@ -56,7 +56,7 @@ def _vocabulary(path: Path, n_bytes: int, modified_ns: int) -> int:
         raise ValueError(f"cannot be read ({error.strerror or error})") from None
     n = max(_json_ids(data)) + 1 if is_json(data) else _sentencepiece_size(data)
     if n < BYTES_VOCAB:
-        raise ValueError(f"has {n} tokens; at least {BYTES_VOCAB}")
+        raise ValueError(f"has {n} tokens; must have at least {BYTES_VOCAB}")
     return n
 
 

@@ -24,20 +24,20 @@ _TAGS = {"tag:yaml.org,2002:int": INT, "tag:yaml.org,2002:float": FLOAT}
 def parse_int(text: str) -> int:
     """
     Raises:
-        ValueError: the text is no integer.
+        ValueError: the text is not an integer.
     """
     if not INT.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no integer")
+        raise ValueError(f"{text[:40]!r} is not an integer")
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
 
 
 def parse_float(text: str) -> float:
     """
     Raises:
-        ValueError: the text is no number.
+        ValueError: the text is not a number.
     """
     if not (FLOAT.fullmatch(text) or INT.fullmatch(text)):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
 
 

@@ -130,7 +130,10 @@ def _join(worker: WorkerProcess, log: Path) -> Joined:
     try:
         return worker.join(log)
     except RuntimeError as error:
-        raise InputError(f"--distributed: this host could not join the others ({error})") from None
+        more = "; only TPU, Slurm and Open MPI name the hosts to JAX: elsewhere set DWSWEEP_COORDINATOR=HOST:PORT, "
+        more += "DWSWEEP_PROCESSES=N and DWSWEEP_PROCESS=I"
+        hint = "" if settings(os.environ) else more
+        raise InputError(f"--distributed: this host could not join the others ({error}){hint}") from None
     except BaseException:  # Ctrl-C while it waits for the others: left alone, it would hold the coordinator's port
         worker.kill()
         raise

@@ -61,6 +61,7 @@ def test_a_bad_spec_is_one_line_and_exit_2(
         ["run", SMOKE, "--shard", "3/2"],
         ["run", SMOKE, "--set", "train.stepz=3"],
         ["run", SMOKE, "--shard", "0/²"],
+        ["run", SMOKE, "--address", "auto"],  # without --executor ray the sweep would train here
         ["bench", SMOKE, "--devices", "²"],
     ],
     ids=str,

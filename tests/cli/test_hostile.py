@@ -23,7 +23,7 @@ from dwsweep.fit.noise import MeanCovariance
 from dwsweep.fit.scatter import of_curves
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build
-from dwsweep.records import run as run_record
+from dwsweep.records import bench as bench_record
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import load_spec
 
@@ -225,7 +225,7 @@ def test_values_beyond_anything_built_are_one_line(tmp_path: Path, override: str
             "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
             + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 10))
             + "grid: {depths: *a9, budgets: [1.0e5]}\n",
-            "what begins in line 6 unfolds to more than 100,000 values or 50 levels",
+            "the value that begins in line 6 unfolds to more than 100,000 values or 50 levels",
         ),
         (
             "a0: &a0 {x: 1}\n"
@@ -279,7 +279,7 @@ def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
 def test_rates_that_are_none_are_refused(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (tmp_path / "bench.json").write_text(json.dumps(rows))
     with pytest.raises(InputError, match=r"bench.json cannot be read: \[0\]\."):
-        run_record.read(tmp_path / "bench.json")
+        bench_record.read(tmp_path / "bench.json")
 
 
 ARM = "\x1b[31mred\x07\u202e"

@@ -119,7 +119,7 @@ def test_rows_without_text_are_counted(tmp_path: Path) -> None:
         ("a/b@c@d", "must be NAME"),
         ("a/b?revision=", "must be NAME"),
         ("./nowhere/x", "no such folder"),
-        ("a b/c", "neither a folder nor OWNER/NAME"),
+        ("a b/c", "must be a folder, or OWNER/NAME"),
     ],
 )
 def test_a_form_that_is_none(source: str, wanted: str) -> None:

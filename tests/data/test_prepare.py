@@ -251,7 +251,7 @@ def test_bad_input_says_so_in_one_line(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     fails(spec(write(tmp_path / "a.jsonl", []), cache), r"empty: not one document \(no records\)")
     fails(spec(write(tmp_path / "a.jsonl", ["", " "]), cache), r"empty: .*2 × empty documents")
-    fails(spec(write(tmp_path / "a.jsonl", good[:1]), cache), "one document; at least two")
+    fails(spec(write(tmp_path / "a.jsonl", good[:1]), cache), "one document; must have at least two")
     fails(spec(write(tmp_path / "a.jsonl", good), cache, vocab_size=9000), "at most [0-9]+ tokens")
     fails(
         spec(write(tmp_path / "a.jsonl", good), cache, text_field="body"), r"no text field \(body\).*fields found: text"

@@ -257,7 +257,7 @@ def test_stdlib_docs() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("wiki:x", "data.source: wiki:x; one of stdlib-docs, tfds:"),
+        ("wiki:x", "data.source: wiki:x; must be one of stdlib-docs, tfds:"),
         ("stdlib-docs:x", "one of stdlib-docs"),
         ("text:", "a path or a glob after the colon"),
         ("text:/nonexistent/*.txt", "no such file"),

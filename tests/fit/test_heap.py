@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -242,7 +243,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
     found = heap(piled(40, seed=4, more=heads))
     assert found.record.inseparable == ("head size",)
     (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
-    assert line.startswith("Head size follows depth here; if it does so in your nets: ") and "(r = −0." in line
+    assert line.startswith("Head size ") and says(line, "fit: follows depth in your nets") and "(r = −0." in line
     assert found.record.depth_left < 0.5
 
 
@@ -339,7 +340,7 @@ def recipes(moves: float) -> Heap:
 def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each() -> None:
     found = recipes(moves=-1.0).record
     assert found.tokens_disagree == ("recipe constant",)
-    assert any("DISAGREE on how tokens move the best depth" in line for line in found.sentences)
+    assert says(found.sentences, "fit: recipes disagree on tokens")
     of = {name: [row for row in found.along_tokens if row.of == name] for name in ("recipe cooled", "recipe constant")}
     assert all([round(row.tokens / 1e9) for row in rows] == [1, 4, 16] for rows in of.values())
     for name, sign in (("recipe cooled", 1.0), ("recipe constant", -1.0)):
@@ -369,10 +370,10 @@ def grid(seed: int) -> list[Row]:
     for depth in (4, 8, 12, 16, 24):
         for n in np.geomspace(4e6, 1.6e8, 7):
             width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
-            n, luck = 12 * depth * width**2, rng.normal(0, 0.001)
+            n, shape_error = 12 * depth * width**2, rng.normal(0, 0.001)
             for seed_ in range(2):
                 loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2
-                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + luck + rng.normal(0, 0.002)}
+                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + shape_error + rng.normal(0, 0.002)}
                 rows.append(
                     {**row, "weight_decay": float(rng.choice([0.01, 0.1])), "batch_size": 2 ** rng.integers(5, 8)}
                 )

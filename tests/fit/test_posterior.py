@@ -14,7 +14,7 @@ import dwsweep
 from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, joined, models, rooted
+from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, models, pooled, rooted
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
 from dwsweep.records.transitions import SizedOptimum
 from tests.simulations.scenarios import grid, scenarios
@@ -152,7 +152,7 @@ def test_a_budget_of_another_level_is_a_column() -> None:
 
     cells = cells_of()
     shift = 0.3 - 0.1 * (cells.x - cells.x.mean())
-    two = joined(cells, replace(cells, mean=cells.mean + shift), "other")
+    two = pooled(cells, replace(cells, mean=cells.mean + shift), "other")
     two = replace(two, columns=(budget_column("other", two.columns[0].value),))
     alone, both = (ask.best_depth(Posterior.of(one), math.log(N), 0.95).interval for one in (cells, two))
     assert both.value == pytest.approx(alone.value, abs=0.02)

@@ -300,7 +300,7 @@ def test_constraints_that_no_net_has_are_one_clear_line() -> None:
         by_law([3e9], options=Options(width_multiple=10**7))
     with pytest.raises(InputError, match=r"^compare: "):
         by_law([3e9], compare=True)
-    with pytest.raises(InputError, match="has a shape at no size"):
+    with pytest.raises(InputError, match="gives no shape at any size"):
         by_law(rules=["depth = 1 / 0"])
 
 

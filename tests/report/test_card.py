@@ -81,11 +81,11 @@ def test_it_is_written_anew_but_over_nothing_else(tmp_path: Path) -> None:
     card.write(LAPTOP, tmp_path, "apache-2.0")
     assert header(tmp_path)["license"] == "apache-2.0"
     (tmp_path / "README.md").write_text("of somebody")
-    with pytest.raises(InputError, match=r"--out: .*README\.md is there already and is no card"):
+    with pytest.raises(InputError, match=r"--out: .*README\.md is there already and is not a card"):
         card.write(LAPTOP, tmp_path)
     assert (tmp_path / "README.md").read_text() == "of somebody"
     (tmp_path / "README.md").unlink()
-    with pytest.raises(InputError, match=r"--out: .*results\.parquet is there already and is no card"):
+    with pytest.raises(InputError, match=r"--out: .*results\.parquet is there already and is not a card"):
         card.write(LAPTOP, tmp_path)
     with pytest.raises(InputError, match=r"results\.parquet; is a file; allowed with --card: a folder"):
         card.write(LAPTOP, tmp_path / "results.parquet")

@@ -24,7 +24,7 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import names_a_result, plain
 from dwsweep.fit.data.shape import BLOCK, inner_width
 from dwsweep.records.columns import named
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
 D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "learning rate"
@@ -198,7 +198,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
             column = next((one for one in OF_SHAPE[known[ours]] if one in every), None)
         if column is None:
             shown = [one for one in every if one not in SHAPES]
-            raise InputError(f"{option}: {given!r}; not in the table, it has {listed(sorted(shown))}")
+            raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
         if why := why_refused(column):
             raise InputError(f"{option}: {given!r}; {why}")
         found[word_of(column)] = column
@@ -295,7 +295,7 @@ class _Search:
             return []
         held = str(self.asked.at.get(word, counts.most_common(1)[0][0]))
         if held not in counts:
-            raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {listed(sorted(counts))}")
+            raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {join(sorted(counts))}")
         return [
             Covariate(word, column, TEXT, (levels == level).astype(float), held, "", "", level=level)
             for level in sorted(counts)
