@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, EqualWhat
 from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style
@@ -83,7 +82,7 @@ def equal_what(fit: FitResult) -> Figure:
     rows = middle_equal(fit)[::-1]
     made = style.figure(style.WIDTH, 1.5 + 0.34 * len(rows))
     axes = made.subplots()
-    found = [Interval.of(row, "depth") for row in rows]
+    found = [row.depth_interval for row in rows]
     known = [end for one in found for end in (one.value, one.low, one.high) if end]
     if not known:
         style.says(axes, "No kind of equality bounds a best depth.")
