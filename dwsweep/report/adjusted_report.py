@@ -96,11 +96,18 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
         lines.append(f"Train these nets at {join(found.held, 12)}.")
     table = Table(
         "Runs that narrow it most, in order",
-        [*map(number, ("run", "depth", "width", "N", "sd after"))],
+        [*map(number, ("run", "depth", "width", "N", "FLOPs", "sd after"))],
     )
     for place, row in enumerate(found.runs, start=1):
-        table.add(str(place), str(row.depth), str(row.width), format_count(row.n_params), f"{row.ln_depth_sd:.3f}")
-    return [Lines(lines), table]
+        net = [str(row.depth), str(row.width), format_count(row.n_params), f"{row.flops:.2g}"]
+        table.add(str(place), *net, f"{row.ln_depth_sd:.3f}")
+    each = "20 tokens per parameter" if found.tokens is None else f"{format_count(found.tokens)} tokens each"
+    many = len(found.runs)
+    cost = (
+        f"Together {sum(row.flops for row in found.runs):.2g} FLOPs at {each}; {many} net{'s' * (many > 1)} from N/16 "
+        f"to 1.5·N at even steps of ln N cost {found.flops_of_rule:.2g}."
+    )
+    return [Lines(lines), table, Lines([cost], apart=True)]
 
 
 def held(one: AdjustedColumn) -> str:
