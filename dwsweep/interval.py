@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 Form = str | Callable[[float], str]
 """Form of a number's text: a format such as ``.1f``, or a function."""
@@ -28,17 +29,12 @@ class Interval:
     high: float | None = None
 
     @classmethod
-    def of(cls, row: Any, name: str) -> Interval:
-        """Read ``name``, ``name_low`` and ``name_high`` of a record: an interval as a table's columns hold it."""
-        return cls(getattr(row, name, None), getattr(row, f"{name}_low"), getattr(row, f"{name}_high"))
-
-    @classmethod
     def around(cls, value: float, half: float) -> Interval:
         """Centre the interval on ``value``; unbounded where ``half`` is not finite."""
         return cls(value, value - half, value + half) if math.isfinite(half) else cls(value)
 
     def columns(self, name: str) -> dict[str, Any]:
-        """Name the three numbers as a table's columns: the inverse of ``of``."""
+        """Name the three numbers as a table's columns: the inverse of ``IntervalOf``."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def map(self, function: Callable[[float], float]) -> Interval:
@@ -77,3 +73,31 @@ class Interval:
         if self.value is None:
             return missing if self.unbounded else self.ends(text)
         return f"{written(self.value, text)} ({self.ends(text)})"
+
+
+class IntervalOf:
+    """Attribute ``NAME_interval`` of a record: its columns ``NAME``, ``NAME_low`` and ``NAME_high`` as an Interval.
+
+    It is no field, so files and ``dict(row)`` have the three numbers only.
+
+    Raises:
+        TypeError: when the class is made, if it lacks one of the columns.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        value = name.removesuffix("_interval")
+        self.columns = (value, f"{value}_low", f"{value}_high")
+        known = {field for base in owner.__mro__ for field in inspect.get_annotations(base)}
+        if missing := [column for column in self.columns if column not in known]:
+            raise TypeError(f"{owner.__name__}.{name}: no column {', '.join(missing)}")
+
+    @overload
+    def __get__(self, row: None, owner: type) -> IntervalOf: ...
+
+    @overload
+    def __get__(self, row: object, owner: type | None = None) -> Interval: ...
+
+    def __get__(self, row: object | None, owner: type | None = None) -> Interval | IntervalOf:
+        if row is None:
+            return self
+        return Interval(*(getattr(row, column) for column in self.columns))

@@ -93,7 +93,7 @@ def parse_count(text: str) -> float:
     return float(value)
 
 
-def listed(texts: Iterable[str], most: int = 6, separator: str = ", ") -> str:
+def join(texts: Iterable[str], most: int = 6, separator: str = ", ") -> str:
     """First ``most`` of ``texts``, joined, followed by the number of the others."""
     every = list(texts)
     return separator.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

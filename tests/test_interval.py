@@ -1,10 +1,10 @@
 """Intervals with open ends: what they hold and how they read."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass, fields
 
 import pytest
 
-from dwsweep.interval import Interval
+from dwsweep.interval import Interval, IntervalOf
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,28 @@ def test_which_side_of_zero_it_lies_on(interval: Interval, sign: int) -> None:
     assert (-interval).value == (None if interval.value is None else -interval.value)
 
 
+@dataclass
+class Row:
+    width: float | None
+    width_low: float | None
+    width_high: float | None
+    width_interval = IntervalOf()
+
+
 def test_a_row_of_a_table_and_back() -> None:
-    row = SimpleNamespace(width=2.0, width_low=None, width_high=3.0)
-    assert Interval.of(row, "width").columns("width") == vars(row)
+    row = Row(width=2.0, width_low=None, width_high=3.0)
+    assert row.width_interval == Interval(2.0, None, 3.0)
+    assert row.width_interval.columns("width") == vars(row)
+    assert [field.name for field in fields(row)] == ["width", "width_low", "width_high"]
     assert Interval.around(2.0, float("inf")) == Interval(2.0)
     assert Interval(2.0, None, 3.0).map(lambda x: 10 * x) == Interval(20.0, None, 30.0)
+
+
+def test_an_interval_of_columns_that_a_record_lacks_is_refused_where_it_is_declared() -> None:
+    with pytest.raises((TypeError, RuntimeError)) as refused:  # Python 3.11 wraps what __set_name__ raises
+
+        class _Row(Row):
+            depth_interval = IntervalOf()
+
+    cause = refused.value.__cause__ or refused.value
+    assert str(cause) == "_Row.depth_interval: no column depth, depth_low, depth_high"

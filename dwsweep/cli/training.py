@@ -190,7 +190,7 @@ def bench(
     from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
     from dwsweep.plan.lengths import with_nominal_length
-    from dwsweep.records import run as run_record
+    from dwsweep.records import bench as bench_record
     from dwsweep.records.record import plain
     from dwsweep.report import bench_report
     from dwsweep.spec import load_spec
@@ -230,16 +230,16 @@ def bench(
         places = [*map(targets.elsewhere, target)] if target else targets.here(planned, counts)
         found = compiler.compile_only(planned, store, places, nominal_length=sweep is not asked)
         if target:
-            found = run_record.kept(found, directory)
+            found = bench_record.kept(found, directory)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
         terminal.show(lambda: bench_report.render_compiled(compiled), lambda: plain(compiled), json)
         if target:
-            print(f"wrote {run_record.write_compiled(compiled, directory)}", file=sys.stderr)
+            print(f"wrote {bench_record.write_compiled(compiled, directory)}", file=sys.stderr)
         return None
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(lambda: bench_report.render_bench(rows), lambda: plain(rows), json)
-    print(f"wrote {run_record.write(rows, directory)}", file=sys.stderr)
+    print(f"wrote {bench_record.write(rows, directory)}", file=sys.stderr)
     return None
 
 
@@ -314,7 +314,7 @@ def sample(
     if not 0 <= temperature <= 1e6:
         raise InputError(f"--temperature: {temperature:g}; must be from 0 to 1e6")
     from dwsweep.records.record import to_dict
-    from dwsweep.records.run import Sample
+    from dwsweep.records.samples import Sample
     from dwsweep.sweep.worker import prepare_environment
     from dwsweep.trained import runs
 

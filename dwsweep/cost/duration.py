@@ -16,8 +16,8 @@ from dwsweep.cost.arithmetic import (
     training_flops_per_token,
 )
 from dwsweep.cost.devices import Device, find
-from dwsweep.records import run as run_record
-from dwsweep.records.run import BenchRow, CompiledRow
+from dwsweep.records import bench as bench_record
+from dwsweep.records.bench import BenchRow, CompiledRow
 from dwsweep.shapes import Shape
 
 MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
@@ -99,9 +99,9 @@ class Calibration:
         Raises:
             InputError: the file is no list of such rows.
         """
-        if paths.as_path(path).name == run_record.COMPILED_NAME:
-            return cls.of_compiled(run_record.read_compiled(path) or ())
-        measured = cls.of(run_record.read(path) or ())
+        if paths.as_path(path).name == bench_record.COMPILED_NAME:
+            return cls.of_compiled(bench_record.read_compiled(path) or ())
+        measured = cls.of(bench_record.read(path) or ())
         return [measured] if measured else []
 
     @classmethod
@@ -141,7 +141,7 @@ class Calibration:
         Raises:
             InputError: one of the files cannot be read.
         """
-        names = run_record.FILE_NAME, run_record.COMPILED_NAME
+        names = bench_record.FILE_NAME, bench_record.COMPILED_NAME
         return [found for name in names for found in cls.in_file(paths.as_path(directory) / name)]
 
     @classmethod

@@ -65,7 +65,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Seconds per step, as ``records.run.CompiledRow`` has them; the first is the bound, the others each part alone."""
+    """Seconds per step, as in ``records.bench.CompiledRow``: the first is the bound, the others each part alone."""
 
     roofline_seconds: float
     products_seconds: float

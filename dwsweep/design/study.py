@@ -15,7 +15,7 @@ from dwsweep.design.judge import Errors, Judge
 from dwsweep.design.prior import Prior, make_prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 

@@ -17,7 +17,7 @@ from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recip
 from dwsweep.evidence.summary import Evidence
 
 COMPARED_BELOW = (1e8, 3e8, 1e9)  # N, beyond which everything is left out
-TRAINED_TO = 6e8  # of the law: beyond, its answers are no measurements
+TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
 SIMULATED = {"power": 0.0, "between": 0.5, "logarithm": 1.0}  # name → bend of the truth
 TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source is told to change the answer
 COLLECTIONS, SIZES = 50, (7e9, 7e10)
@@ -154,8 +154,8 @@ def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Itera
 
 
 def tried(sources: Sequence[Evidence], source: Evidence, text: bool = True) -> Iterator[str]:
-    """What the other sources foretell of each answer of one more, and what it would change; nothing of the latter where
-    its data are no ``text``."""
+    """Lines of a trial: each answer of ``source`` beside the other sources' forecast of it, then the change of the
+    summary if ``source`` is added. A source that trained on no ``text`` has no such change."""
     rest = [other for other in sources if other.name != source.name]
     everyone = depth_population([other.depth for other in rest])
     yield f"| answers of {source.name} | its own | the rest's 95 % | covered | log score |"

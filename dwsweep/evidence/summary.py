@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
 
-SIZES = 4  # of a table at which it is asked, at most
+SIZES = 4  # most sizes of a table at which its answer is taken
 STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which the curvature is read
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 BEYOND = 0.05  # share of draws beyond either end of the depths that leaves the central 68 %, and so the sd, whole
@@ -44,7 +44,7 @@ SAME_SHAPES = 0.8
 ONE_LAYER = 0.1  # ln L, up to which a draw is of one layer
 SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
-SLOPE_STEP = 0.3  # of ln N, to either side, over which a surface's own slope is read
+SLOPE_STEP = 0.3  # ln N to either side, over which a surface's own slope is taken
 META = ("reference", "licence", "kind", "sure", "matched", "recipe", "vocabulary", "context")
 
 
@@ -79,7 +79,7 @@ class Evidence:
 
     @property
     def compares(self) -> bool:
-        """Whether nets of several shapes were trained and compared at the source's sizes."""
+        """True if nets of several shapes were trained and compared at the source's sizes."""
         return self.kind not in ("law", "built")
 
 
@@ -146,7 +146,7 @@ def summaries() -> list[Evidence]:
 
 
 def is_text(path: Path) -> bool:
-    """Whether a source trained on text, and so may be evidence: its YAML says ``text: false`` where it did not."""
+    """True if a source trained on text, and so may be evidence; else its YAML has ``text: false``."""
     import yaml
 
     return bool(yaml.safe_load(path.read_text("utf-8")).get("text", True))

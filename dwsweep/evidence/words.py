@@ -32,7 +32,7 @@ class Words:
 
 
 def compares_at_scale(source: Evidence) -> bool:
-    """Whether the source compares shapes at some size from which recipes are extrapolated."""
+    """True if the source compares shapes at some size from which recipes are extrapolated."""
     return source.compares and max(source.depth.n_params) >= 3e8 and len(source.depth) > 1
 
 

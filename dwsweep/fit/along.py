@@ -22,7 +22,7 @@ from dwsweep.fit.along_cells import (
     ArmAlong,
     Group,
     Ranking,
-    apart,
+    arm_differences,
     arms_along,
     check_column,
     equal_to_baseline,
@@ -49,9 +49,9 @@ from dwsweep.records.studies import (
     Along,
     AlongCurve,
     AlongRow,
-    ArmsParting,
+    ArmDivergence,
 )
-from dwsweep.text import SHORT, format_count, listed
+from dwsweep.text import SHORT, format_count, join
 
 SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # which arm is ahead, by the sign of the other's loss − the base's
 WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
@@ -124,7 +124,7 @@ def compared(
             shared = [value for value in group.values if beside and value in beside.values]
             if beside and pairing and len(shared) > 1:
                 rng = np.random.default_rng([SEED, len(shared), options.seed])
-                gaps = apart(beside, group, shared, pairing, options.confidence, rng)
+                gaps = arm_differences(beside, group, shared, pairing, options.confidence, rng)
                 above = dict(zip(shared, gaps, strict=True))
                 partings.append(_parting(base.arm.label, group, above, pairing, column))
             groups.append(group)
@@ -150,7 +150,7 @@ def compared(
 
 
 def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> AlongFit:
-    """What is said, with the warnings of all arms and the noise of the first. tables: one of each arm."""
+    """Record of the answer: its sentences, the warnings of all arms, the noise of the first. tables: one per arm."""
     data, used = tables[0], sum(len(one.arm.runs) for one in found)
     of_file = {table.source: table for table in tables}.values()  # the arms of one sweep are of one file
     rows = account(
@@ -235,7 +235,7 @@ def _row(
     )
 
 
-def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmsParting:
+def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmDivergence:
     """Where an arm parts from the base in one group. above: its losses less those of the base, by value."""
     values, sides = list(above), [SIDES[one.sign] for one in above.values()]
     ahead, start, after = sides[-1], None, None
@@ -244,7 +244,7 @@ def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pa
         start = values[-held]
         against = [value for value, side in zip(values[:-held], sides, strict=False) if side not in (ahead, NEITHER)]
         after = against[-1] if against else None
-    return ArmsParting(
+    return ArmDivergence(
         base=base,
         arm=group.arm.label,
         depth=group.depth,
@@ -258,9 +258,9 @@ def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pa
 
 
 def _notes(
-    found: Sequence[ArmAlong], groups: Sequence[Group], partings: Sequence[ArmsParting], column: str
+    found: Sequence[ArmAlong], groups: Sequence[Group], partings: Sequence[ArmDivergence], column: str
 ) -> list[str]:
-    """What the numbers rest on: sizes that are not quite equal, what differs besides, and how the arms are paired."""
+    """Sentences on the premises: unequal sizes and their correction, other columns that differ, pairing of the arms."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
     slopes = [group.slope for group in groups if group.slope is not None]
@@ -270,23 +270,23 @@ def _notes(
         by = (
             "by the slope between neighbouring sizes"
             if measured
-            else "by a slope of −0.076 of the loss per unit of ln N (Kaplan et al. 2020), for want of a second size, "
-            "with an error as large as itself"
+            else "by the published slope, −0.076 of the loss per unit of ln N (Kaplan et al. 2020), as there is one "
+            "size, with an error as large as the slope"
         )
         span = values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
         notes.append(
             f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by} "
-            f"({span} per unit of ln N), and the error of that is in every interval"
+            f"({span} per unit of ln N), and every interval includes the error of this slope"
         )
     for name, labels_ in _besides(found, column).items():
         where = f" ({', '.join(labels_)})" if len(found) > 1 else ""
-        notes.append(f"{name} changes along {column}, too{where}: what it does is in the differences")
+        notes.append(f"{name} changes along {column}, too{where}: its effect is part of the differences")
     single = sum(len(group.values) < 2 for one in found for group in one.groups)
     if single:
         notes.append(f"{single} depths and sizes have one value of {column}, and are not compared")
     notes += list(dict.fromkeys(f"{one.arm} against {one.base}: {one.pairing}" for one in partings))
     if len(groups) > 1:
-        notes.append("intervals hold together within one depth and size, not over all of them")
+        notes.append("intervals are simultaneous within one depth and size, not over all of them")
     return notes
 
 
@@ -310,12 +310,12 @@ def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
     names = list(_besides(found, column))
     if len(names) < HEAP:
         return []
-    change = f"{listed(names)} change along {column}, too, and losses are adjusted for none of them"
+    change = f"{join(names)} change along {column}, too, and losses are adjusted for none of them"
     return [f"NOT ADJUSTED: {change}; a fit without {argument('column', '--along')} adjusts for them"]
 
 
 NOUNS = {"depth": "layers", "heads": "heads"}
-GROUPS_SAID = 6  # of each arm
+GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
 def value_text(value: float) -> str:
@@ -342,7 +342,7 @@ def nats(by: Interval, unit: str) -> str:
 
 
 def loses(depth: float, percent: float, low: float | None, high: float | None, where: str) -> str:
-    """How much the worst depth loses at one size: the same words whether the runs say it or the fitted loss."""
+    """Sentence on the loss of the worst depth at one size, for measured and for fitted losses alike."""
     ends = Interval(percent, low, high).ends("{:.2g}".format)
     layers = f"{depth:g} layers lose" if depth != 1 else "1 layer loses"
     return f"{layers} {percent:.2g} % ({ends}) of the loss at {where}"
@@ -360,7 +360,7 @@ def of_curve(
         return f"{tried}; the noise is not known, so nothing is claimed"
 
     def by(value: float) -> str:
-        return nats(Interval.of(rows[value], "above_best"), unit)
+        return nats(rows[value].above_best_interval, unit)
 
     alike = [value_text(v) for v in values if rows[v].verdict != WORSE and v != best]
     parts = [tried + (f" (not told apart from {', '.join(alike)})" if alike else "")]
@@ -379,10 +379,10 @@ def of_curve(
 
 
 def spread(curve: AlongCurve, unit: str) -> str:
-    """How far the worst value is from the best."""
-    found = Interval.of(curve, "spread")
+    """Sentence on the loss difference between the worst value and the best."""
+    found = curve.spread_interval
     if found.value is None:
-        return "shape matters: not said, the noise is not known"
+        return "shape matters: unknown, as the noise is not known"
     ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))
     if percent is None:
         return f"shape matters: {ends} from the best depth to the worst; no share of a loss that is not positive"
@@ -420,9 +420,9 @@ def leading(found: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def answers(
-    column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmsParting], several: bool
+    column: str, unit: str, curves: Sequence[AlongCurve], partings: Sequence[ArmDivergence], several: bool
 ) -> list[str]:
-    """All that is said, the plainest first: where the arms part, then each arm."""
+    """Sentences of the answer: the sizes at which the arms differ, then each arm."""
     lines = leading([(place(one.depth, one.budget), one.sentence) for one in partings])
     for arm in dict.fromkeys(curve.arm for curve in curves):
         own = [curve for curve in curves if curve.arm == arm]

@@ -51,13 +51,13 @@ from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
-from dwsweep.text import BITS, NATS, SHORT, listed
+from dwsweep.text import BITS, NATS, SHORT, join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
-OUTCOMES = columns.named("outcome", "identity")  # what a run ends with, and what names it
+OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and of its names
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None where the column is it
-SEED = 17  # of the draws for slopes and for what arms share
-SLOPE_ERROR = 0.5  # of the slope, where fewer than three show its spread
+SEED = 17  # seeds the draws of slopes and of errors that arms share
+SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
 # d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
 DEFAULT_SLOPE = -0.076
 SAME_SIZE = 1e-3  # in ln N, below which nothing is corrected
@@ -81,11 +81,12 @@ class Slope:
 
 @dataclass(frozen=True)
 class Group:
-    """What is compared: one arm at one depth and size, J values of the column in rising order.
+    """Losses of one arm at one depth and size, for J values of the column in rising order.
 
-    depth, budget: None where the column is it. cells (J,): of the arm's curves; rows: one of each. mean (J,): nats, at
-    the budget; correction (J,): what that added. deviations (D, J): draws of the errors; df: degrees of freedom of
-    their variance. gaps (J,): ln N of the cells − that of the budget. slope: None where nothing needs correcting.
+    depth, budget: None where the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
+    rows: one row of each cell. mean (J,): nats, corrected to the budget. correction (J,): nats, the part of ``mean``
+    that the correction added. deviations (D, J): nats, draws of the errors. df: degrees of freedom of their variance.
+    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None where nothing needs correcting.
     """
 
     arm: Arm
@@ -187,7 +188,7 @@ def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
     return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
 
 
-def apart(
+def arm_differences(
     base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each of ``values``, which both have. The band holds at all of them
@@ -243,7 +244,7 @@ def unit_of(tables: Sequence[Table]) -> str:
         return NATS
     if all(row.get("bits_per_byte") and row["loss"] for row in rows if math.isfinite(row["loss"])):
         return BITS
-    sizes = listed(f"{size:g}" for size in sorted(vocabularies))
+    sizes = join(f"{size:g}" for size in sorted(vocabularies))
     raise InputError(
         f"vocab_size: {sizes}; losses per token of different vocabularies cannot be compared, allowed: one of them "
         f"(choose with {argument('where')}), or bits_per_byte in every row"
@@ -254,11 +255,11 @@ def check_column(tables: Sequence[Table], column: str) -> None:
     """Refuses a column that is not there, no number, an outcome, or the same in every row."""
     name = argument("column", "--along")
     if column in OUTCOMES:
-        raise InputError(f"{name}: {column!r}; is known once a run has ended, or names it; allowed: what was chosen")
+        raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
     for data in tables:
         if column not in data.columns:
             near = difflib.get_close_matches(column, data.columns[:1000], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {listed(data.columns, 30)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {join(data.columns, 30)}"
             raise InputError(f"{name}: {column!r}; not a column of {data.source}, {hint}")
         for place, row in enumerate(data.rows, start=1):
             value = row.get(column)
@@ -407,7 +408,7 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
             shown = " and ".join(_shape(rows[one]) for one in (first, k))
             raise InputError(
                 f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
-                f"{value:g}, {shown}, which would be one; choose, such as with "
+                f"{value:g}, {shown}, which would be averaged; choose, such as with "
                 + example(f'where="width == {row["width"]:g}"', f"--where 'width == {row['width']:g}'")
             )
     return {
@@ -420,7 +421,7 @@ def _shape(row: Row) -> str:
     return f"{row['depth']:g}×{row['width']:g}{heads}"
 
 
-MARGIN = 0.01  # of the baseline's loss
+MARGIN = 0.01  # share of the baseline's loss
 LEAST_SAVED = 5.0  # percent, below which no table is made unasked
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import metadata
 from pathlib import PurePath
 from typing import Any
 
@@ -34,6 +32,7 @@ from dwsweep.fit.guideline import (
     guideline_rows,
     held_out_line,
     held_out_warning,
+    luck_warning,
     own_guide,
     published_record,
 )
@@ -72,12 +71,15 @@ from dwsweep.records.fit import (
     TrainedNets,
     TransitionCovariance,
 )
+from dwsweep.records.footing import versions
 from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
-MOST_JOINT_COUNTS = 12  # of tokens, at each of which the model of all depths is fitted
+# dwsweep itself may be a clone's folder in sys.path, and not installed
+PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
+MOST_JOINT_COUNTS = 12  # counts of tokens at which the model of all depths is fitted, at most
 HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
@@ -202,7 +204,7 @@ class Request:
 
     @property
     def only_budgets(self) -> bool:
-        """Whether every shape was trained to a budget, so that larger nets were trained on less."""
+        """True if every shape was trained to a budget, so that larger nets were trained on less."""
         return self.trained is not None and self.trained.only
 
     def rows(self) -> dict[float | None, list[Row]]:
@@ -328,8 +330,8 @@ def _transitions_found(asked: Request) -> FitResult:
         warnings.insert(0, other_axis_warning(asked.trained, axis))
     if len(joint) < len(rows):
         warnings.append(
-            f"tokens: {len(rows):,} counts; at most {MOST_JOINT_COUNTS} are compared by all losses together, so at all "
-            "but the main count each pair of depths is judged alone"
+            f"tokens: {len(rows):,} counts; at most {MOST_JOINT_COUNTS} are compared by all losses together; the "
+            "pairs of depths at every other count but the main one are compared by their own two curves"
         )
     report = LawReport.none("no finished run with a usable loss")
     if curves:
@@ -337,8 +339,8 @@ def _transitions_found(asked: Request) -> FitResult:
     structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
     if curves and not drawn and not group.one_variable and not group.alone and structural:
         warnings.append(
-            f"surface: none for {len(curves.x)} shapes of {len(curves.depths)} depths, nine of three depths and three "
-            "sizes are needed; no two depths are compared at equal size"
+            f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths, since it needs nine shapes "
+            "of three depths and three sizes; no two depths are compared at equal size"
         )
     if curves and drawn:
         report = report.beside(drawn.record)
@@ -348,7 +350,7 @@ def _transitions_found(asked: Request) -> FitResult:
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
                 "of intervals may move with the seed by more than their Monte-Carlo errors"
             )
-        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record)]
+        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record), *luck_warning(drawn)]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
@@ -416,7 +418,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
         if trained.axis != asked.options.axis:
             why = (f"are of other budgets of {trained.axis}", f"--axis {trained.axis}")
     bad = [found for part in parts for found in part.bad]
-    shown = listed((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
+    shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
     notes = (*_followed(asked), *data.notes, *_unadjusted(parts[0].warnings))
@@ -429,8 +431,8 @@ def _followed(asked: Request) -> Iterator[str]:
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
         yield (
-            f"{name.upper()} FOLLOWS DEPTH ({where}), and nothing is adjusted for it: this table cannot tell the "
-            f"effect of {name} from that of depth; {adjust} adjusts for {name}, {drop} passes it over"
+            f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
+            f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
 
 
@@ -439,7 +441,7 @@ def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
     names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
     if len(names) >= HEAP:
         shown = ", ".join(names)
-        yield f"{shown} differ between the shapes compared, and nothing is adjusted for them: see the warnings"
+        yield f"{shown} differ between the shapes compared, and losses are not adjusted for them: see the warnings"
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
@@ -463,7 +465,7 @@ def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
         rows_used=rows_used,
         columns_taken=data.taken,
         left_out=data.left_out,
-        versions=versions(),
+        versions={"dwsweep": "not installed", **versions(PACKAGES)},
         options=options,
     )
 
@@ -492,7 +494,7 @@ class TokenGroup:
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
-    tokens: float | None = None  # that the runs were trained on, where the table holds several counts
+    tokens: float | None = None  # tokens of the runs, where the table holds several counts
     one_variable: str = ""  # why nothing can be said of shape, where width follows from depth
     alone: AtOneSize | None = None  # the best depth, where all nets are of one size
 
@@ -701,7 +703,7 @@ class AtBudgets:
         axis = self.trained.axis
         return (
             f"every shape of a budget was trained with the same {axis}, so that no loss curve runs over {axis} and no "
-            f"two depths cross; the best depth at each budget takes their place"
+            f"two depths cross; the answer is the best depth at each budget"
         )
 
     @property
@@ -724,13 +726,13 @@ class AtBudgets:
         span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
         if axis == FLOPS and worst > FAR_OFF:
             yield (
-                f"flops: those of a run are {span} off its budget; the losses are corrected by 0.06 of "
-                f"the loss per unit of ln tokens, an assumption, whose error is in the intervals"
+                f"flops: runs miss their budget by {span}; losses are corrected by 0.06 of the loss per unit of ln "
+                f"tokens, an assumption whose error is in the intervals"
             )
         if axis != FLOPS and worst > LATE:
             yield (
-                f"device_seconds: the measured ones are {span} off the budget; shapes are compared as they were asked "
-                f"to train, and one per cent more time is worth about 0.0006 of the loss"
+                f"device_seconds: runs miss their budget by {span}; shapes are compared at the requested time, and one "
+                f"per cent more time lowers the loss by about 0.06 %"
             )
         if self.held_out and self.held_out.too_few:
             yield held_out_line(self.held_out)
@@ -796,18 +798,3 @@ def _moves(judged: Judged) -> np.ndarray:
     w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
     moved: np.ndarray = -((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope
     return moved
-
-
-def versions() -> dict[str, str]:
-    import scipy
-
-    try:
-        own = metadata.version("dwsweep")
-    except metadata.PackageNotFoundError:  # the clone's own folder in sys.path, nothing installed
-        own = "not installed"
-    return {
-        "dwsweep": own,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "python": platform.python_version(),
-    }

@@ -46,7 +46,7 @@ from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.model import FORMS, Cells, joined
+from dwsweep.fit.model import FORMS, Cells, pooled
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Arm, Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior, weigh
@@ -63,20 +63,20 @@ from dwsweep.records.studies import (
     TRANSITION,
     UNCHANGED,
     VERDICTS,
-    ArmsApart,
+    ArmContrast,
     ArmsAtDepth,
     ComparedRow,
     Comparison,
-    Parting,
+    Divergence,
 )
 from dwsweep.records.transitions import numbers
-from dwsweep.text import BITS, NATS, format_count, listed
+from dwsweep.text import BITS, NATS, format_count, join
 
 MOST_ARMS = 50  # each is a fit of its own
 NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
 SIZES = 9  # at which best depths are compared
-POINTS, CROSSING_POINTS = 81, 31  # of a loss difference over the sizes of a depth, and of a crossing
-SEED = 11  # of the draws of loss differences
+POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
+SEED = 11  # seeds the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
 ALONE = 4000  # draws of two crossings that share nothing
@@ -104,7 +104,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         first, *fitted = _fitted(tables, labels(tables), chosen)
         if isinstance(first, NoCurve):
             raise InputError(
-                f"{argument('table', 'TABLE')}: {first.label}, which the others are held against, has no run with a "
+                f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
         comparisons = [compare(first, other, chosen) for other in fitted]
@@ -116,7 +116,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
 
 def _not_adjusted(names: Iterable[str]) -> str:
     return (
-        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {listed(dict.fromkeys(names))}; "
+        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {join(dict.fromkeys(names))}; "
         + either(argument("where"))
         + " keeps one value"
     )
@@ -201,7 +201,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
 
 
 def _diverged(rows: Sequence[Row]) -> str:
-    """How many of the runs diverged, in words; empty where none did."""
+    """Number of diverged runs in words; empty if none diverged."""
     count = sum(
         str(row.get("status")).lower() == "diverged" or (row.get("loss") is not None and not math.isfinite(row["loss"]))
         for row in rows
@@ -230,7 +230,7 @@ def labels(tables: Sequence[Table]) -> list[str]:
 
 
 def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
-    """How many held-out tokens the runs were evaluated on, as their config.json has it; empty where none says so."""
+    """Number of held-out tokens of the evaluations in words, from the runs' config.json; empty if none has it."""
     named = next((run.row for run in runs if run.row.get("run_id")), None)
     train = train_section(data.directory, named) if data.directory and named else {}
     if "eval_tokens" not in train:
@@ -268,13 +268,13 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
     together = Together.of(base, other, options.seed)
     transitions = list(_transitions(base, other, together, options.confidence))
     depths = list(_best_depths(base, other, together, options.confidence))
-    losses = losses_apart(base, other, pairing, options)
+    losses = loss_contrasts(base, other, pairing, options)
     unequal = unequal_data(base, other, losses.unit)
     said = losses.sentence
     if unequal:
         said = said.replace("losses: ", "losses (of different data, which no recipe explains): ", 1)
     torn = (arm for arm in (base, other) if arm.diverged)
-    ended = [f"{arm.label}: {arm.diverged}; what is compared rests on the other runs" for arm in torn]
+    ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
     return Comparison(
         **between,
         unit=losses.unit,
@@ -301,7 +301,7 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
             continue
         values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
         if all(values) and not values[0] & values[1]:
-            shown = [listed(sorted(one[:12] for one in of), 2) for of in values]
+            shown = [join(sorted(one[:12] for one in of), 2) for of in values]
             found.append(f"{name} {shown[0]} and {shown[1]}")
     one, two = (_tokens_of(arm) for arm in (base, other))
     shared = sorted(one.keys() & two.keys())
@@ -331,7 +331,7 @@ def _tokens_of(arm: Arm) -> dict[Shape, float]:
 
 
 def _is_said(warning: str, arm: Arm) -> bool:
-    """Whether the answer already says what the warning says."""
+    """True if a sentence of the answer holds the warning already."""
     return bool(arm.diverged) and arm.diverged.endswith(warning.removeprefix("diverged: "))
 
 
@@ -402,7 +402,7 @@ class Together:
         """None where one of the two has no model of all depths. Forms that both reject alone are not tried again."""
         if base.surface is None or other.surface is None:
             return None
-        cells = joined(Cells.of(base.curves), Cells.of(other.curves), other.label)
+        cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
         known = [form for surface in (base.surface, other.surface) for form in surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
         return cls(Posterior(cells, weigh(cells, seed, forms, enough=NODES), seed), other.label)
@@ -488,7 +488,7 @@ def _depth(surface: LossSurface, x: float) -> Estimate | None:
     found = surface.optimum(x)
     if found is None:
         return None
-    ln = Interval.of(found, "depth").map(math.log)
+    ln = found.depth_interval.map(math.log)
     if found.depth is None:
         return Estimate(ln.value, ln.low, ln.high, status=found.beyond)
     return Estimate(ln.value, ln.low, ln.high)
@@ -499,7 +499,7 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
     look at what the interval says."""
     sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
     known = [(x, row) for x, row in sized if row.change is not None]
-    bounded = [(x, row) for x, row in known if Interval.of(row, "change").bounded]
+    bounded = [(x, row) for x, row in known if row.change_interval.bounded]
     if not known:
         return None
     centre = (sized[0][0] + sized[-1][0]) / 2.0
@@ -509,7 +509,7 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
 def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
-        return "best depth: not bounded under both at any size, so whether it changes cannot be said"
+        return "best depth: bounded under both arms at no size, so no change can be shown or excluded"
     return (
         f"best depth at N = {format_count(row.n_params)}: {row.base:.1f} under {base}, {row.other:.1f} under "
         f"{row.arm}; ratio {row.change:.2f} ({span(row)}): {row.verdict}"
@@ -518,13 +518,13 @@ def _answer(rows: Sequence[ComparedRow], base: str) -> str:
 
 def _moved(rows: Sequence[ComparedRow]) -> str:
     if not rows:
-        return "transitions: no two neighbouring depths that both have"
+        return "transitions: no pair of neighbouring depths is in both arms"
     moved = [f"{row.pair} at {_times(row)}" for row in rows if row.shown]
     still = [row.pair for row in rows if row.verdict == UNCHANGED]
     unknown = [row.pair for row in rows if row.verdict == NOT_COMPARABLE]
     parts = [
         ", ".join(moved),
-        f"no change shown of {', '.join(still)}" if still else "",
+        f"no change shown for {', '.join(still)}" if still else "",
         f"{', '.join(unknown)} not known well enough under both" if unknown else "",
     ]
     return f"transitions: {'; '.join(part for part in parts if part)}"
@@ -538,12 +538,12 @@ def _times(row: ComparedRow) -> str:
 
 def span(row: ComparedRow) -> str:
     """The interval of a ratio, in words where an end is open."""
-    ends = Interval.of(row, "change").ends("{:.2f}".format)
+    ends = row.change_interval.ends("{:.2f}".format)
     return ends.replace("< ", "below ").replace("> ", "above ")
 
 
 @dataclass(frozen=True)
-class LossesApart:
+class LossContrasts:
     """rows: at the smallest, middle and largest size of each depth. sentence: where the arms part, in words."""
 
     unit: str
@@ -553,34 +553,34 @@ class LossesApart:
     depths: tuple[ArmsAtDepth, ...] = ()
 
 
-def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossesApart:
+def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossContrasts:
     """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
     unit = base.unit
     notes: list[str] = []
     if other.unit != unit:
         why = f"the losses of one are in {unit}, of the other in {other.unit}"
-        return LossesApart(unit, f"losses: not comparable, {why}")
+        return LossContrasts(unit, f"losses: not comparable, {why}")
     vocabularies = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
     if unit == NATS and all(vocabularies) and vocabularies[0] != vocabularies[1]:
         scales = _bits_per_nat(base), _bits_per_nat(other)
         if scales[0] is None or scales[1] is None:
             why = "the vocabularies differ, and not every run has its bits per byte"
-            return LossesApart(unit, f"losses: not comparable, {why}")
+            return LossContrasts(unit, f"losses: not comparable, {why}")
         unit, unequal = BITS, _unequal_text((base, other), (scales[0], scales[1]))
         notes = [f"losses are compared in {unit}: the vocabularies differ", *unequal]
         base, other = _scaled(base, scales[0]), _scaled(other, scales[1])
         pairing = pair_arms(base, other)
     if not (base.curves.noise.known and other.curves.noise.known):
-        return LossesApart(unit, "losses: the noise is not known, so nothing is said", notes)
+        return LossContrasts(unit, "losses: the noise is not known, so no difference is claimed", notes)
     if pairing.single_seed:
         notes.append(
-            "one seed: what it adds to the losses of all shapes alike is taken to be as large as the noise of one run"
+            "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
         )
     rows, depths = [], []
     for d, losses in _differences(base, other, pairing, options):
         band, half = d.band(options.confidence), t_two_sided(options.confidence, d.df) * d.se
         x, low, high = np.exp(d.x), d.g - half, d.g + half
-        curve = ArmsApart(
+        curve = ArmContrast(
             depth=d.shallow,
             x=numbers(x),
             g=numbers(d.g),
@@ -591,7 +591,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
         )
         stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
         partings = [
-            Parting(start=float(x[places[0]]), end=float(x[places[-1]]), ahead=BASE if side > 0 else OTHER)
+            Divergence(start=float(x[places[0]]), end=float(x[places[-1]]), ahead=BASE if side > 0 else OTHER)
             for side, places in stretches
             if side
         ]
@@ -601,7 +601,7 @@ def losses_apart(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -
             change = Change(float(d.g[k]), float(low[k]), float(high[k]))
             found = _row(other.label, LOSS, (one, two), change, options.confidence, d.shallow, n_params=float(x[k]))
             rows.append(found)
-    return LossesApart(unit, _sentence(depths, base.label, other.label), notes, rows, tuple(depths))
+    return LossContrasts(unit, _sentence(depths, base.label, other.label), notes, rows, tuple(depths))
 
 
 def _bits_per_nat(arm: Arm) -> float | None:
@@ -628,7 +628,7 @@ def _scaled(arm: Arm, factor: float) -> Arm:
 
 
 def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[str]:
-    """What arms of different vocabularies saw at equal counts of tokens, in bytes."""
+    """Sentence on the bytes of text that arms of different vocabularies read at equal counts of tokens."""
     per_token = [1.0 / (math.log(2.0) * scale) for scale in scales]
     of_each = " and ".join(f"{size:.2f} ({arm.label})" for arm, size in zip(arms, per_token, strict=True))
     line = f"bytes per token are {of_each}: equal tokens are unequal text"
@@ -689,7 +689,7 @@ def _differences(
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
     """Which arm is ahead where, depth by depth."""
     if not depths:
-        return "losses: no depth has a curve under both"
+        return "losses: no depth has a curve in both arms"
     by_claim: dict[str, list[str]] = {}
     for found in depths:
         ahead = [
@@ -701,7 +701,7 @@ def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
     return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())
 
 
-def _stretch(curve: ArmsApart, one: Parting) -> str:
+def _stretch(curve: ArmContrast, one: Divergence) -> str:
     first, last = one.start == curve.x[0], one.end == curve.x[-1]
     if first and last:
         return "at every size"

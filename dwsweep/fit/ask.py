@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
-from dwsweep.fit.posterior import SCRAMBLES, Chosen, Posterior, Setting, Weighed, between, weigh
+from dwsweep.fit.posterior import (
+    SCRAMBLES,
+    Chosen,
+    Luck,
+    Posterior,
+    Setting,
+    Weighed,
+    between,
+    luck_along_depths,
+    weigh,
+)
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
 from dwsweep.records.transitions import Optimum, SizedOptimum
@@ -28,18 +38,19 @@ if TYPE_CHECKING:
 
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
-FEWEST_SHARED_DEPTHS = 3  # that have shapes of a size, for a best depth among them
+FEWEST_SHARED_DEPTHS = 3  # depths with shapes of one size, for a best depth among them
 SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
 MANY_DEPTHS = 24  # from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
+MOST_FOR_LUCK = 400  # shapes, up to which it is asked whether those of a depth share scatter
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
-LEAST_DRAWS = 256  # of a form that is asked alone
+LEAST_DRAWS = 256  # fewest draws of a form that answers alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
-ONE_SD = 0.6827  # of a normal distribution
+ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,8 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
     with np.errstate(invalid="ignore"):
-        # of eight numbers the standard deviation is 0.965 of the true one on average
-        spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each)))
+        # of eight numbers the standard deviation is 0.965 of the true one on average; of one there is none
+        spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each))) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
     errors = [float(v) if math.isfinite(v) else None for v in spread]
     return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))
@@ -319,7 +330,7 @@ class LossSurface:
     def errors(self, found: Optimum) -> dict[str, float | None]:
         """Monte-Carlo errors of ln of the best depth and of its ends, of those that there are."""
         each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
-        known = Interval(found.depth, found.depth_low, found.depth_high)
+        known = found.depth_interval
         pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
         return {
             f"depth{end}_error": None if getattr(known, name) is None else error for end, (name, error) in pairs.items()
@@ -392,9 +403,18 @@ class LossSurface:
             self._levels[x] = float(drawn.mean(axis=0).min())
         return self._levels[x]
 
+    @cached_property
+    def luck(self) -> Luck | None:
+        """What shapes of one depth share beside its effect, by the form of most weight; None where depth does nothing
+        (that form has such luck already), or the table is too large to ask twice."""
+        forms = accepted_forms(self.record)
+        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_LUCK:
+            return None
+        return luck_along_depths(self.posterior.cells, forms[0].form, self.record.seed)
+
     @property
     def measured(self) -> bool:
-        """Whether the data themselves bound the best depth on both sides, at two sizes: one says nothing of growth."""
+        """True if the data alone bound the best depth on both sides at two sizes or more; one size shows no growth."""
         return sum(None not in (row.depth, row.depth_low, row.depth_high) for row in self.record.optima) >= 2
 
 
@@ -430,7 +450,7 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface 
 
 
 def enough(curves: Curves) -> bool:
-    """Whether a table has shapes, sizes and depths enough for a posterior over sizes."""
+    """True if a table has enough shapes, sizes and depths for a posterior over sizes."""
     few = len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS
     return not few
 

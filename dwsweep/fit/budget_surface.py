@@ -49,6 +49,7 @@ from dwsweep.records.studies import (
     NOT_REACHED_LOW,
     REACHED,
     TOO_FEW,
+    TRENDS,
     UNDECIDED,
     BestAtBudget,
     Budget,
@@ -62,7 +63,6 @@ from dwsweep.records.transitions import numbers
 SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget
 STEEP = 1.0  # dx/dy of a hull's edge, from which on another depth lies beyond it rather than another size
 FEWEST_BUDGETS = 3
-QUANTITIES = ("n_params", "tokens", "depth", "width")
 WHY = {
     REACHED: "",
     NOT_REACHED_LOW: "the loss does not surely rise toward the {low} tried",
@@ -260,9 +260,9 @@ class AtBudget:
         self.tried = self._over_sizes(ln_depths)
         self.y = np.linspace(ln_depths[0], ln_depths[-1], DEPTHS)
         self.between = self._over_sizes(self.y)
-        # what all seeds of the budget share moves every loss alike
-        luck = np.random.default_rng(0).standard_t(min(cells.seed_df, 1e6), len(self.tried.loss))
-        self.luck = cells.seed_sd * luck
+        # an error that all seeds of the budget share moves every loss alike
+        scale_free = np.random.default_rng(0).standard_t(min(cells.seed_df, 1e6), len(self.tried.loss))
+        self.seed_error = cells.seed_sd * scale_free
 
     def _over_sizes(self, y: np.ndarray) -> OverSizes:
         grid = self.cells.grid(y)
@@ -359,7 +359,7 @@ def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -
     )
     unknown = next((cells.curves.noise.why_unknown for cells in budgets if cells.curves.noise.why_unknown), "")
     if shapes < FEWEST_CELLS or sizes < FEWEST_SIZES or unknown:
-        why = f"{shapes} shapes of {sizes} sizes at all budgets, a best one needs nine shapes of three sizes"
+        why = f"{shapes} shapes of {sizes} sizes at all budgets, a best depth needs nine shapes of three sizes"
         return Answered(tuple(_budget(cells, None, unknown or why, confidence)[0] for cells in budgets), (), None)
     pooled = Pooled.of(budgets)
     every = [_budget(cells, AtBudget(pooled, k, cells), "", confidence) for k, cells in enumerate(budgets)]
@@ -375,7 +375,7 @@ def _budget(cells: Cells, asked: AtBudget | None, why_none: str, confidence: flo
     rows = [_depth_row(cells, asked, k, best, why_none, confidence) for k in places]
     if best.status == REACHED and best.loss:
         worst = max(rows, key=lambda row: row.above_best or 0.0)
-        above = Interval.of(worst, "above_best")
+        above = worst.above_best_interval
         if above.value:
             percent = 100.0 * above.value / best.loss
             best = replace(best, worst_depth=float(worst.depth), **above.columns("worst_nats"), worst_percent=percent)
@@ -390,7 +390,7 @@ def _budget(cells: Cells, asked: AtBudget | None, why_none: str, confidence: flo
 
 
 def _tried(cells: Cells, where: np.ndarray) -> dict[str, Any]:
-    """Of the shapes ``where``, the one with the lowest mean loss."""
+    """Shape with the lowest mean loss among the shapes ``where``."""
     lowest = where[int(cells.mean[where].argmin())]
     return {
         "tried_width": number(round(cells.curves.width[lowest], 6)),
@@ -423,7 +423,7 @@ def _depth_row(
     width = _interval(pooled.ln_width(found.beyond[:, k], y, found.x[:, k]), confidence)
     status, loss, tokens = status_of(size), Interval(), None
     if status == REACHED and size.value is not None:
-        loss = _interval(found.loss[:, k] + asked.luck, confidence)
+        loss = _interval(found.loss[:, k] + asked.seed_error, confidence)
         x = np.array(size.value)
         ln_tokens = float(pooled.ln_tokens(x, y, x, cells.value))
         tokens = math.exp(ln_tokens) if math.isfinite(ln_tokens) else None
@@ -463,7 +463,7 @@ def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: f
     if asked is None:
         return row, {}
     if count < FEWEST_DEPTHS:
-        return replace(row, reason=f"{count} depth{'s' if count > 1 else ''}, a best one needs three"), {}
+        return replace(row, reason=f"{count} depth{'s' if count > 1 else ''}; a best depth needs three"), {}
     status, reason, ln_depth = _best_depth(asked, confidence)
     row = replace(row, status=status, reason=reason, **ln_depth.map(math.exp).columns("depth"))
     if status != REACHED:
@@ -478,7 +478,7 @@ def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: f
     drawn = {name: values for name, values in drawn.items() if not np.isnan(values).any()}
     found = {name: _interval(values, confidence).map(math.exp) for name, values in drawn.items()}
     losses = asked.between.loss
-    found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.luck, confidence)
+    found["loss"] = _estimated(float(losses.mean(axis=0).min()), losses.min(axis=1) + asked.seed_error, confidence)
     tokens, size = (found.get(name, Interval()).value for name in ("tokens", "n_params"))
     ends = {column: value for name, one in found.items() for column, value in one.columns(name).items()}
     return replace(row, **ends, tokens_per_param=tokens / size if tokens and size else None), drawn
@@ -522,10 +522,8 @@ def _trends(every: Sequence[tuple[Budget, Drawn]], confidence: float) -> tuple[B
     """ln quantity = k + a·ln C by weighted least squares in every draw, over the budgets that reach it; none with fewer
     than three."""
     trends = []
-    for name in QUANTITIES:
-        having = [
-            (b.best.budget, drawn[name]) for b, drawn in every if Interval.of(b.best, name).bounded and name in drawn
-        ]
+    for name in TRENDS:
+        having = [(b.best.budget, drawn[name]) for b, drawn in every if b.best.of(name).bounded and name in drawn]
         if len(having) < FEWEST_BUDGETS:
             continue
         x = np.log([value for value, _ in having])

@@ -27,10 +27,10 @@ from dwsweep.fit.data.settings import one_recipe
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 CENSORED_SHARE = 0.25
-LEARNED_SHARE = 0.1  # of ln V: unigram frequencies alone give about this much
+LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, about
 
 
 class Shape(NamedTuple):
@@ -283,9 +283,9 @@ def _leave_out_untrained(parts: _Parts, unit: str) -> None:
     first, percent = shapes[0], 100 * LEARNED_SHARE
     example = f"{first}: {best[first]:.3f}, ln V = {uniform[first]:.3f}"
     parts.warnings.append(
-        f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), where "
-        f"a net guesses, or above it (such as {example}); they are left out and nothing is claimed from them: train "
-        f"longer, or check that the loss is in {unit}"
+        f"NOT TRAINED: {len(shapes)} of {n_shapes} shapes have a loss within {percent:.0f} % of ln(vocab_size), the "
+        f"loss of a uniform guess, or above it (such as {example}); they are left out of every answer: train longer, "
+        f"or check that the loss is in {unit}"
     )
 
 
@@ -300,21 +300,21 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
         parts.runs = [run for run in parts.runs if run.seed not in seeds]
         for run in diverged:
             parts.missing[run.shape].append(f"seed {run.seed} diverged")
-        named = listed(str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str))
+        named = join(str(number(seed)) if isinstance(seed, float) else str(seed) for seed in sorted(seeds, key=str))
         return f"seed {named} diverged at {len(shapes)} shapes and is left out at every depth"
     parts.runs = [run for run in parts.runs if run.shape not in shapes]
     for shape, count in Counter(run.shape for run in diverged).items():
         parts.excluded[shape] = f"{count} replicas diverged: the cell is censored"
-    named = listed(map(str, sorted(shapes)))
+    named = join(map(str, sorted(shapes)))
     return f"{named}: replicas diverged, the whole cell is censored"
 
 
 IMPOSSIBLE = 8.0  # robust standard deviations
 CLEANER = 2.5  # by this factor a depth's other residuals must be smaller once the bad cell is out
 LEAST_NATS = 1e-3  # below which nothing is called impossible, however small the noise
-LARGEST_SHARE = 0.05  # of all runs; beyond that the noise model is wrong, not the runs
-FEWEST_SIZES = 6  # of a depth, to judge a cell by its curve
-MOST_GAPS = 10  # of a run to those after it in its cell, for the spread
+LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
+FEWEST_SIZES = 6  # sizes of a depth by whose curve a cell is judged, at least
+MOST_GAPS = 10  # gaps from a run to later runs of its cell that enter the spread, at most
 NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
 BEYOND, TIMES = 20.0, 2.0  # robust standard deviations, and times the median loss, where no law reaches
 NORMAL = 1.4826  # standard deviation per median absolute deviation
@@ -368,7 +368,7 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
 
 
 def too_many(bad: Sequence[BadRun], runs: Sequence[Run]) -> bool:
-    """Whether there are so many impossible runs that they speak of the noise, and none is left out."""
+    """True if impossible runs are so many that the noise model is wrong, not the runs: none is left out then."""
     return len(bad) > max(1.0, LARGEST_SHARE * len(runs))
 
 

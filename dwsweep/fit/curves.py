@@ -40,7 +40,7 @@ class Curves:
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
     edge of those tried. paired: seeds cancel between shapes. means: their covariance, without what the seeds of a shape
-    share. luck: seed of the draws of that.
+    share. scatter_seed: seed of the draws of the scatter between shapes.
     """
 
     depth: np.ndarray
@@ -58,12 +58,12 @@ class Curves:
     means: MeanCovariance
     seed_slope: SeedSlope | None = None
     block: list[str] = field(default_factory=list)
-    luck: int = 0
+    scatter_seed: int = 0
 
     def with_noise(self, noise: Noise) -> Curves:
         """The curves with another scatter between shapes in their noise, draws and errors."""
         wider = math.sqrt(noise.shape_variance) - math.sqrt(self.noise.shape_variance)
-        draws = self.draws + wider * np.random.default_rng(self.luck).standard_normal(self.draws.shape)
+        draws = self.draws + wider * np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
         return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
 
     def shape(self, k: int) -> Shape:
@@ -176,7 +176,7 @@ class Difference:
     deviations: np.ndarray
     df: float
 
-    @property
+    @cached_property
     def se(self) -> np.ndarray:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
 
@@ -259,7 +259,7 @@ def build_curves(
         paired=means.paired,
         means=covariance.at(chosen),
         seed_slope=seed_slope,
-        luck=int(rng.integers(2**62)),
+        scatter_seed=int(rng.integers(2**62)),
     )
 
 
@@ -352,7 +352,7 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     right = np.array([*misses, misses[-1]])
     cell = np.clip(np.searchsorted(knots, grid, side="right") - 1, 0, len(knots) - 2)
     u = (grid - knots[cell]) / (knots[cell + 1] - knots[cell])
-    share = 2.0 if len(knots) == 3 else 1.0  # of the miss, times the parabola's 1/4 in the middle of a gap
+    share = 2.0 if len(knots) == 3 else 1.0  # factor on the miss; u(1 − u) is 1/4 in the middle of a gap
     return np.maximum(sd, share * u * (1.0 - u) * np.maximum(left, right)[cell])
 
 

@@ -1,8 +1,8 @@
-"""How deep and how wide at a budget: the optimum with its interval, the range of its alternatives, and its limits.
+"""Guideline: depth and width at a budget, the optimum with its interval, the range of its alternatives, its limits.
 
-What guides is the best depth of one's own losses where there is one (``OwnGuide``, with the interface of a law, and the
-forms behind it as laws), else the published law. The first sentences of a fit, for whoever reads nothing else, are made
-here too: the best depth over all sizes, and what all losses say of each pair.
+A fitted best depth guides where the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
+it as laws), else the published law. The first sentences of a fit, for a reader of nothing else, are made here too: the
+best depth over all sizes, and the transition of each pair by all losses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from dwsweep.fit.laws import (
     published_alternatives,
 )
 from dwsweep.fit.noise import chi2_quantile
-from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
@@ -39,6 +38,7 @@ FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
+LEAST_ODDS, HELD_WITH_LUCK = 2.0, 76  # of scatter along a depth; percent of intervals (README.md)
 OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
 
 
@@ -91,9 +91,9 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
         return []
     small, large = surface.falls
     return [
-        f"surface: the best depth falls with size, as no form of the law does: at least {small.depth_low:.3g} layers "
-        f"at {axis} {format_count(small.n_params)}, at most {large.depth_high:.3g} at {format_count(large.n_params)}; "
-        "the losses answer at their own sizes alone"
+        f"surface: the best depth falls with size, contrary to every form of the law: at least {small.depth_low:.3g} "
+        f"layers at {axis} {format_count(small.n_params)}, at most {large.depth_high:.3g} at "
+        f"{format_count(large.n_params)}; no answer is given outside the sizes of the losses"
     ]
 
 
@@ -107,9 +107,21 @@ def held_out_line(found: HeldOut) -> str:
     far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # no noise, no standard deviation
     return (
         f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
-        f"interval of what the others say of them; furthest off is {found.worst_depth}×{found.worst_width:.4g}, by "
-        f"{far}"
+        f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
+        f"by {far}"
     )
+
+
+def luck_warning(surface: LossSurface) -> list[str]:
+    """A line where shapes of one depth share scatter, which the best depth then follows."""
+    luck = surface.luck
+    if luck is None or luck.odds < LEAST_ODDS:
+        return []
+    return [
+        f"surface: shapes of one depth share a scatter of {luck.sd:.2g} nats (sd; odds {luck.odds:.2g} to 1), a part "
+        "of which passes for an effect of depth; in simulated sweeps with such a scatter of 0.004 nats 95 % intervals "
+        f"of the best depth hold in {HELD_WITH_LUCK} %, and more seeds do not average it out"
+    ]
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:
@@ -124,8 +136,8 @@ def guide_inside(record: Surface | None) -> OwnGuide | None:
 
 
 def form_guides(guide: OwnGuide) -> list[OwnGuide]:
-    """What each form that is not rejected says alone, the most probable first: with the data's departures from it
-    inside, by itself outside."""
+    """Guides by each form that is not rejected, the most probable first: inside the sizes with the data's departures
+    from the form, outside them by the form alone."""
     record = guide.surface.record
     return [
         replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
@@ -189,7 +201,7 @@ def guideline_row(
         forms = [law, *(form for form in alternatives if isinstance(form, Law))]
         low, high = law_interval(forms, n_params, GRID_STEP)
     if depth is None:
-        why = f"{law.name}: no optimum, the loss falls up to the deepest net that it can speak of"
+        why = f"{law.name}: no optimum, the loss falls up to the deepest net in its range"
         if isinstance(law, Law):
             why = f"{law.name}: no optimum, its width does not grow with depth"
         row = _row_without_number(name, n_params, trained, factor, why)
@@ -197,7 +209,7 @@ def guideline_row(
             return row
         row = replace(
             row,
-            law=f"{law.name}: beyond the depths trained, a bound alone",
+            law=f"{law.name}: beyond the depths trained, only a bound",
             depth_low=low,
             depth_high=high,
             width_low=width_at(n_params, high),
@@ -301,8 +313,8 @@ def published_record() -> PublishedLaw:
 
 
 def headline(record: Surface, size: str) -> str:
-    """Whether the best depth grows with ``size`` (the axis in words), and what it is at up to three sizes; empty where
-    the data bound it nowhere."""
+    """Sentence on the growth of the best depth with ``size`` (the axis in words) and its values at up to three sizes;
+    empty if the data bound it nowhere."""
     if record.flat:
         return (
             f"No effect of depth is shown: losses that depend on {size} alone fit as well (p = {record.effect_p:.2g})."
@@ -313,7 +325,7 @@ def headline(record: Surface, size: str) -> str:
     below = [row for row in known if row.at_edge == "below"]
     first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
     later = [row for row in known if row.n_params > first.n_params]
-    both = [row for row in later[:-1] if Interval.of(row, "depth").bounded]
+    both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."

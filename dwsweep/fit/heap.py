@@ -41,7 +41,7 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: effects of settings before losses are seen
 MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
@@ -181,6 +181,7 @@ def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> No
 
     taken = {one.column for one in found.columns}
     unknown = [name for name in data.settings if name not in taken and found_in.word_of(name) not in left]
+    unknown = [name for name in unknown if not found_in.is_date({row.get(name) for row in found.rows} - {None})]
     if not unknown:
         return
     cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]
@@ -716,7 +717,7 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
 def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
     """What is held fixed, and what cannot be told from depth. outside: columns that are held where none was tried."""
     held = list(dict.fromkeys(one.held for one in record.columns))
-    said = [f"Depths are compared at {listed(held, 12)}"]
+    said = [f"Depths are compared at {join(held, 12)}"]
     for column in outside:
         tried = f"{column.said(column.low).removeprefix(column.name).strip()} to "
         tried += column.said(column.high).removeprefix(column.name).strip()
@@ -730,12 +731,12 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         )
     if record.follow:
         one = len(record.follow) == 1 and record.follow[0] != TOKENS
-        line = f"{listed(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
+        line = f"{join(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
         said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
     for name in dict.fromkeys(row.column for row in record.readings):
         held_row, follows = middle_readings(record, name)
         column_of = next(one for one in record.columns if one.name == name)
-        apart = follows.depth is None or follows.depth not in Interval.of(held_row, "depth")
+        apart = follows.depth is None or follows.depth not in held_row.depth_interval
         if name not in record.inseparable and not apart:
             continue
         line = (
@@ -766,7 +767,7 @@ def _tokens_said(record: Adjustment) -> list[str]:
     for of, rows in ends.items():
         first, last = rows[0], rows[-1]
         if len(rows) > 1 and last.ratio is not None:
-            ratio = Interval.of(last, "ratio").format(".2f")
+            ratio = last.ratio_interval.format(".2f")
             said.append(
                 f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
                 f"after {format_count(last.tokens)} tokens is {ratio} times the one after {format_count(first.tokens)}"
@@ -792,8 +793,8 @@ def _equal_sentence(record: Adjustment) -> str:
         return ""
     n = shared[len(shared) // 2]
     found = {name: of[n] for name, of in rows.items() if n in of}
-    texts = [f"{Interval.of(row, 'depth').format('.1f')} at equal {name}" for name, row in found.items()]
-    return f"Equal what: at {format_count(n)} the best depth is {listed(texts)}"
+    texts = [f"{row.depth_interval.format('.1f')} at equal {name}" for name, row in found.items()]
+    return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"
 
 
 def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
@@ -804,4 +805,4 @@ def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
 
 
 def _depth(row: Reading) -> str:
-    return Interval(row.depth, row.depth_low, row.depth_high).format(".0f")
+    return row.depth_interval.format(".0f")

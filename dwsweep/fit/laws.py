@@ -23,7 +23,7 @@ AS_PRINTED = 1.005  # a size with three digits is the size that it stands for
 # ASSUMPTION: factor in N by which another recipe may shift the transition of a depth, at 95 %
 RECIPE_FACTOR = 4.0
 GRID_STEP = float(np.median(np.diff(published_law.DEPTHS)))  # layers between neighbouring depths of the published law
-REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # of the published law, by which its alternatives are fitted
+REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # depths of the published law, by which its alternatives are fitted
 
 
 class LawForm(ABC):
@@ -70,7 +70,7 @@ class LawForm(ABC):
         """Solve 12·L·d(L)² = N, where N grows with L."""
 
     def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """How far ln d at ``depth`` has come from that at ``first`` to that at ``last``: 0 to 1."""
+        """Share of the step in ln d from ``first`` to ``last`` that is made at ``depth``: 0 to 1."""
         return (depth - first) / (last - first)
 
     def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
@@ -170,7 +170,7 @@ class Power(LawForm):
         return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))
 
 
-SHALLOWEST = math.exp(-6.0)  # of a linear law, whose N(L) need not fall to zero at one layer
+SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) need not fall to zero at one layer
 EXPONENTIAL, LINEAR, POWER = Exponential(), Linear(), Power()
 FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, LINEAR, POWER)}
 

@@ -1,13 +1,13 @@
-"""How long runs were trained: losses after equally many tokens, and the runs of equal compute.
+"""Training lengths: losses after equally many tokens, and groups of runs of equal compute.
 
-*Tokens.* A run that was measured before and after the number of tokens that is asked for is read there, between its own
-losses. One that ended at another number is moved by the slope of published laws, with an error that all such runs
+*Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
+it. The loss of a run that ended elsewhere is moved by the slope of published laws, with an error that all such runs
 share:
 
     loss(D) = loss(D_run)·(1 + s·ln(D/D_run)),    s = −0.07 ± 0.035
 
-*Compute.* What was asked of the runs is taken from the table where it says so (a column ``train_flops`` or
-``train_seconds``) or from the runs' config.json. Otherwise runs whose own values agree form a budget: FLOPs are
+*Compute.* The requested compute is a column of the table (``train_flops`` or ``train_seconds``) or a key of the runs'
+config.json. Otherwise runs whose own values agree form a budget: FLOPs are
 counted, so they agree but for whole steps; measured seconds agree as well as the clock.
 """
 
@@ -32,7 +32,7 @@ from dwsweep.records import record as reader
 from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.records.studies import FLOPS, SECONDS
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
 # 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
@@ -99,7 +99,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
 def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
     """The table with the last point of each run."""
     read = steps.ends(data.rows, curves)
-    said = read.said + ("; --at-tokens asks for another point" if any(row.get("tokens") for row in data.rows) else "")
+    said = read.said + ("; --at-tokens selects another point" if any(row.get("tokens") for row in data.rows) else "")
     return replace(data, rows=read.rows, account=(*data.account, *read.left_out), notes=(*data.notes, said))
 
 
@@ -124,7 +124,7 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
 
 
 def _spent(row: Row, off: float) -> Row:
-    """What the run has used up ``off`` ln tokens later; FLOPs and time are in proportion to the tokens."""
+    """Row of a run ``off`` ln tokens later: its FLOPs and time grow in proportion to the tokens."""
     return {name: row[name] * math.exp(off) for name in ("tokens", FLOPS, SECONDS) if row.get(name)}
 
 
@@ -149,7 +149,7 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     """The warning that the fit uses the runs at one token count of several."""
     if len(groups) < 2:
         return []
-    others = listed(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
+    others = join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
     used = format_count(main) if main is not None else "an unknown number of"
     return [
         f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
@@ -157,12 +157,12 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     ]
 
 
-KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # of the spec's section ``train``, the axis tried first before the other
+KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # axis → key of the spec's section ``train``, in order of trial
 AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
 APART = {FLOPS: 1.15, SECONDS: 1.2}  # from one budget to the next, at least
-FREE_OVER_SPREAD = 3.0  # of ln values: the least gap between budgets over the widest that counts as one
+FREE_OVER_SPREAD = 3.0  # least gap between budgets over the widest spread of one budget, in ln values
 ASKED = "asked"
-SIZES_FACTOR = 2.0  # that the sizes of a budget span, at least
+SIZES_FACTOR = 2.0  # factor that the sizes of a budget span, at least
 FEWEST_SHAPES = 3
 COVERED = 0.8  # share of the runs that budgets hold, where the table was trained at budgets
 SAME_TOKENS = 1.02
@@ -205,20 +205,20 @@ def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
 
 def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
     """Where curves over ``axis`` are not what was asked of the runs."""
-    equal = listed(format_count(value) for value in sorted(trained.rows))
+    equal = join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
-    what = f"axis {trained.axis} compares what was asked"
+    what = f"axis {trained.axis} compares runs of equal {trained.axis}"
     one = f"; this fit uses the runs at {format_count(trained.main)}" if len(trained.rows) > 1 else ""
     if axis in (FLOPS, SECONDS):
-        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ by the shape and are no size{one}; {what}"
+        return f"LENGTH FOLLOWS THE SHAPE: {said}, so {axis} differ between shapes and measure no size{one}; {what}"
     return (
         f"LENGTH FOLLOWS THE SIZE: {said}, so larger nets saw fewer tokens, and curves over {axis} mix size and length "
-        f"of training: what is best at a size here holds for nets of just that length{one}; {what}"
+        f"of training: the best depth at a size holds for nets of that training length alone{one}; {what}"
     )
 
 
 def _of_configs(data: Table) -> dict[str, list[Any]]:
-    """What the configs of the runs ask for, by axis; not read where the runs do not differ in tokens."""
+    """Requested compute in the runs' configs, by axis; not read where all runs have equal tokens."""
     if not data.directory or len({row.get("tokens") for row in data.rows} - {None}) < 2:
         return {}
     trains = [train_section(data.directory, row) for row in data.rows]
@@ -309,7 +309,7 @@ def _spans(rows: Sequence[Row]) -> bool:
 
 
 def _has_curve(rows: Sequence[Row]) -> bool:
-    """Whether a depth has three sizes."""
+    """True if a depth has three sizes."""
     return max(Counter(depth for depth, _ in _shapes(rows)).values()) >= FEWEST_SHAPES
 
 
@@ -318,7 +318,7 @@ def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:
 
 
 def _left_out(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> int:
-    """How many finished runs no group has."""
+    """Number of finished runs in no group."""
     return sum(map(_finished, rows)) - sum(_finished(row) for group in groups.values() for row in group)
 
 
@@ -327,8 +327,8 @@ def _finished(row: Row) -> bool:
 
 
 def _same_length(rows: Sequence[Row], groups: Mapping[float, list[Row]]) -> bool:
-    """Whether runs of equal tokens hold as many shapes as budgets do: the table was trained at equal tokens, and small
-    nets that take the same time, or products that come out alike, are no budget."""
+    """True if groups of equal tokens hold as many shapes as the budgets: the table was trained at equal tokens, and
+    equal times of small nets, or equal products, are chance and no budget."""
     having = sorted((row for row in rows if _value(row, "tokens") is not None), key=lambda row: row["tokens"])
     if not having:
         return False

@@ -29,7 +29,7 @@ Priors, a table: each is normal; those of η are of natural logarithms but for p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -61,33 +61,53 @@ PRIORS: Mapping[str, Prior] = {
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
-    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "luck of one shape may be its whole depth's"),
+    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "errors of all shapes of a depth may be one curve"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
 # coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
 WIDE = 30.0  # nats, of E and A: unknown
 ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
-OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)  # of another arm, in units of e^interact·S
-SHIFT_SD = np.array([1.0, 1.0, 0.3])  # of A_lo, A_hi and c by a further column, in units of e^interact·E
+# sd of another arm's departures, in units of e^interact·S
+OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
+SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of the shifts of A_lo, A_hi and c by a covariate, in units of e^interact·E
 NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
 BOX = 1.5  # half the side of the waves' box in half spans
-MOST_FALL = 20.0  # of ln of what depth effects fall by
-PACE = math.pi / (2.0 * BOX)  # of the lowest frequency
+MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
+PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
-NEAR = math.log(2.0)  # of ln L: near the best depth
+NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = 10
 AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
 FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is the smaller matrix
 LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
 BORDER = 1e30  # on the diagonal of rows that are only solved for
+MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
-BINS = 0.05  # of ln variance: cells within it count as of one variance
+BINS = 0.05  # width of a bin in ln variance: its cells count as equal in variance
 MOST_OWN = 200  # columns of what shapes of a depth share
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # directions of what means share; of more, the share of their variance
 CHUNK = 4_000_000  # numbers of law columns at once
+
+
+def rooted(M: np.ndarray) -> np.ndarray:
+    """(N, P, P) lower roots of the precisions ``M``. One that rounding has left without a root, of losses far beyond
+    their noise, gets the least power of ten of its own diagonal with which it has one: so much narrower is its prior.
+    """
+    try:
+        return np.linalg.cholesky(M)
+    except np.linalg.LinAlgError:
+        if len(M) > 1:
+            return np.concatenate([rooted(one[None]) for one in M])
+    own = np.eye(M.shape[1]) * np.diagonal(M, axis1=1, axis2=2)[:, None, :]
+    for share in MORE_DIAGONAL[:-1]:
+        try:
+            return np.linalg.cholesky(M + share * own)
+        except np.linalg.LinAlgError:
+            continue
+    return np.linalg.cholesky(M + MORE_DIAGONAL[-1] * own)
 
 
 def declared(sd: float) -> Prior:
@@ -170,13 +190,13 @@ def rate(name: str, value: np.ndarray, effect: float) -> Column:
 
 @dataclass(frozen=True)
 class Cells:
-    """What the posterior is conditioned on: K mean losses.
+    """Data of the posterior: K mean losses and their errors.
 
     x, y: (K,) ln of the axis and of the depth. mean: (K,) nats. variance: (K,) nats², of a mean by the noise of its
-    runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of that
-    estimate; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of what all seeds
-    of a shape share. columns: further ones. shared: (K, R), effects that several means share and whose size is
-    estimated, such as of one run at several counts of tokens.
+    runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of the
+    variance; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of the error that
+    all seeds of a shape share. columns: covariates. shared: (K, R), effects that several means share and whose size is
+    estimated, such as the effect of one run at several counts of tokens.
     """
 
     x: np.ndarray
@@ -229,7 +249,7 @@ class Cells:
         return {**PRIORS, "scatter": self.scatter}
 
 
-def joined(base: Cells, other: Cells, name: str) -> Cells:
+def pooled(base: Cells, other: Cells, name: str) -> Cells:
     """The cells of two arms, the second with a column of its ``name``."""
     rows = {field: np.concatenate([vars(base)[field], vars(other)[field]]) for field in ("x", "y", "mean", "variance")}
     R, S = base.factors.shape[1], other.factors.shape[1]
@@ -310,10 +330,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Effect:
-    """What depth does, by a quadratic in x and y through the cell means: the scale of priors, never an answer.
+    """Size of depth effects, by a quadratic in x and y through the cell means: a scale of priors, never an answer.
 
-    E: nats, root mean square of it within a factor of two in depth and of e in size. slope, bend, mixed: of the
-    quadratic in v, v² and u·v, nats.
+    E: nats, root mean square of the effect within a factor of two in depth and of e in size. slope, bend, mixed: nats,
+    coefficients of the quadratic at v, v² and u·v.
     """
 
     frame: Frame
@@ -413,10 +433,10 @@ FORMS: Mapping[str, Form] = {
 }
 
 
-def fall(a: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
+def decay(a: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
     """e^(−a(x − x₀)), constant beyond the sizes of the data."""
     power = -np.asarray(a) * np.clip(np.asarray(x) - frame.x0, -frame.xs, frame.xs)
-    return np.exp(np.clip(power, -MOST_FALL, MOST_FALL))
+    return np.exp(np.clip(power, -MOST_DECAY, MOST_DECAY))
 
 
 def asymptotic(alpha: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
@@ -455,9 +475,7 @@ class Model:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
         elif self.n_own:
-            own = frame.in_x(cells.x)[:, : self.n_own]
-            member = self.at_depth[:, None] == np.arange(len(self.depths))
-            departures = [(member[:, :, None] * own[:, None, :]).reshape(len(cells.x), -1)]
+            departures = [of_each_depth(cells, frame.in_x(cells.x)[:, : self.n_own])]
         self.X = np.hstack([*level, *waving, cells.effects, *departures])
         # cells of about one variance are one group
         with np.errstate(divide="ignore"):
@@ -538,13 +556,13 @@ class Model:
             return level
         g = np.exp((1.0 - eta["p"])[:, None, None] * self.points) * self.weights  # (N, depths, Q)
         G, high, Gk = g.sum(-1), (g * self.J).sum(-1), (g * self.k).sum(-1)
-        fallen = fall(eta["a"][:, None], x, frame)
+        decayed = decay(eta["a"][:, None], x, frame)
         at = self.at_depth
         skew = -np.einsum("nkq,kq->nk", g[:, at], self.turned)
         law = [(G - high)[:, at], high[:, at], Gk[:, at] - (x - frame.x0) * G[:, at]]
-        law = [column * fallen for column in law]
+        law = [column * decayed for column in law]
         moved = [column * one.value for one in self.moving for column in law]
-        return np.concatenate([level, np.stack([law[0], law[1], skew * fallen, *moved, law[2]], axis=-1)], axis=-1)
+        return np.concatenate([level, np.stack([law[0], law[1], skew * decayed, *moved, law[2]], axis=-1)], axis=-1)
 
     def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
@@ -563,21 +581,23 @@ class Model:
         # the skew's unit is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
-        # of another arm: by what its depth effects differ, and not by what the first one departs from its form
+        # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
-        apart = [of_arm for c in self.cells.columns if c.departs]
-        return np.hstack([one * WIDE, *law, *fixed, waves, *apart, one * GAIN_SD * E])
+        departing = [of_arm for c in self.cells.columns if c.departs]
+        return np.hstack([one * WIDE, *law, *fixed, waves, *departing, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, J, M) prior sd of the waves of δ, in units of S."""
         rough = np.exp(eta["share"])[:, None] * self.frame.rough_sd(eta["len_y"])
         return self.frame.smooth_sd(eta["len_x"])[:, :, None] * rough[:, None, :]
 
-    def factored(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def factored(
+        self, z: np.ndarray, root: Callable[[np.ndarray], np.ndarray] = rooted
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(roots (N, P + 1, P + 1), log densities up to the truncation of c (N,), prior sds (N, P)) at z (N, n).
 
         The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + what is not
-        explained. The corner's 1 keeps it positive.
+        explained. The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
         """
         z = np.clip(z, -FARTHEST, FARTHEST)
         eta, cells = self.eta(z), self.cells
@@ -607,7 +627,7 @@ class Model:
         M[:, size, :size] *= s
         M[:, np.arange(size), np.arange(size)] += 1.0
         M[:, size, size] = weight @ self.yy + 1.0
-        roots = np.linalg.cholesky(M)  # reads the lower triangle
+        roots = root(M)  # reads the lower triangle
         diagonal = np.diagonal(roots, axis1=1, axis2=2)
         value = -0.5 * (diagonal[:, -1] ** 2 - 1.0 + np.log(variance) @ self.count)
         value -= np.log(diagonal[:, :-1]).sum(axis=1) + 0.5 * (z**2).sum(axis=1)
@@ -636,7 +656,7 @@ class Model:
         """(log densities up to the truncation of c (N,), posterior mean of c over its sd (N,)) at z (N, n); NOTHING
         where a precision is singular."""
         try:
-            roots, value, _ = self.factored(z)
+            roots, value, _ = self.factored(z, np.linalg.cholesky)
         except np.linalg.LinAlgError:
             if len(z) == 1:
                 return np.full(1, NOTHING), np.zeros(1)
@@ -645,7 +665,7 @@ class Model:
         return value, roots[:, -1, -2]
 
     def _by_cells(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As ``_by_coefficients``, by the covariance of the cells, which is smaller where coefficients are more.
+        """``_by_coefficients`` by the covariance of the cells, the smaller one where coefficients outnumber cells.
 
         C = C₀ + W·W', W the columns of hardly bounded coefficients times their sds: C₀ alone is factored, and W comes
         by Woodbury's identity, so that thirty nats beside a noise of a thousandth lose no digits.
@@ -680,7 +700,7 @@ class Model:
         G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
         inner = G[:, :w, :w] + np.eye(w)
         sides = G[:, :w, w:]
-        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # of y and c, with C
+        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # for y and c, with C
         log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
         value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
         if 0.0 < cells.df < math.inf:  # χ² of the replicates
@@ -758,7 +778,7 @@ class Model:
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), law
-        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), apart (T, departing, J, M)."""
+        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), arm_departures (T, departing, J, M)."""
         J, M = self.frame.waves
         changing = self.n_changing - (1 if self.form.effect else 0)
         columns = self.cells.columns
@@ -770,7 +790,7 @@ class Model:
         found["waving"] = waved.reshape(len(rows), waving, J - 1)
         T = len(rows)
         if not self.form.effect:
-            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "apart": (T, 0, J, M)}
+            shapes = {"law": (T, 4), "moves": (T, 0, 3), "departures": (T, J, M), "arm_departures": (T, 0, J, M)}
             return {**found, **{name: np.zeros(shape) for name, shape in shapes.items()}}
         waves_of = rows[:, edges[-1] : -1].reshape(T, -1, J, M)
         return {
@@ -778,8 +798,24 @@ class Model:
             "law": np.concatenate([rows[:, 1:3], rows[:, -1:], rows[:, 3:4]], axis=1),
             "moves": rows[:, 4:changing].reshape(T, -1, 3),
             "departures": waves_of[:, 0],
-            "apart": waves_of[:, 1:],
+            "arm_departures": waves_of[:, 1:],
         }
+
+
+def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
+    """(K, depths·J) ``waves`` (K, J) in x, each depth's own."""
+    depths, at = np.unique(cells.y, return_inverse=True)
+    member = at[:, None] == np.arange(len(depths))
+    return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
+
+
+def with_luck_along_depths(cells: Cells) -> Cells:
+    """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
+    shapes of a depth share beside all that depth does."""
+    frame = Frame.of(cells.x, cells.y)
+    n = min(frame.waves[0], MOST_OWN // len(np.unique(cells.y)))
+    waves = frame.in_x(cells.x)[:, :n] * frame.smooth_sd(np.log(frame.xs))[:n]
+    return replace(cells, shared=of_each_depth(cells, waves))
 
 
 def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, Model]:

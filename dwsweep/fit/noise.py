@@ -23,15 +23,16 @@ import numpy as np
 from dwsweep import paths
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run
-from dwsweep.text import listed
+from dwsweep.records.metrics import Metrics, metrics_of
+from dwsweep.text import join
 
-MOST_SEEDS = 500  # that are paired; what so many add to a mean is small beside the rest
+MOST_SEEDS = 500  # seeds that are paired, at most; the error of so many in a mean is small beside the rest
 MOST_DENSE = 5_000  # cell means whose covariance is formed in full
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
-FEWEST_SIZES = 4  # of a curve, on which a parabola leaves something to judge
+FEWEST_SIZES = 4  # sizes of a curve that leave residuals about a parabola, at least
 SEPARABLE_SIZES = 6  # from which on scatter is told from the bend of a curve
-# what the scatter between shapes, which all seeds of one share, is known from
+# sources of the scatter between shapes, an error that all seeds of a shape share
 SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
 LIKELY_SHAPE_SD = 0.004
@@ -133,8 +134,8 @@ UNLIKELY = 0.01  # p below which seeds are taken to go with depth
 
 
 def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
-    """Whether seeds add something to the losses that goes with y = ln L (n,): an F test of a slope for each seed. None
-    where seeds are not shared between the shapes, or none is shown."""
+    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None where seeds are not shared
+    between the shapes, or the test shows no slope."""
     from scipy.special import fdtrc
 
     count = len(means.gain)
@@ -176,12 +177,12 @@ class Scatter:
 
     @property
     def judged(self) -> bool:
-        """Whether losses show it: else it is its prior, or what no seed of a shape repeats."""
+        """True if losses show the scatter; else it is its prior, or no seed of a shape repeats."""
         return self.sizes >= FEWEST_SIZES
 
     @property
     def separable(self) -> bool:
-        """Whether scatter is told from the bend of a curve."""
+        """True if scatter is distinguished from the bend of a curve."""
         return self.sizes >= SEPARABLE_SIZES
 
     def df(self, variance: float) -> float:
@@ -235,7 +236,7 @@ class Noise:
             return replace(self, df=fewer, replicate_df=min(self.replicate_df, most), most_df=most)
         if self.source == "declared":
             return self
-        return replace(self, known=False, why_unknown="a single held-out document: another text may say otherwise")
+        return replace(self, known=False, why_unknown="a single held-out document: losses on another text may differ")
 
     def with_scatter(self, found: Scatter | None, known: MeanCovariance, depth: np.ndarray) -> Noise:
         """The noise of means (K,) at ``depth`` (K,) with the scatter between their shapes. found: as it was judged;
@@ -407,12 +408,12 @@ def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
     values = value if isinstance(value, Mapping) else dict.fromkeys(depths, value)
     if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
         raise InputError(
-            f"{argument('noise')}: {value!r}; the standard deviation of one run's loss in nats, above 0 (1e-12), "
-            "at most 100"
+            f"{argument('noise')}: {value!r}; must be the standard deviation of one run's loss in nats, above 0 "
+            "(1e-12), at most 100"
         )
     if missing := [d for d in depths if d not in values]:
         raise InputError(
-            f"{argument('noise')}: {value!r}; nothing for depth{'s' if len(missing) > 1 else ''} "
+            f"{argument('noise')}: {value!r}; has no value for depth{'s' if len(missing) > 1 else ''} "
             f"{', '.join(map(str, missing))}; allowed: one number for all depths, or one for each of "
             f"{', '.join(map(str, depths))}"
         )
@@ -427,8 +428,8 @@ def declared_shape(value: Any) -> float:
     """
     if not isinstance(value, int | float) or not 0.0 <= value <= 100:
         raise InputError(
-            f"{argument('shape_noise')}: {value!r}; the standard deviation of what the seeds of a shape share in nats, "
-            "0 or more, at most 100"
+            f"{argument('shape_noise')}: {value!r}; must be the standard deviation in nats of the error that all "
+            "seeds of a shape share, from 0 to 100"
         )
     return float(value)
 
@@ -509,14 +510,14 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
 # documents that belong to the row give its loss up to rounding; those of another checkpoint of the run do not
 TOLERANCE = 2e-3
 FEW_DOCUMENTS = 30  # below which their spread says little about another sample of them
-FALLING_SHARE = 0.05  # of the loss, from the fifth of training before the last to the last
+FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
 FEWEST_POINTS = 5
 
 
 class Documents(NamedTuple):
     """covariance (K, K) of the candidates' mean losses over samples of documents, nats², or None; note: a sentence on
-    its use; number: of the documents, None where it is not known. influence: candidate → (n,) nats, what each document
-    adds to its mean loss; tokens (n,) of each document."""
+    its use. number: count of documents, None if unknown. influence: candidate → (n,) nats, share of each document in
+    its mean loss. tokens: (n,) tokens of each document."""
 
     covariance: np.ndarray | None
     note: str
@@ -530,9 +531,9 @@ class Documents(NamedTuple):
             return []
         what = f"{self.number} document{'s' if self.number > 1 else ''}"
         claim = (
-            "one text has no spread, so nothing is claimed about others"
+            "one text shows no spread over texts, so nothing is claimed about other texts"
             if self.number == 1
-            else "what other texts would say is hardly known, so few things can be claimed"
+            else "the spread of losses over texts is hardly known, so few differences can be claimed"
         )
         return [f"held-out set: {what}, at least {FEW_DOCUMENTS} are advised; {claim}"]
 
@@ -586,32 +587,34 @@ def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray)
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
     """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
-    (the smaller ones settle earlier); nothing where the directory holds no training curves."""
-    falls = {}
+    (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
+    nothing where the directory holds no training curves."""
+    falls, warnings = {}, []
     for depth in sorted({run.depth for run in runs}):
         run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
-        fall = last_fall(directory, run)
+        if (run_id := run.row.get("run_id")) is None:
+            continue
+        metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
+        if left_out := metrics.left_out(str(run_id)):
+            warnings.append(left_out)
+        fall = last_fall(metrics)
         if fall is not None and fall > FALLING_SHARE:
             falls[f"{run.depth}×{run.width:g}"] = fall
     if not falls:
-        return []
-    steep = listed(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
+        return warnings
+    steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
     return [
+        *warnings,
         f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
-        f"may change with longer training"
+        f"may change with longer training",
     ]
 
 
-def last_fall(directory: str, run: Run) -> float | None:
-    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps."""
-    run_id = run.row.get("run_id")
-    if run_id is None:
-        return None
-    points = []
-    for row in paths.read_lines(paths.as_path(directory) / "runs" / str(run_id) / "metrics.jsonl"):
-        step, loss = row.get("step"), row.get("loss")
-        if isinstance(step, int) and isinstance(loss, int | float) and math.isfinite(loss):
-            points.append((step, float(loss)))
+def last_fall(metrics: Metrics) -> float | None:
+    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps; None where
+    fewer than ``FEWEST_POINTS`` were logged."""
+    logged = ((row["step"], row.get("loss")) for row in metrics.rows)
+    points = [(step, loss) for step, loss in logged if loss is not None and math.isfinite(loss)]
     if len(points) < FEWEST_POINTS:
         return None
     end = max(step for step, _ in points)

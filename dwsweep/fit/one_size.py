@@ -23,18 +23,18 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.fit import ONE_VARIABLE
 from dwsweep.records.studies import AtOneSize
-from dwsweep.text import listed
+from dwsweep.text import join
 
 ONE_SIZE = 1.3  # largest over smallest N of one size
 SAME_SIZE = 1.05  # … of nets of one depth that are one size
 FEWEST_DEPTHS = 3
 FORMS = ("power", "free", "none")  # laws differ in how transitions move with the size: at one size they are one law
-ROUNDING = 1e-6  # of ln L
-SIZE_SLOPE = -0.076  # of the loss, per unit of ln N (Kaplan et al. 2020); its error is as large
+ROUNDING = 1e-6  # distance in ln L
+SIZE_SLOPE = -0.076  # slope of ln loss in ln N (Kaplan et al. 2020); its error is as large
 
 
 def is_one_size(curves: Curves) -> bool:
-    """Whether the nets of a table have one size, and three depths at least."""
+    """True if the nets of a table have one size and at least three depths."""
     return len(curves.depths) >= FEWEST_DEPTHS and float(np.ptp(np.log(curves.n_params))) <= math.log(ONE_SIZE)
 
 
@@ -122,5 +122,5 @@ def width_follows(runs: Sequence[Run]) -> str:
         how = f"width = {ratio.mean():.4g} × depth"
     else:
         pairs = [f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)]
-        how = f"one width at each depth, {listed(pairs, 4)}"
-    return f"{ONE_VARIABLE} ({how}): nothing can be said of shape, for which a size needs two depths or more"
+        how = f"one width at each depth, {join(pairs, 4)}"
+    return f"{ONE_VARIABLE} ({how}): shape has no measured effect, which needs a size with two depths or more"

@@ -1,4 +1,4 @@
-"""What the losses of two arms share: how far their errors cancel when the arms are compared.
+"""Pairing of two arms: the covariance of their errors, which cancels when the arms are compared.
 
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
@@ -7,9 +7,9 @@ scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
-is what the errors of the arms have in common: nothing is assumed of it, and where nothing is shared it is zero but for
-the noise of the estimate. Arms of different text share nothing, and Σ_AB is zero. Derivatives carry it to a crossing or
-a best depth: how that follows the cell means.
+is the covariance of the arms' errors: nothing is assumed of it, and where nothing is shared it is zero but for the
+noise of the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
+depth by the cell means carry Σ_AB to its error.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.transitions import Pair
-from dwsweep.text import NATS, listed
+from dwsweep.text import NATS, join
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
-# of the scatter of a shape: a few contrasts show it, and what they show to be shared in full may not be (on simulated
-# arms that share four fifths of theirs, false claims at 95 % fell from 7 to 5 % with it)
+# largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
+# (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
 MOST_SHARED = 0.75
 
 
@@ -62,13 +62,13 @@ class Arm:
 
 @dataclass(frozen=True)
 class Pairing:
-    """What two arms share.
+    """Covariance of the errors of two arms.
 
     cross: (K_A, K_B) nats², covariance of the errors of their cell means. cells: the matched shapes, as indices of the
-    two curves. level: nats², variance of what a seed adds to the loss difference of all shapes alike; level_df: its
-    degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where nothing is paired.
-    by: what is paired, in words; why_not: why something is not, or empty. single_seed: what a seed adds to all shapes
-    is not known.
+    two curves. level: nats², variance of the error that a seed adds to the loss difference of all shapes alike;
+    level_df: its degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where
+    nothing is paired. by: names of the paired sources of noise; why_not: reason why one is not paired, or empty.
+    single_seed: with one seed, the error that a seed adds to all shapes is not known.
     """
 
     cross: np.ndarray
@@ -92,8 +92,8 @@ class Pairing:
 def pair_arms(
     a: Arm, b: Arm, declared: float | Mapping[int, float] | None = None, shape_sd: float | None = None
 ) -> Pairing:
-    """What arms ``a`` and ``b`` share. declared, shape_sd: sd of one run's loss and of a shape's scatter in nats, as
-    the curves of both took them."""
+    """Covariance of the errors of arms ``a`` and ``b``. declared, shape_sd: sd of one run's loss and of a shape's
+    scatter in nats, as the curves of both took them."""
     cells = matched(a.curves, b.curves)
     why_not = different_text(a, b)
     nothing = np.zeros((len(a.curves.x), len(b.curves.x)))
@@ -101,7 +101,7 @@ def pair_arms(
     if not why_not and not cells:
         why_not = "no two shapes of one depth have nearly the same size"
     if not why_not and not runs:
-        why_not = "no seed has run in both"
+        why_not = "no seed has runs in both arms"
     if not why_not:
         found = _paired(a, b, cells, runs, declared, shape_sd)
         if found is not None:
@@ -136,7 +136,7 @@ def different_text(a: Arm, b: Arm) -> str:
     ):
         one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
         if one and other and one != other:
-            shown = [listed(sorted(str(value)[:12] for value in values)) for values in (one, other)]
+            shown = [join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
             return f"different {what} ({shown[0]} and {shown[1]})"
     if a.eval_tokens and b.eval_tokens and a.eval_tokens != b.eval_tokens:
         return f"different held-out sets (train.eval_tokens {a.eval_tokens} and {b.eval_tokens})"
@@ -183,7 +183,7 @@ def _paired(
     everything = np.arange(len(cells))
 
     def estimate(shape_sd: float | None) -> tuple[Noise, MeanCovariance]:
-        # with replicates the noise of a difference is measured; declared, it is that of two runs that share nothing
+        # replicates measure the noise of a difference; a declared noise is taken for two runs that share nothing
         own = None if declared is None or len(losses) > len(cells) else _of_two(declared)
         noise, found = estimate_noise(at_b, depth[cell], everything, depth, own, documents, shape_sd)
         judged = of_curves(at_b.mean, depth, x, found, noise.replicate_df) if shape_sd is None else None

@@ -20,7 +20,20 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.fit.lattice import lattice
-from dwsweep.fit.model import FORMS, QUADRATURE, TURN, Cells, Effect, Frame, Model, asymptotic, fall, models
+from dwsweep.fit.model import (
+    FORMS,
+    MOST_DECAY,
+    QUADRATURE,
+    TURN,
+    Cells,
+    Effect,
+    Frame,
+    Model,
+    asymptotic,
+    decay,
+    models,
+)
+from dwsweep.fit.model import with_luck_along_depths as with_luck
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
@@ -29,21 +42,22 @@ ENOUGH = 400.0  # effective nodes of all forms together, up to which more are ta
 LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
 TEMPER = 0.5  # power of the evidence between forms
 DRAWS = 1024
-DIGITS = 6  # of a node, as files keep it
+DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # the normal of the first nodes over that at the mode
-MARGIN = 1.0  # of the later ones over the spread that these find
+MARGIN = 1.0  # scale of the later nodes over the spread of the first
 TAILS = 8.0  # degrees of freedom of the nodes' t
 LEAST_ESS, LEAST_POWER = (
     3.0,
     0.1,
 )  # effective nodes per hyperparameter, below which weights are tempered, down to a power
+LEAST_SPREAD = 1e-9  # of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
-BRIDGE = 0.1  # of e^share·E per √ln L: between depths that were trained no shape shows what the loss does
+BRIDGE = 0.1  # in e^share·E per √ln L, sd of the loss between trained depths, where no shape measures it
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
-MISFIT_FROM = 0.5  # of ln N beyond the sizes, from which on a form errs in full
+MISFIT_FROM = 0.5  # ln N beyond the sizes, from which on the misfit of a form counts in full
 KEPT = 4  # sizes whose profiles are kept
 
 
@@ -84,7 +98,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What the importance nodes add up to. chosen: nodes with draws. weights: form → its posterior probability. ess:
+    """Sums over the importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
     effective number of nodes, 1/Σw²."""
 
     chosen: tuple[Chosen, ...]
@@ -164,7 +178,8 @@ class Sampler:
         w /= w.sum()
         mean = w @ t
         covariance = ((t - mean) * w[:, None]).T @ (t - mean)
-        sds = np.sqrt(np.diag(covariance))
+        # where one node has all the weight there is no spread, and no direction
+        sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
         correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
         np.fill_diagonal(correlation, 1.0)
         sds = np.clip(sds, 0.5, 2.0) * MARGIN
@@ -230,6 +245,32 @@ def weigh(
             ends = (round(one.ends[0], DIGITS), round(one.ends[1], DIGITS))
             chosen.append(Chosen(one.form, ends, z, count[own][has], one.scramble[has]))
     return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
+
+
+@dataclass(frozen=True)
+class Luck:
+    """What shapes of one depth share beside all that depth does. sd: nats. odds: that they share something at all, by
+    the evidence of a form with it and without it."""
+
+    sd: float
+    odds: float
+
+
+def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
+    """The luck along depths of ``cells`` beside a ``form``; None where means share something else of unknown size, or
+    no two sizes of a depth could share any."""
+    if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
+        return None
+    evidence, sd = [], 0.0
+    for own in (cells, with_luck(cells)):
+        model = models(own, (form,))[form]
+        nodes = Sampler(model, np.zeros(len(model.names)), seed).nodes
+        top = float(nodes.log_weight.max())
+        weight = np.exp(nodes.log_weight - top)
+        evidence.append(top + math.log(float(weight.sum())))
+        if own.shared is not None:
+            sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
+    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:
@@ -394,7 +435,7 @@ class Posterior:
         ends = [frame.in_y(y + side) * self.effect.scale(x_T, y)[:, None] for side in (-step, step)]
         slope = np.einsum("dgm,gm->dg", waves, (ends[1] - ends[0]) / (2.0 * step))
         gain = np.abs(draws.parts["law"][:, 2:3]) * np.exp((1.0 - draws.eta["p"])[:, None] * (y - frame.y0))
-        gain = gain * fall(draws.eta["a"][:, None], x_T, frame)
+        gain = gain * decay(draws.eta["a"][:, None], x_T, frame)
         return np.sqrt((np.minimum(np.abs(slope) / np.maximum(gain, 1e-9), LARGEST_MISFIT) ** 2).mean(axis=1))
 
     def _integral(self, slope: np.ndarray) -> np.ndarray:
@@ -457,13 +498,13 @@ class Posterior:
         slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
         slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
         slope *= g
-        fallen = fall(eta["a"], np.array(x), frame)[:, None]
+        decayed = decay(eta["a"], np.array(x), frame)[:, None]
         out = self._integral(slope)
-        out *= fallen
+        out *= decayed
         at = min(max(x, frame.low), frame.high)
         out += self._departing(draws, x, delta) @ (frame.in_y(self.grid).T * self.effect.scale(np.array(at), self.grid))
         first = sum(len(one.scramble) for one in self.forms[:place])
-        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen
+        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed
         inside = self.inside
         out[:, inside] += bridge * self._walks[first : first + len(out), inside]
         if self.cells.columns:
@@ -519,10 +560,10 @@ class Posterior:
                 for q in range(QUADRATURE):
                     w = x - x_T[at, q]
                     h -= law[:, 3, None] * g[:, at, q] * (w * w / np.sqrt(w * w + TURN**2))
-                fallen = fall(eta["a"][:, None], x, self.frame)
-                rows += h * fallen + delta.reshape(len(delta), -1) @ waves.T
+                decayed = decay(eta["a"][:, None], x, self.frame)
+                rows += h * decayed + delta.reshape(len(delta), -1) @ waves.T
                 walk = between(self.grid, self._walks[first : first + len(rows)], y)
-                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * fallen * walk
+                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed * walk
                 rows += self._tuned(draws, u, self.frame.v(y), setting)
             first += len(rows)
             found.append(rows)
@@ -549,11 +590,11 @@ class Posterior:
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
         for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):
-            delta += setting.get(one.name, 0.0) * draws.parts["apart"][:, k]
+            delta += setting.get(one.name, 0.0) * draws.parts["arm_departures"][:, k]
         return law, delta
 
     def _coefficients(self, draws: Draws) -> list[dict[int, np.ndarray]]:
-        """Of each further column: place in ``Column.sds`` → (D,) coefficients."""
+        """Coefficients of each covariate: place in ``Column.sds`` → (D,) coefficients."""
         found, first = [], 0
         for one in self.cells.columns:
             found.append({k: draws.parts["columns"][:, first + place] for place, k in enumerate(one.kept)})
@@ -611,11 +652,11 @@ class Posterior:
                 g = np.exp((1.0 - draws.eta["p"])[:, None, None] * points) * weights
                 low, high = (g * (1.0 - J)).sum(-1)[:, at], (g * J).sum(-1)[:, at]
                 gain = (g * k).sum(-1)[:, at] - (x - self.frame.x0) * g.sum(-1)[:, at]
-                fallen = fall(draws.eta["a"][:, None], x, self.frame)
+                decayed = decay(draws.eta["a"][:, None], x, self.frame)
                 for place in moving:
                     A_lo, A_hi, c = draws.parts["moves"][:, place].T[:, :, None]
                     value = values[model.moving[place].name]
-                    found += value * fallen * (A_lo * low + A_hi * high + c * gain)
+                    found += value * decayed * (A_lo * low + A_hi * high + c * gain)
             rows.append(found)
         return np.concatenate(rows)
 

@@ -57,7 +57,7 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
     columns = [(budget_column if k else curved)(str(k), place == k) for k in range(len(labels))]
     cells = Cells(
         x=x[pick],
-        y=np.zeros(len(pick)),  # of one depth: what depths share is in the columns
+        y=np.zeros(len(pick)),  # cells of one depth: the columns hold effects that depths share
         mean=mean[pick],
         variance=own.diagonal,
         factors=own.factors,

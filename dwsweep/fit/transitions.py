@@ -30,7 +30,7 @@ from dwsweep.text import format_count
 
 SURFACE_POINTS = 61
 MOST_CONTRASTED = 40  # depths, of which any two are compared
-FAR_APART = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
+MOST_Z_DISTANCE = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
     )
 
 
-def _apart(joint: Crossing, own: Crossing) -> float:
+def _z_distance(joint: Crossing, own: Crossing) -> float:
     """Standard errors between two crossings; 0 where one of them is none."""
     if joint.root is None or own.root is None or not joint.se or not own.se:
         return 0.0
@@ -142,16 +142,16 @@ def _apart(joint: Crossing, own: Crossing) -> float:
 
 
 def disagreements(pairs: Sequence[Pair]) -> list[str]:
-    """A line for each pair whose verdict is more than ``FAR_APART`` standard errors from the crossing of its own
+    """A line for each pair whose verdict is more than ``MOST_Z_DISTANCE`` standard errors from the crossing of its own
     curves: no form fits there."""
     found = []
     for pair in pairs:
         verdict, own = pair.verdict, pair.own.crossing
-        apart = _apart(verdict, own) if pair.joint else 0.0
-        if apart > FAR_APART and verdict.root is not None and own.root is not None:
+        z_distance = _z_distance(verdict, own) if pair.joint else 0.0
+        if z_distance > MOST_Z_DISTANCE and verdict.root is not None and own.root is not None:
             found.append(
                 f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(verdict.root))}, by the pair alone at "
-                f"{format_count(math.exp(own.root))}, {apart:.1f} standard errors apart: {NO_FORM_FITS} there"
+                f"{format_count(math.exp(own.root))}, {z_distance:.1f} standard errors apart: {NO_FORM_FITS} there"
             )
     return found
 

@@ -1,7 +1,6 @@
-"""What a reader must know before believing a fit: noise, what else differed between the curves, ties.
+"""Warnings of a fit: weak noise estimates, confounds between the curves, ties.
 
-A table that is read well and means something else is refused in one line, which says what it looks like and how to give
-it.
+A table whose numbers mean another quantity is refused in one line, which names the likely quantity and the remedy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import NATS, SHORT, format_count, listed
+from dwsweep.text import NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -37,9 +36,9 @@ OTHER_QUANTITIES = {  # parts of a column's name → what it holds
     "perplexity": ("ppl", "perplexity"),
     "accuracy": ("acc", "accuracy"),
 }
-NEAR_CHANCE = 0.8  # of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
+NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
 BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error, from which on it doubles that error
-RISING_SHARE = 0.6  # of a depth's steps from one size to the next
+RISING_SHARE = 0.6  # share of a depth's steps from one size to the next
 
 SHOULD_AGREE = {
     "tokens": "the curves were trained on different amounts of text",
@@ -108,13 +107,13 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
     if same and data.unit == NATS:
         yield (
-            "loss: it looks like bits, not nats per token, for it equals bits_per_byte; unit bpb makes every number "
-            "say so"
+            "loss: equal to bits_per_byte, so it looks like bits per byte, not nats per token; unit bpb labels every "
+            "number so"
         )
     yield from _near_chance(runs, data.unit)
     if rising:
         yield (
-            f"loss: it rises with N at depth {listed(map(str, rising))}; check the column, its sign, and that large "
+            f"loss: it rises with N at depth {join(map(str, rising))}; check the column, its sign, and that large "
             f"nets were trained long enough ({either(rename('loss'))})"
         )
 
@@ -127,8 +126,8 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
         worst, chance = max(near, key=lambda pair: pair[0].loss)
         what = f"({worst.loss:.3g} at {worst.depth}×{worst.width:g}, where ln V is {chance:.3g})"
         yield (
-            f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, that of "
-            f"guessing {what}: which depth is ahead says little of nets that have learned; train longer"
+            f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, the loss "
+            f"of a uniform guess {what}: another depth may be ahead once the nets have learned; train longer"
         )
 
 
@@ -177,7 +176,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
     elif noise.source == "scatter":
         about = "the surface of all shapes" if noise.shape_source == SURFACE else "smooth curves"
         yield (
-            f"noise: one run per shape, so the error is judged by the scatter about {about} alone "
+            f"noise: one run per shape, so errors are estimated from the scatter about {about} alone "
             f"(τ = {noise.tau:.2g} {nats}, {noise.tau_df:.0f} degrees of freedom)"
         )
     elif noise.source == "declared" and noise.tau is not None:
@@ -192,27 +191,28 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         tilt = curves.seed_slope
         span = math.log(curves.depths[-1] / curves.depths[0])
         yield (
-            f"seeds: seed {tilt.worst} goes with depth, by {tilt.slope * span:+.2g} {nats} from {curves.depths[0]} to "
-            f"{curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the errors allow for it"
+            f"seeds: losses of seed {tilt.worst} drift with depth, by {tilt.slope * span:+.2g} {nats} from "
+            f"{curves.depths[0]} to {curves.depths[-1]} layers against the mean of all seeds (p = {tilt.p:.1g}); the "
+            f"errors include this drift"
         )
     counts = Counter(int(n) for n in curves.n)
     if noise.source != "scatter" and len(counts) > 1 and 1 in counts:
         yield f"seeds: {counts[1]} shapes have a single run"
     few = {d: len(curves.sizes(d)) for d in curves.depths if 2 <= len(curves.sizes(d)) <= FEW_SIZES}
     if few and len(curves.depths) > 1 and pairs:
-        where = f"sizes: {listed(f'{count} at L {d}' for d, count in few.items())}"
+        where = f"sizes: {join(f'{count} at L {d}' for d, count in few.items())}"
         if joint:
             yield (
-                f"{where}; two curves of so few sizes cannot tell the scatter of a shape from a crossing (six per "
-                f"depth are needed), so transitions rest on all losses together, which share it"
+                f"{where}; on two curves of so few sizes scatter of a shape looks like a crossing (six per depth are "
+                f"needed), so transitions are estimated from the losses of all depths together"
             )
         else:
             yield (
-                f"{where}; scatter per shape cannot be told from a crossing there, so none is claimed unless every run "
-                f"has its losses per document (six sizes per depth are needed)"
+                f"{where}; on so few sizes scatter of a shape looks like a crossing (six per depth are needed), so no "
+                f"crossing is claimed unless every run has its losses per document"
             )
     if max(curves.n) > 1 and not curves.paired:
-        yield "seeds: not shared between shapes (or not named), so their common part does not cancel"
+        yield "seeds: shapes have different seeds (or none is named), so errors that seeds add to all do not cancel"
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
@@ -220,9 +220,9 @@ def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them
     before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
-    effect = f"with {'it' if len(bad) == 1 else 'them'}: {listed(others)}" if others else "no status depends on it"
+    effect = f"with {'it' if len(bad) == 1 else 'them'}: {join(others)}" if others else "no status depends on it"
     return (
-        f"IMPOSSIBLE LOSS, left out: {listed(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
+        f"IMPOSSIBLE LOSS, left out: {join(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         f"deviations off); {effect}"
     )
 
@@ -242,8 +242,8 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
     ]
     if tied:
         yield (
-            f"ties: {listed(tied)}: there the two depths do not differ by more than the noise, so the bound says "
-            f"where the last significant lead ends, not that the lead goes on; the crossing may lie inside"
+            f"ties: {join(tied)}: between these sizes the two depths differ by no more than the noise; a bound is the "
+            f"end of the last significant lead, and the crossing may lie beyond it, between these sizes"
         )
 
 
@@ -275,9 +275,9 @@ def moved(runs: Sequence[Run]) -> Iterator[str]:
     over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
     if over:
         yield (
-            f"tokens: {len(over)} of {len(runs)} losses are moved from {min(over):.2f} to {max(over):.2f} times the "
-            f"tokens asked for, by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the loss per unit of ln "
-            f"tokens (ASSUMED, as in published laws); that error is in every interval"
+            f"tokens: {len(over)} of {len(runs)} losses are measured at {min(over):.2f} to {max(over):.2f} times the "
+            f"requested tokens and corrected to them by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the "
+            f"loss per unit of ln tokens (ASSUMED, as in published laws); every interval includes this error"
         )
 
 
@@ -287,7 +287,7 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             continue
         if name in GROWING:
             by_size = _by_size(runs, name)
-            # with the size at some depth, and not with the depth alone
+            # the count changes with size at some depth, and not with depth alone
             if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
                 yield from _at_equal_size(name, by_size)
                 continue
@@ -296,7 +296,7 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             if run.row.get(name) is not None:
                 by_value[run.row[name]].add(run.depth)
         if len(by_value) > 1:
-            values = listed((f"{_short(v)} (L {_depths(d)})" for v, d in by_value.items()), 4)
+            values = join((f"{_short(v)} (L {_depths(d)})" for v, d in by_value.items()), 4)
             yield f"confound {name}: {meaning}: {values}"
 
 
@@ -350,12 +350,12 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
     if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
         yield (
             f"confound learning_rate: one rate ({next(iter(rates)):g}) at every depth without a rule that transfers it "
-            f"over depth; a deep net may lose to its learning rate (Dey et al. 2025)"
+            f"over depth; a deep net may be behind because of its learning rate (Dey et al. 2025)"
         )
     if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
         yield "confound learning_rate: the rates tried differ between depths"
     if curves.rate_edge:
-        shapes = listed((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
+        shapes = join((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
         yield f"learning_rate: the best rate is at the edge of those tried for {shapes}; the optimum may lie beyond"
 
 
@@ -405,4 +405,4 @@ def _short(value: Any) -> str:
 
 
 def _depths(depths: set[int]) -> str:
-    return listed(map(str, sorted(depths)), 12)
+    return join(map(str, sorted(depths)), 12)

@@ -23,10 +23,10 @@ from dwsweep.interval import Interval
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import Rival, RivalTransition, numbers
 
-UNKNOWN = 2.0  # of ln d: width of an interval of a tie, from which on it bounds no constant
-SAME_WIDTH = 0.01  # of ln d: trained widths are rounded
-POINTS = 61  # of the sizes
-WINNING_DELTA = 4.0  # of −2·ln weight, as of χ²
+UNKNOWN = 2.0  # width in ln d of a tie's interval, from which on the tie bounds no constant
+SAME_WIDTH = 0.01  # distance in ln d: trained widths are rounded
+POINTS = 61  # sizes at which a law is drawn
+WINNING_DELTA = 4.0  # −2·ln weight from which on a form is rejected, as for χ²
 FEWEST_PAIRS = 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
 
 # constraints under which shapes are compared, with their names in a sentence
@@ -58,12 +59,14 @@ class BestDepth:
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
+    depth_interval = IntervalOf()
     law_low: float | None = None
     law_high: float | None = None
     next_depth: float | None = None
     width: float | None = None
     width_low: float | None = None
     width_high: float | None = None
+    width_interval = IntervalOf()
     basis: str = "compared"
     rivals: Mapping[str, float]
     rival_depth_min: float | None = None
@@ -84,6 +87,7 @@ class Cost:
     less_compute: float
     nats_low: float | None = None
     nats_high: float | None = None
+    nats_interval = IntervalOf()
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,7 @@ class SourceRow:
     depth: float
     depth_low: float
     depth_high: float
+    depth_interval = IntervalOf()
     outside: float
     words: str = ""
 

@@ -172,7 +172,7 @@ def published_source() -> Source:
 
 SPEAKS_FOR = (
     "the evidence covers decoders that predict the next token of text; your own losses (`dwsweep fit`) cover "
-    "for your recipe"
+    "your recipe"
 )
 
 

@@ -101,7 +101,7 @@ def _linear_weights(q: jax.Array, k: jax.Array, scale: float) -> jax.Array:
 
 
 def _visible(q: jax.Array, k: jax.Array) -> jax.Array:
-    """How many positions each query sees, (T, 1)."""
+    """Number of positions that each query sees, (T, 1)."""
     T, S = q.shape[-2], k.shape[-2]
     return jnp.arange(S - T + 1.0, S + 1.0)[:, None]
 

@@ -97,7 +97,7 @@ linear.defvjp(_linear_forward, _linear_backward)
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": jax.nn.gelu,  # its approximation by tanh, as GPT-2's
     "relu": jax.nn.relu,
-    "silu": jax.nn.silu,  # with a gate: SwiGLU (Shazeer 2020)
+    "silu": jax.nn.silu,  # SwiGLU if gated (Shazeer 2020)
     "relu2": lambda h: jnp.square(jax.nn.relu(h)),  # So et al. 2021, Primer
     "none": lambda h: h,
 }

@@ -1,6 +1,6 @@
-"""How learning rates, initial scales and forward multipliers follow from a shape. Pure Python: `plan` uses it too.
+"""Parametrizations: learning rates, initial scales and forward multipliers of a shape. Pure Python: `plan` uses it too.
 
-With m_N = d / d_base, m_L = L / L_base (base shape from the spec), base learning rate η, weight decay λ and Adam's ε:
+Let m_N = d / d_base, m_L = L / L_base (base shape from the spec), base learning rate η, weight decay λ and Adam's ε:
 
     quantity                            standard      mup           completep (α = 1)
     residual  x + c·F(LN(x)),  c        1             1             m_L^(−α)
@@ -65,7 +65,7 @@ class Group:
     """Settings shared by one kind of parameters."""
 
     learning_rate: float  # at the schedule's peak
-    init_std: float  # of a normal at 0; norms start at gain 1, biases at 0 whatever stands here
+    init_std: float  # sd of a normal at 0; norms start at gain 1 and biases at 0, whatever this value
     weight_decay: float  # λ of p ← p − learning_rate·λ·p
     epsilon: float  # Adam's ε
 

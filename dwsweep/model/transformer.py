@@ -43,17 +43,17 @@ from dwsweep.shapes import Shape
 class Placement:
     """Constraints on where the parts of a divided model lie; the partitioner infers the rest."""
 
-    stream: NamedSharding  # of the residual stream, (B, T, D)
-    weights: NamedSharding | None  # of a layer's parameters while it is computed; None: as they are stored
+    stream: NamedSharding  # sharding of the residual stream, (B, T, D)
+    weights: NamedSharding | None  # sharding of a layer's parameters during its computation; None: as they are stored
 
 
 @dataclass(frozen=True)
 class Compute:
-    """How the model is computed. Nothing in here changes what it computes beyond rounding."""
+    """Ways to compute the model: arithmetic, kernel, memory. None changes its result beyond rounding."""
 
-    dtype: str = "float32"  # of matrix products: float32 | bfloat16
-    kernel: str = "xla"  # of attention: xla | cudnn
-    keep_weights: bool = False  # of attention by XLA, for the backward pass; else they are computed again
+    dtype: str = "float32"  # type of matrix products: float32 | bfloat16
+    kernel: str = "xla"  # attention kernel: xla | cudnn
+    keep_weights: bool = False  # keep XLA attention's weights for the backward pass; else recompute them
     remat: bool = False  # recompute a block's activations in the backward pass
     unroll: int = 1  # layers unrolled in the scan
     placement: Placement | None = None  # None: the model is on one device
@@ -112,7 +112,7 @@ class Attention(nnx.Module):
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
         self.qkv = Linear(shape.width, H * P, K * P, K * P, bias=shape.biases, group="hidden")
         self.out = Linear(H * P, shape.width, bias=shape.biases, group="residual")
-        # of each head, before its positions, as in Qwen3
+        # norms of each head, before its positions, as in Qwen3
         self.q_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.k_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.sizes = (H, K, P)
@@ -168,7 +168,7 @@ class Block(nnx.Module):
         self.mlp = Mlp(shape, compute)
         self.pre = shape.norm == "pre"
         self.multiplier = scales.residual_multiplier
-        self.dtype = compute.dtype  # of what the products read
+        self.dtype = compute.dtype  # type of the products' operands
 
     def attend(self, x: jax.Array, past: attention.Past | None = None) -> jax.Array:
         """Apply the attention half of the block."""
@@ -340,7 +340,7 @@ class Model:
         return self.logits_of(params, self.hidden(params, tokens))
 
     def logits_of(self, params: Params, hidden_BxTxD: jax.Array) -> jax.Array:
-        """The same from what the unembedding reads."""
+        """Logits from the input of the unembedding."""
         x, table = self.unembedded(params, hidden_BxTxD)
         logits = ops.product(x, table, self.compute.dtype, (-1, -1))
         return ops.softcapped(logits, self.shape.logit_softcap).reshape(*hidden_BxTxD.shape[:-1], -1)
@@ -432,7 +432,7 @@ def initial_values(key: jax.Array, declared: nnx.State, scales: Scales, *, divid
     at = 0
 
     def noise(start: int, shape: tuple[int, ...]) -> jax.Array:
-        """That part of one normal draw, in ``shape``."""
+        """Part of one normal draw from ``start`` on, in ``shape``."""
         if whole is None:
             return normal_part(key, start, shape)
         return whole[start : start + math.prod(shape)].reshape(shape)

@@ -18,13 +18,13 @@ from dwsweep.data.split import FEWEST_HELDOUT
 from dwsweep.plan.lengths import RunLengths, steps_of
 from dwsweep.plan.schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP
 from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec
 from dwsweep.text import format_count
 
-MAX_RUNS = 100_000  # of one plan: beyond it the table alone takes minutes and gigabytes
+MAX_RUNS = 100_000  # most runs of one plan: beyond it the table alone takes minutes and gigabytes
 NEAR = 4.0  # a size counts as near a transition within this factor
 NEEDED = 2  # matched sizes wanted on each side of a transition
 

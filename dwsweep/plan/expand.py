@@ -24,7 +24,7 @@ from dwsweep.plan.clock import clock_of
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
 from dwsweep.spec import OPTIMIZERS, Spec, arms_of
@@ -89,7 +89,7 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
     """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
     spec = lengths.spec
     errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
-    if shapes is not None or errors:  # what does not depend on the shapes is said along with the other errors
+    if shapes is not None or errors:  # errors that do not depend on the shapes join the other errors
         errors += length_errors(lengths, shapes or ())
     if errors:
         raise InputError(*errors)

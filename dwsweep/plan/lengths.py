@@ -1,6 +1,6 @@
-"""How many steps the runs of each shape train, by the one key of ``train`` that says so.
+"""Training lengths: steps of the runs of each shape, by the one key of ``train`` that sets them.
 
-With b = batch_size · seq_len tokens in a step, n_params the matched count, c the training FLOPs of a token
+Let b = batch_size · seq_len tokens in a step, n_params the matched count, c the training FLOPs of a token
 (``cost.arithmetic``: attention over the whole window and the unembedding counted) and r the tokens per second of one
 device (``Clock``: measured by a benchmark, compiled or assumed):
 
@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.errors import InputError
 from dwsweep.plan.clock import Clock
-from dwsweep.records.run import FixedRate
+from dwsweep.records.rates import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, Spec
 
-NOMINAL_STEPS = 10_000  # of what is benchmarked or compiled before there is a rate; neither depends on the length
+NOMINAL_STEPS = 10_000  # steps of a benchmark or compilation before a rate is known; neither depends on the length
 DIGITS = 6  # significant ones of a rate: people read them
 
 

@@ -50,7 +50,7 @@ class Run:
     tokens: int  # steps · batch_size · seq_len
     action: str  # RUN | SKIP | DROP
     reason: str  # why it is skipped or dropped, or what to know about it
-    arm: str = ""  # of a sweep with arms
+    arm: str = ""  # name of an arm, in a sweep with arms
 
     @property
     def mismatch(self) -> float | None:
@@ -93,7 +93,7 @@ class RunEstimate:
 class PackEstimate:
     """Cost of one pack on one device."""
 
-    flops: int  # of all its replicas; a shared trunk of token branches counts once
+    flops: int  # FLOPs of all its replicas; a shared trunk of token branches counts once
     memory: Memory
     fits: bool | None  # into what JAX may use of the device's memory; None: unknown device
     mfu: float | None
@@ -110,7 +110,7 @@ class Estimates:
     time_basis: str | None  # measured, compiled or assumed; None: there are no times
     runs: dict[str, RunEstimate]
     packs: dict[str, PackEstimate]
-    n_packs: int  # with something to train
+    n_packs: int  # packs with something to train
     tokens: int
     flops: int
     flops_6nd: int
@@ -127,13 +127,13 @@ class Plan:
     """Everything a sweep will do, before it does it."""
 
     spec: Spec
-    runs: tuple[Run, ...]  # of every shape, the skipped and dropped ones too
+    runs: tuple[Run, ...]  # runs of every shape, also skipped and dropped ones
     packs: tuple[Pack, ...]  # all with a run that is not dropped, finished packs too
     warnings: tuple[str, ...]
     data: DataFacts | None
     estimates: Estimates
     lengths: RunLengths
-    arms: Mapping[str, Plan] = field(default_factory=dict)  # of each by its name; none in a sweep without arms
+    arms: Mapping[str, Plan] = field(default_factory=dict)  # plan of each arm by name; empty in a sweep without arms
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -217,7 +217,7 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
     )
 
 
-METRICS_ROW_BYTES = 130  # of metrics.jsonl
+METRICS_ROW_BYTES = 130  # bytes of a line of metrics.jsonl
 PARAM_BYTES = 4  # float32
 RUN_BYTES = 30_000  # config, status, result, and 16 bytes for each of some 1,500 held-out documents
 
@@ -274,8 +274,8 @@ def estimate(
 
 
 def keeping_params(spec: Spec, runs: Sequence[Run]) -> list[Run]:
-    """Those of ``runs`` whose parameters are kept, were they all trained; with ``best`` one per pack and length, which
-    one of them is known at its end."""
+    """Runs of ``runs`` whose parameters are kept once all are trained; with ``best`` one run per pack and length,
+    chosen at the end of the pack."""
     if spec.execution.keep_params == "none":
         return []
     if spec.execution.keep_params == "all":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from dwsweep.interval import IntervalOf
 from dwsweep.records.record import Count, Record, one_of
 
 
@@ -23,6 +24,7 @@ class AdjustedColumn(Record):
     matters: float
     matters_low: float
     matters_high: float
+    matters_interval = IntervalOf()
     at: tuple[float, ...] = field(default=(), repr=False)  # values of its curve
     effect: tuple[float, ...] = field(default=(), repr=False)  # nats above the held value, at the middle size and depth
     effect_low: tuple[float, ...] = field(default=(), repr=False)
@@ -39,6 +41,7 @@ class Reading(Record):
     depth: float | None
     depth_low: float | None
     depth_high: float | None
+    depth_interval = IntervalOf()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,7 @@ class BestRate(Record):
     learning_rate: float | None  # None: beyond the rates tried
     learning_rate_low: float | None
     learning_rate_high: float | None
+    learning_rate_interval = IntervalOf()
     cost: float  # nats, of the rate that is best for all
     cost_high: float
 
@@ -66,9 +70,11 @@ class DepthAfter(Record):
     depth: float | None
     depth_low: float | None
     depth_high: float | None
+    depth_interval = IntervalOf()
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    ratio_interval = IntervalOf()
     of: str = ""
 
 
@@ -85,10 +91,12 @@ class EqualWhat(Record):
     n_params: float | None
     n_params_low: float | None = None
     n_params_high: float | None = None
+    n_params_interval = IntervalOf()
     tokens: float | None  # of the best net
     depth: float | None
     depth_low: float | None
     depth_high: float | None
+    depth_interval = IntervalOf()
     known_from: str = ""  # columns or formulas behind the budget
 
 
@@ -140,6 +148,7 @@ class NextRuns(Record):
     depth: float | None
     depth_low: float | None
     depth_high: float | None
+    depth_interval = IntervalOf()
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
     held: tuple[str, ...] = ()

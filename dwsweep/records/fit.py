@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
@@ -46,7 +45,7 @@ from dwsweep.text import format_count
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
-Interval = tuple[float | None, float | None]  # None: no bound on that side
+Ends = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
 PLAIN = {int, float, type(None)}
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
@@ -219,8 +218,8 @@ class WidthLaw(Record):
     a: float
     b: float
     cov: Matrix  # of (a, b)
-    interval_a: Interval
-    interval_b: Interval
+    interval_a: Ends
+    interval_b: Ends
     chi2: float | None  # of a fit to pairs alone, which is no more
     df: int
     pairs_used: int
@@ -479,7 +478,7 @@ class FitResult(_Kept):
         )
 
 
-_json = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, default=str)
+_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=str).encode  # dumps makes an encoder per call
 
 
 def _indented(value: Any, end: str = "\n") -> str:

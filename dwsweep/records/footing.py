@@ -72,16 +72,18 @@ def _processor() -> tuple[str | None, tuple[str, ...]]:
 
 
 @cache
-def _versions() -> tuple[tuple[str, str], ...]:
-    return (
-        ("python", platform.python_version()),
-        *((name, metadata.version(package)) for name, package in PACKAGES.items()),
-    )
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
-def versions() -> dict[str, str]:
-    """Give the versions here of Python and the packages that last bits depend on."""
-    return dict(_versions())
+def versions(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
+    """Give the versions here of Python and of the installed ``packages`` (name → distribution), by default those that
+    last bits depend on."""
+    found = {name: _version(package) for name, package in packages.items()}
+    return {"python": platform.python_version(), **{name: one for name, one in found.items() if one is not None}}
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -32,6 +32,7 @@ from dwsweep.errors import InputError
 
 Kind = TypeVar("Kind")
 
+LEAVES = {str, int, bool, type(None)}
 MOST_DIGITS = 300  # of a whole number: JSON's have no limit, and those of floats end there
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
@@ -271,6 +272,8 @@ def to_dict(record: Any) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Give a value as JSON has it: records whole and as dicts, tuples as lists, all the way down."""
+    if type(value) in LEAVES:  # most values are leaves, and the checks below are slow
+        return value
     if isinstance(value, float):
         return _finite(value)
     if isinstance(value, Record):
@@ -282,6 +285,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
+        if set(map(type, value)) == {float}:
+            return [item if math.isfinite(item) else None for item in value]
         return [plain(item) for item in value]
     return value
 

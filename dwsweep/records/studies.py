@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from dwsweep.interval import Interval, IntervalOf
 from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.records.transitions import Numeric, Sampled, Values
 from dwsweep.text import SHORT
@@ -25,6 +26,7 @@ from dwsweep.text import SHORT
 FLOPS, SECONDS = "flops", "device_seconds"  # columns that a budget may be of
 REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH = "reached", "not_reached_low", "not_reached_high"
 UNDECIDED, TOO_FEW = "undecided", "too_few"
+TRENDS = ("n_params", "tokens", "depth", "width")  # quantities of the best shape
 MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_FEW)
 
 
@@ -39,6 +41,7 @@ class DepthAtBudget(Record):
     n_params: float | None = None  # non-embedding, at the minimum
     n_params_low: float | None = None
     n_params_high: float | None = None
+    n_params_interval = IntervalOf()
     width: float | None = None
     width_low: float | None = None
     width_high: float | None = None
@@ -50,6 +53,7 @@ class DepthAtBudget(Record):
     above_best: float | None = None  # nats above the best depth of this budget
     above_best_low: float | None = None
     above_best_high: float | None = None
+    above_best_interval = IntervalOf()
     sizes: Count  # distinct ones tried
     smallest: float  # non-embedding parameters
     largest: float
@@ -75,23 +79,29 @@ class BestAtBudget(Record):
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
+    depth_interval = IntervalOf()
     n_params: float | None = None
     n_params_low: float | None = None
     n_params_high: float | None = None
+    n_params_interval = IntervalOf()
     width: float | None = None
     width_low: float | None = None
     width_high: float | None = None
+    width_interval = IntervalOf()
     tokens: float | None = None
     tokens_low: float | None = None
     tokens_high: float | None = None
+    tokens_interval = IntervalOf()
     tokens_per_param: float | None = None
     loss: float | None = None
     loss_low: float | None = None
     loss_high: float | None = None
+    loss_interval = IntervalOf()
     worst_depth: float | None = None  # of the depths tried, each at its best size
     worst_nats: float | None = None  # above the best depth
     worst_nats_low: float | None = None
     worst_nats_high: float | None = None
+    worst_nats_interval = IntervalOf()
     worst_percent: float | None = None  # of the loss
     tried_depth: int | None  # of the shape with the lowest mean loss
     tried_width: Numeric | None
@@ -101,6 +111,11 @@ class BestAtBudget(Record):
     noise_source: str
     confidence: float
     reason: str
+
+    def of(self, quantity: str) -> Interval:
+        """Interval of a quantity that has a trend over the budgets, one of ``TRENDS``."""
+        found = (self.n_params_interval, self.tokens_interval, self.depth_interval, self.width_interval)
+        return dict(zip(TRENDS, found, strict=True))[quantity]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,10 +154,11 @@ class Budget(Record):
 class BudgetTrend(Record):
     """quantity ∝ budget^exponent over the budgets at which it is reached."""
 
-    quantity: str  # n_params, tokens, depth or width of the best shape
+    quantity: str  # one of TRENDS, of the best shape
     exponent: float
     exponent_low: float | None
     exponent_high: float | None
+    exponent_interval = IntervalOf()
     budgets: Count
     at_budget: float  # the geometric mean of the budgets …
     value: float  # … and the quantity there
@@ -199,12 +215,14 @@ class AlongRow(Record):
     above_best: float | None
     above_best_low: float | None
     above_best_high: float | None
+    above_best_interval = IntervalOf()
     above_first: float | None  # above the first value of the group
     above_first_low: float | None
     above_first_high: float | None
     above_base: float | None = None  # above the first arm at this value
     above_base_low: float | None = None
     above_base_high: float | None = None
+    above_base_interval = IntervalOf()
     verdict: Annotated[str, one_of(BEST, NOT_APART, WORSE, UNKNOWN)]
     confidence: float
 
@@ -223,6 +241,7 @@ class AlongCurve(Record):
     spread: float | None  # loss of the worst value − that of the best, less what noise adds to it
     spread_low: float | None
     spread_high: float | None
+    spread_interval = IntervalOf()
     worst: Numeric
     sentence: str
 
@@ -233,7 +252,7 @@ class AlongCurve(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmsParting(Record):
+class ArmDivergence(Record):
     """The value at which another arm leaves the first one, in one group. start: the first value from which on ``ahead``
     is ahead at every value tried, by the simultaneous band. after: the last value below it at which the other one is
     shown ahead: they part between the two; None: below ``start`` nothing is shown."""
@@ -291,7 +310,7 @@ class Along(Record):
     confidence: float
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]
-    partings: tuple[ArmsParting, ...]
+    partings: tuple[ArmDivergence, ...]
     equal: tuple[EqualToBaseline, ...] = ()  # of each arm, where a baseline was asked for
     notes: tuple[str, ...] = ()
 
@@ -317,6 +336,7 @@ class AtOneSize(Record):
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
+    depth_interval = IntervalOf()
     worst_depth: Positive | None = None  # of the depths tried
     worst_percent: float | None = None  # by how much its loss is above the least
     worst_percent_low: float | None = None
@@ -355,13 +375,16 @@ class ComparedRow(Record):
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
     base_high: float | None
+    base_interval = IntervalOf()
     other_status: str = ""
     other: float | None
     other_low: float | None
     other_high: float | None
+    other_interval = IntervalOf()
     change: float | None
     change_low: float | None
     change_high: float | None
+    change_interval = IntervalOf()
     correlation: float | None = None  # of the errors of the two; 0: nothing is paired
     confidence: float
     verdict: str
@@ -377,7 +400,7 @@ class ComparedRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parting(Record):
+class Divergence(Record):
     """Sizes (values of the axis) at which one arm is ahead by the simultaneous band of its depth."""
 
     start: float
@@ -386,7 +409,7 @@ class Parting(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmsApart(Sampled):
+class ArmContrast(Sampled):
     """Loss of the other arm − loss of the base at one depth against the axis; below zero the other arm is ahead."""
 
     depth: Positive
@@ -400,10 +423,10 @@ class ArmsApart(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmsAtDepth(Record):
-    """``ArmsApart`` of one depth, with where the arms part."""
+    """``ArmContrast`` of one depth, with where the arms part."""
 
-    curve: ArmsApart = field(repr=False)
-    partings: tuple[Parting, ...]
+    curve: ArmContrast = field(repr=False)
+    partings: tuple[Divergence, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

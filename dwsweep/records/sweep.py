@@ -24,7 +24,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -33,7 +32,9 @@ from pydantic import AfterValidator, Field
 
 from dwsweep import paths
 from dwsweep.records.columns import RESULTS
+from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
+from dwsweep.records.rates import FixedRate
 from dwsweep.records.record import (
     Count,
     Damaged,
@@ -46,7 +47,7 @@ from dwsweep.records.record import (
     table_text,
     unquoted_text,
 )
-from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, FixedRate, RunConfig, RunResult, RunState
+from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
 
@@ -164,7 +165,7 @@ def read_results(path: Any) -> bytes:
     )
 
 
-_PACKAGES = ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_PACKAGES = {name: name for name in ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")}
 _CALLS_KEPT = 100
 
 
@@ -187,7 +188,7 @@ class Manifest:
             "flags": flags,
             "git_commit": git_commit(),
         }
-        return replace(self, versions=versions(), calls=(*self.calls, call)[-_CALLS_KEPT:])
+        return replace(self, versions=versions(_PACKAGES), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
         """Copy with the rates that it lacks, time-stamped now; a rate that is there stands."""
@@ -308,16 +309,6 @@ def space_of_processes() -> str | None:
 
 def timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def git_commit() -> str | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
+from dwsweep.interval import IntervalOf
 from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
@@ -64,9 +65,11 @@ class Transition(Record):
     n_params: float | None  # only where it crossed
     n_params_low: float | None
     n_params_high: float | None
+    n_params_interval = IntervalOf()
     width: float | None
     width_low: float | None
     width_high: float | None
+    width_interval = IntervalOf()
     se_ln_n: float | None
     slope_difference: float | None  # of the loss difference at the crossing, nats per ln of the axis
     sup_t_left: float | None  # largest t of the shallower's lead left of the crossing
@@ -150,9 +153,11 @@ class GuidelineRow(Record):
     depth: float | None  # None where the law gives none, as ``law`` says
     depth_low: float | None
     depth_high: float | None
+    depth_interval = IntervalOf()
     width: float | None
     width_low: float | None
     width_high: float | None
+    width_interval = IntervalOf()
     depth_int: int | None  # a shape one can build
     width_int: int | None
     n_params_actual: int | None  # of that shape
@@ -362,6 +367,7 @@ class Optimum(Record):
     depth: float | None
     depth_low: float | None
     depth_high: float | None
+    depth_interval = IntervalOf()
     loss: float
     at_edge: str | None  # below or above
     depth_min: float  # depths that the data span there

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
-from dwsweep.text import SHORT, format_count, format_duration, listed
+from dwsweep.text import SHORT, format_count, format_duration, join
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
-        f"Adjusted for (matters: root mean square of what a column moves the losses of {record.runs} runs, {short}; "
+        f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
         "r: correlation with ln depth at equal size)",
         [number("column"), label("held"), number("tried"), number("matters"), INTERVAL, number("r")],
     )
     for one in sorted(record.columns, key=lambda row: -row.matters):
-        matters = estimate(Interval.of(one, "matters"), ".2g")
+        matters = estimate(one.matters_interval, ".2g")
         table.add(one.name, held(one), _tried(one), *matters, shown(one.r, "+.2f"))
     left = f"size and these columns leave {100 * record.depth_left:.0f} % of the variance of ln depth"
     parts: list[Part] = [table, Lines([left], indent=2)]
@@ -26,7 +26,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         readings = Table(title, [*map(number, ("column", "N", "follows")), INTERVAL, number("held"), INTERVAL])
         rows = list(record.readings)
         for fixed, follows in zip(rows[0::2], rows[1::2], strict=True):
-            cells = [*_best(Interval.of(follows, "depth")), *_best(Interval.of(fixed, "depth"))]
+            cells = [*_best(follows.depth_interval), *_best(fixed.depth_interval)]
             readings.add(fixed.column, format_count(fixed.n_params), *cells)
         parts.append(readings)
     if len(record.along_tokens) > 1:
@@ -38,9 +38,9 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
             keys=1 + several,
         )
         for later in record.along_tokens:
-            ratio = estimate(Interval.of(later, "ratio"), ".2f")
+            ratio = estimate(later.ratio_interval, ".2f")
             of = [later.of] if several else []
-            after.add(*of, format_count(later.tokens), *_best(Interval.of(later, "depth")), *ratio)
+            after.add(*of, format_count(later.tokens), *_best(later.depth_interval), *ratio)
         parts.append(after)
     if record.equal:
         parts += equal_parts(record)
@@ -49,7 +49,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         title += f"rate {record.shared_rate:.2g} costs, {short}"
         rates = Table(title, [number("depth"), number("rate"), INTERVAL, number("costs"), number("at most")])
         for row in record.rates:
-            rate = Interval.of(row, "learning_rate")
+            rate = row.learning_rate_interval
             ends = "" if rate.unbounded else rate.ends(".2g")
             cost = [f"{row.cost:.4f}", f"{row.cost_high:.4f}"]
             rates.add(str(row.depth), shown(rate.value, ".2g", "beyond those tried"), ends, *cost)
@@ -67,10 +67,10 @@ def equal_parts(record: Adjustment) -> list[Part]:
         file="equal_what.csv",
     )
     for row in record.equal:
-        bounds = Interval(None, row.n_params_low, row.n_params_high)
+        bounds = row.n_params_interval
         n = format_count(row.n_params) if row.n_params else MISSING if bounds.unbounded else bounds.ends(format_count)
         tokens = MISSING if row.tokens is None else format_count(row.tokens)
-        table.add(row.equal, budget(row), *_best(Interval.of(row, "depth")), n, tokens)
+        table.add(row.equal, budget(row), *_best(row.depth_interval), n, tokens)
     known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in record.equal}
@@ -88,12 +88,12 @@ def budget(row: EqualWhat) -> str:
 
 def next_runs_parts(found: NextRuns) -> list[Part]:
     """The nets to train next, in order, with what each is expected to leave."""
-    best = Interval.of(found, "depth").format(".1f", "not known")
+    best = found.depth_interval.format(".1f", "not known")
     lines = [
         f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
     ]
     if found.held:
-        lines.append(f"Train these nets at {listed(found.held, 12)}.")
+        lines.append(f"Train these nets at {join(found.held, 12)}.")
     table = Table(
         "Runs that narrow it most, in order",
         [*map(number, ("run", "depth", "width", "N", "sd after"))],

@@ -8,7 +8,7 @@ from typing import TypeVar
 from rich.console import Group
 
 from dwsweep.cost.duration import SweepSeconds, sweep_seconds
-from dwsweep.records.run import BenchRow, CompiledRow, PackingPoint
+from dwsweep.records.bench import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.console import render
 from dwsweep.report.document import MISSING, Line, Lines, Part, Table, label, number
 from dwsweep.text import format_bytes, format_count

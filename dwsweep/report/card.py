@@ -20,7 +20,7 @@ from dwsweep.records.columns import COLUMNS, REQUIRED, Column
 from dwsweep.records.run import DONE
 from dwsweep.report import fit_report
 from dwsweep.report.document import plain
-from dwsweep.report.runs_table import rows_of
+from dwsweep.report.runs_table import Row, rows_of
 from dwsweep.spec import load_spec
 from dwsweep.text import format_count
 
@@ -82,8 +82,8 @@ def write(directory: Any, out: Any, licence: str | None = None) -> list[str]:
     return [str(out / TABLE), str(readme)]
 
 
-def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
-    """Typed columns of the rows: int64, float64 or string; a blank field is null, an empty column is left out.
+def typed(rows: Sequence[Row]) -> pa.Table:
+    """Columns of the rows as int64, float64 or string; a blank field is null, an empty column is left out.
 
     A column's metadata has its unit and its meaning.
     """
@@ -91,20 +91,20 @@ def typed(rows: Sequence[Mapping[str, str]]) -> pa.Table:
 
     fields, arrays = [], []
     for name in rows[0]:
-        texts = [row[name] or None for row in rows]
-        if name not in REQUIRED and not any(texts):
+        found = [row[name] for row in rows]
+        known = [value for value in found if value is not None]
+        if name not in REQUIRED and not known:
             continue
-        kind, values = pa.string(), pa.array(texts, pa.string())
         column = _BY_NAME.get(name, Column(name, "tuning"))
-        if column.type != "text" and name != "run_id":
-            numbers: tuple[tuple[Any, Any], ...] = ((pa.int64(), int), (pa.float64(), float))
-            for number, parse in numbers:
-                try:
-                    values = pa.array([None if text is None else parse(text) for text in texts], number)
-                    kind = number
-                    break
-                except (ValueError, OverflowError):  # a text, or more FLOPs than int64 holds
-                    continue
+        if any(isinstance(value, str) for value in known):
+            kind = pa.string()
+            found = [None if value is None else str(value) for value in found]
+        elif all(isinstance(value, int) and abs(value) < 2**63 for value in known):  # FLOPs may be more
+            kind = pa.int64()
+        else:
+            kind = pa.float64()
+            found = [None if value is None else float(value) for value in found]
+        values = pa.array(found, kind)
         notes = {"unit": column.unit, "meaning": _meaning(name)}
         fields.append(pa.field(name, kind, metadata={key: text for key, text in notes.items() if text}))
         arrays.append(values)
@@ -124,9 +124,7 @@ def _parquet(table: pa.Table) -> bytes:
     return out.getvalue()
 
 
-def _readme(
-    directory: Any, table: pa.Table, rows: Sequence[Mapping[str, str]], manifest: Mapping[str, Any], licence: str
-) -> str:
+def _readme(directory: Any, table: pa.Table, rows: Sequence[Row], manifest: Mapping[str, Any], licence: str) -> str:
     name = directory.resolve().name if hasattr(directory, "resolve") else directory.name
     spec_file = directory / "spec.yaml"
     spec = load_spec(spec_file) if spec_file.exists() else None
@@ -156,11 +154,11 @@ def _readme(
     return "\n\n".join(parts) + "\n"
 
 
-def _what(rows: Sequence[Mapping[str, str]]) -> str:
+def _what(rows: Sequence[Row]) -> str:
     shapes = {(row["depth"], row["width"], row.get("heads")) for row in rows}
     depths = sorted({int(row["depth"]) for row in rows})
     sizes = sorted(float(row["n_params"]) for row in rows if row.get("n_params"))
-    seeds = {row["seed"] for row in rows if row.get("seed")}
+    seeds = {row["seed"] for row in rows if row.get("seed") is not None}
     states = Counter(row.get("status") or DONE for row in rows)
     ended = ", ".join(f"{n:,} {state}" for state, n in states.most_common())
     span = f", {format_count(sizes[0])} to {format_count(sizes[-1])} non-embedding parameters" if sizes else ""
@@ -188,9 +186,9 @@ def _columns(table: pa.Table) -> str:
     return "\n".join(lines)
 
 
-def _made(rows: Sequence[Mapping[str, str]], manifest: Mapping[str, Any]) -> list[str]:
+def _made(rows: Sequence[Row], manifest: Mapping[str, Any]) -> list[str]:
     def distinct(name: str) -> str:
-        return ", ".join(sorted({row[name] for row in rows if row.get(name)}))
+        return ", ".join(sorted({str(row[name]) for row in rows if row.get(name) is not None}))
 
     names = ("optimizer", "schedule", "parametrization", "precision", "batch_size", "seq_len", "vocab_size")
     lines = [f"{name.replace('_', ' ')}: {distinct(name)}" for name in (*names, "data_hash", "device_kind")]

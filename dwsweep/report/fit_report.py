@@ -103,10 +103,10 @@ def answer(result: Fit) -> list[str]:
 
 
 def _best_at(row: Any) -> str:
-    depth = Interval.of(row, "depth")
+    depth = row.depth_interval
     if depth.value is None or row.n_params is None:
         return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
-    size = Interval.of(row, "n_params").format(format_count)
+    size = row.n_params_interval.format(format_count)
     return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
 
 
@@ -117,7 +117,7 @@ def _at_one_size(found: AtOneSize) -> str:
         return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
     if found.flat:
         return f"At {size} no effect of depth is shown (p = {found.effect_p:.2g})."
-    ends = Interval.of(found, "depth")
+    ends = found.depth_interval
     best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
     if not ends.value and not ends.unbounded:
         best += f" ({ends.ends('.1f')})"
@@ -132,9 +132,9 @@ def _crossings(result: FitResult) -> str:
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
     for row in told:
-        size = Interval.of(row, "n_params")
+        size = row.n_params_interval
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
-        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(row)})'}")
+        said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(size)})'}")
     if len(told) < len(rows):
         said.append(f"{len(rows) - len(told)} more of {len(rows)} pairs in the table")
     return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
@@ -150,7 +150,7 @@ def _beyond(result: FitResult) -> str:
             else "These losses give no answer beyond their sizes; the guideline does not rest on them."
         )
     row = known[-1]
-    far, depth = row.extrapolation_factor, Interval.of(row, "depth")
+    far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
     if depth.high is None:  # an average of forms without bounds is no answer
@@ -232,9 +232,8 @@ def _noise_line(result: Fit) -> str:
     return "; ".join(parts)
 
 
-def _ends(row: Any, name: str = "n_params", text: Form = format_count) -> str:
-    """Interval of a row as text; empty without a bound."""
-    found = Interval.of(row, name)
+def _ends(found: Interval, text: Form = format_count) -> str:
+    """Ends of an interval as text; empty without a bound."""
     return "" if found.unbounded else found.ends(text)
 
 
@@ -252,9 +251,9 @@ def _transitions(result: FitResult) -> list[Part]:
             f"{row.shallow}→{row.deep}",
             _status(row),
             shown(row.n_params, format_count),
-            _ends(row),
+            _ends(row.n_params_interval),
             shown(row.width, ".0f"),
-            _ends(row, "width", ".0f"),
+            _ends(row.width_interval, ".0f"),
             row.rests_on,
         )
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
@@ -262,7 +261,10 @@ def _transitions(result: FitResult) -> list[Part]:
         "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
     )
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row)] for row in rows}
+        by = {
+            row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row.n_params_interval)]
+            for row in rows
+        }
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     fold: list[Part] = []
     if any(row.estimator == SURFACE for row in result.verdicts):
@@ -284,7 +286,7 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
     """Table of the pairs that both fits have, with the distance of their transitions."""
     shared = [(row, found) for row in result.verdicts if (found := other.crossing(row))]
     if not shared:
-        return [Lines([f"Beside {other.name}: no two neighbouring depths that both have"], apart=True)]
+        return [Lines([f"Beside {other.name}: no pair of neighbouring depths is in both fits"], apart=True)]
     table = Table(
         f"Beside {other.name} ({other.input})",
         [number("pair"), label("here"), label("there"), number("ratio"), INTERVAL],
@@ -298,8 +300,8 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
     if row.n_params:
-        return Interval.of(row, "n_params").format(format_count)
-    return " ".join(filter(None, (_status(row), _ends(row))))
+        return row.n_params_interval.format(format_count)
+    return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
@@ -370,7 +372,7 @@ def _second_route(result: FitResult) -> str:
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (
-        f"from the surface ({law.form} form; of the best depth, not of the shallower of two that cross): "
+        f"from the surface ({law.form} form; a law of the best depth, not of the shallower net of a crossing): "
         f"{law.equation.left}_x = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{law.equation.right}; {ends}"
     )
 
@@ -400,7 +402,7 @@ def guideline(result: FitResult) -> Table:
             format_count(row.n_params),
             _shape(row.trained_depth, row.trained_width),
             *_best(row),
-            *estimate(Interval.of(row, "width"), ".0f"),
+            *estimate(row.width_interval, ".0f"),
             MISSING if forms.unbounded else forms.ends(".0f"),
             _outside(row),
             _shape(row.depth_int, row.width_int),
@@ -411,7 +413,7 @@ def guideline(result: FitResult) -> Table:
 
 def _best(row: GuidelineRow) -> list[str]:
     """Cells of the best depth and its interval; only a range without a known best depth."""
-    found = Interval.of(row, "depth")
+    found = row.depth_interval
     if found.value is None and found.bounded:
         return [MISSING, found.ends(".0f")]
     return estimate(found, ".1f", "refused" if "refused" in row.law else MISSING)
@@ -450,15 +452,15 @@ def _guideline_notes(result: FitResult) -> list[str]:
     ]
     if any(row.law.startswith("public") for row in result.guideline):
         notes.append(
-            "Outside the data public evidence answers, as `dwsweep guide --fit` does. Outside: times beyond the "
-            "nearest sizes at which shapes were compared, in public or by these losses. Beyond 10 times no best depth "
-            "can be named; the interval then holds the depths that waste at most 5 % of compute."
+            "Answers outside the data are from public evidence, as in `dwsweep guide --fit`. Outside: times beyond the "
+            "nearest sizes at which public or these losses compare shapes. Beyond 10 times no best depth can be named; "
+            "the interval then holds the depths that waste at most 5 % of compute."
         )
     if result.own_law:
         notes.append(
-            "Best depth: where the loss surface of all depths is least. Inside the data that is the loss itself; "
-            "outside, the forms of the law that the data do not reject, averaged by their evidence. Its interval holds "
-            "the form, the parameters and the noise."
+            "Best depth: minimum of the loss surface of all depths. The surface is fitted to the losses inside the "
+            "data; outside, it is the average, by evidence, of the forms of the law that the data do not reject. The "
+            "interval includes the errors of form, parameters and noise."
         )
     elif any(row.law.startswith(published_law.SHORT) for row in result.guideline):
         notes.append(
@@ -467,8 +469,8 @@ def _guideline_notes(result: FitResult) -> list[str]:
         )
         notes.append(
             f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
-            f"a {NOT_YOURS}. Its intervals, over all forms that fit its points and over other recipes, rest on a "
-            f"covariance that is {published_law.COVARIANCE_TAG}."
+            f"a {NOT_YOURS}. The intervals include every form that fits its points, and other recipes; the covariance "
+            f"of its constants is {published_law.COVARIANCE_TAG}."
         )
     return notes + [f"Warning: {line}" for line in result.warnings]
 
@@ -485,7 +487,7 @@ def _best_depths(result: FitResult) -> list[Part]:
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.surface.optima:
         bounded, digits = row in known, row.digits
-        depth = Interval.of(row, "depth").map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
+        depth = row.depth_interval.map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
         form = f".{max(digits, 0)}f"
         width = width_at(row.n_params, row.depth if bounded else None)
         # an upper end of one layer only means that one layer is best

@@ -281,7 +281,7 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         ]
     )
     for one in row.by_source:
-        depth = estimate(Interval.of(one, "depth"), ".1f")
+        depth = estimate(one.depth_interval, ".1f")
         table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
     legend = (
         f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; of built models, the median "
@@ -388,9 +388,9 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 
 
 def _best_depth(best: BestDepth) -> str:
-    depth = Interval.of(best, "depth")
+    depth = best.depth_interval
     text = "Median of what recipes may have: depth" if best.basis == "range" else "Best depth"
-    text += f" {_estimate(depth)}, width {_estimate(Interval.of(best, 'width'), 0)}"
+    text += f" {_estimate(depth)}, width {_estimate(best.width_interval, 0)}"
     if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
         text += f"; the law alone: {_estimate(Interval(depth.value, best.law_low, best.law_high))}"
@@ -445,7 +445,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         if cost is None:
             lines.append(_said(f"At {SPOKEN[constraint]}: not known, outside the depths of the source."))
             continue
-        interval = Interval.of(cost, "nats")
+        interval = cost.nats_interval
         text = f" ({cost.nats:.4f} nats" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
         if better is None or (better.depth, better.width) == (row.depth, row.width):
             text += "; under these constraints no shape of about this size costs less"
@@ -479,7 +479,7 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
             row.verdict,
             *(_percent(row.costs.get(constraint)) for constraint in CONSTRAINTS),
             _nats(row.costs.get("size")),
-            _estimate(Interval.of(best, "depth")),
+            _estimate(best.depth_interval),
             best.trust.level,
         )
     return table
@@ -520,7 +520,7 @@ def _named(best: BestDepth) -> str:
     """Best depth with its interval; only the interval without a known best depth."""
     if best.refused:
         return "refused"
-    found = Interval.of(best, "depth")
+    found = best.depth_interval
     return f"no best ({found.ends('.0f')})" if best.basis == "range" else _estimate(found)
 
 

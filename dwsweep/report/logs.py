@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dwsweep import paths
+from dwsweep.records.metrics import metrics_of
 from dwsweep.report import runs_table
 from dwsweep.report.document import Figure, Part
 from dwsweep.report.figures import runs as run_figures
@@ -14,28 +15,39 @@ from dwsweep.report.figures.runs import Conditions, TrainingCurve
 from dwsweep.report.runs_table import Row
 
 
-def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> tuple[list[TrainingCurve], list[Conditions]]:
+class Logged(NamedTuple):
+    """Logs of a sweep, as far as its page draws them."""
+
+    curves: list[TrainingCurve]
+    conditions: list[Conditions]
+    left_out: list[str]  # a warning for each log that lacks lines
+
+
+def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> Logged:
     """Training curves of the ``drawn`` runs among ``shown``, and the conditioning logged by any run of ``every``. No
     other log is read."""
-    curves, conditions = [], []
+    curves, conditions, left_out = [], [], []
     chosen = runs_table.drawn(shown)
     for row in every:
         run_id = row.get("run_id")
         if not run_id:
             continue
-        path = root / "runs" / run_id / "metrics.jsonl"
-        if run_id not in chosen and not _logs_conditioning(path):
+        folder = root / "runs" / run_id
+        if run_id not in chosen and not _logs_conditioning(folder / "metrics.jsonl"):
             continue
-        rows = list(paths.read_lines(path))
+        metrics = metrics_of(folder)
+        rows = metrics.rows
+        if warning := metrics.left_out(run_id):
+            left_out.append(warning)
         if found := run_figures.conditions(row, rows):
             conditions.append(found)
         if run_id not in chosen:
             continue
         diverged = row.get("status") == "diverged"
-        curve = run_figures.training_curve(run_id, int(float(row["depth"])), float(row["n_params"]), diverged, rows)
+        curve = run_figures.training_curve(run_id, int(row["depth"]), float(row["n_params"]), diverged, rows)
         if curve is not None:
             curves.append(curve)
-    return curves, conditions
+    return Logged(curves, conditions, left_out)
 
 
 def _logs_conditioning(path: Any) -> bool:

@@ -14,7 +14,7 @@ from dwsweep.report.figures import style
 from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import TrainingCurve
 from dwsweep.report.markup import on_dark
-from dwsweep.report.runs_table import RUN_COLUMNS, number_of
+from dwsweep.report.runs_table import RUN_COLUMNS, Row, number_of
 from dwsweep.text import NATS
 
 DIGITS = 7
@@ -28,7 +28,7 @@ Point = dict[str, Any]
 
 
 def losses_chart(
-    runs: Sequence[Mapping[str, str]],
+    runs: Sequence[Row],
     level: float = 0.95,
     axis: str = "n_params",
     curves: Sequence[DepthCurve] = (),
@@ -75,7 +75,7 @@ def losses_chart(
     }
 
 
-def run_point(row: Mapping[str, str]) -> Point:
+def run_point(row: Row) -> Point:
     """Numbers of a run by column. An unfinished run has no loss here, since its last loss does not measure its
     shape."""
     names = [*(name for name, _ in RUN_COLUMNS.values()), "n_params_total", "flops", "device_seconds"]

@@ -87,7 +87,7 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
         root = root.parent
     if live is not None:
         folder = None
-    every = rows_of(root / "results.csv")
+    every: Sequence[Row] = rows_of(root / "results.csv")
     if live is not None:
         every = so_far(every, live)
     elif folder is None and not every:
@@ -111,13 +111,12 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
 BEGUN = ("run_id", "depth", "width", "heads", "seed", "learning_rate", "n_params", "tokens", "flops")
 
 
-def so_far(every: Sequence[dict[str, str]], live: Snapshot) -> list[dict[str, str]]:
+def so_far(every: Sequence[Row], live: Snapshot) -> list[Row]:
     """Rows of results.csv, and a row without a loss for every other run that has begun."""
     there = {row.get("run_id") for row in every}
     begun = [run for run in live.runs if run.plan.run_id not in there and run.state.state != PENDING]
     plans = [to_dict(run.plan) | {"status": run.state.state} for run in begun]
-    known = [{name: row.get(name) for name in (*BEGUN, "status")} for row in plans]
-    return [*every, *({name: "" if one is None else str(one) for name, one in row.items()} for row in known)]
+    return [*every, *({name: row.get(name) for name in (*BEGUN, "status")} for row in plans)]
 
 
 def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]:
@@ -134,7 +133,7 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
 
 
 def _content(
-    fit: Fit | None, every: Sequence[dict[str, str]], root: Any, folder: Any, live: Snapshot | None = None
+    fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None = None
 ) -> tuple[list[Section], dict[str, Any] | None]:
     """Sections of a page, and the data of its script.
 
@@ -142,11 +141,12 @@ def _content(
     """
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
-    curves, conditions = logged(every, shown, root)
+    curves, conditions, left_out = logged(every, shown, root)
     kept = ""
     with contextlib.suppress(InputError):  # a page works without plan.csv
         kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
+    warned = [] if live else _warnings(fit, every, root, left_out)
     budget = None
     if sized:
         budget = answers_box(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root)
@@ -155,7 +155,7 @@ def _content(
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
         Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
         Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
-        Section("warnings", "Warnings", box("warnings", bullets([] if live else _warnings(fit, every, root)))),
+        Section("warnings", "Warnings", box("warnings", bullets(warned))),
         *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
         Section(
             "losses",
@@ -275,18 +275,19 @@ def _name(root: Any) -> str:
         return printable(str(root.name))
 
 
-def _warnings(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
-    """Warnings: runs without a result, a table that differs from the fitted one, and the fit's own warnings."""
+def _warnings(fit: Fit | None, every: Sequence[Row], root: Any, left_out: Sequence[str]) -> list[str]:
+    """Warnings: runs without a result, a table that differs from the fitted one, logs that lack lines, and the fit's
+    own warnings."""
     states = Counter(row.get("status") or "unknown" for row in every)
     missing = sum(number for state, number in states.items() if state not in FINAL)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     warned = [f"unfinished: {missing} of {len(every)} runs have no result ({found})"] if missing else []
     if fit is None:
-        return warned
+        return [*warned, *left_out]
     with contextlib.suppress(FileNotFoundError):
         if hashlib.sha256(paths.read_bytes(root / "results.csv")).hexdigest() != fit.provenance.input_sha256:
             warned.append("stale: results.csv is not the one that was fitted; run `dwsweep fit` again")
-    return [*warned, *fit.warnings]
+    return [*warned, *(line for line in left_out if line not in fit.warnings), *fit.warnings]
 
 
 def _figures(fit: Fit, folder: Any) -> list[Part]:

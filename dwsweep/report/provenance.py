@@ -19,7 +19,8 @@ def provenance_parts(fit: Fit | None, runs: Sequence[Row], root: Any) -> list[Pa
     manifest = to_dict(SweepStore(root).manifest)
 
     def distinct(name: str) -> str:
-        values = sorted({row[name] for row in runs if row.get(name)}, key=lambda value: (len(value), value))
+        texts = {str(row[name]) for row in runs if row.get(name) is not None}
+        values = sorted(texts, key=lambda value: (len(value), value))
         return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:12])} and {len(values) - 12} more"
 
     names = (

@@ -1,9 +1,7 @@
-"""Tables of runs and of cells on a page, from the rows of a ``results.csv`` as texts."""
+"""Tables of runs and of cells on a page, from the rows of a ``results.csv``."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -11,16 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError
-from dwsweep.fit.data.table import read_other
+from dwsweep.fit.data import formats
+from dwsweep.fit.data.table import read_asked
 from dwsweep.interval import Form, written
 from dwsweep.records.fit import FitOptions, FitResult
-from dwsweep.records.sweep import read_results
+from dwsweep.records.record import Damaged
 from dwsweep.records.transitions import Cell
 from dwsweep.report.document import MISSING, Column, Fold, Heading, Part, Table, label, number, prose
 from dwsweep.report.figures.style import plain
 from dwsweep.text import format_count
 
-Row = Mapping[str, str]
+Row = Mapping[str, Any]
+"""A run by the columns of results.csv: numbers are int or float, blanks are None."""
 # training curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
 MANY, MOST_CURVES = 600, 120
 # column → its name in results.csv, and the form of its numbers (None: a text)
@@ -39,35 +39,38 @@ RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
 }
 
 
-def rows_of(path: Any) -> list[dict[str, str]]:
-    """Rows of ``path`` in their order; empty if the file is missing.
+def rows_of(path: Any) -> list[dict[str, Any]]:
+    """Rows of ``path`` in their order, read as a fit reads them; empty if the file is missing.
 
     Raises:
         InputError: the file is no CSV, lacks depth, width or loss, or holds a text in place of a number.
     """
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_results(path).decode())))
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"DIR: {path}; not readable as CSV: {error}") from None
-    if rows:
-        read_other(path, FitOptions(), f"DIR: {path}")
+    try:
+        table = formats.load(path)
+        rows = table.rows
+        if rows:
+            read_asked(table, FitOptions())
+    except Damaged:
+        raise
+    except InputError as error:
+        lines = (line if line.startswith("table: ") else f"table: {path}: {line}" for line in error.templates)
+        raise InputError(*(f"DIR: {line.removeprefix('table: ')}" for line in lines)) from None
+    for row in rows:
+        if row.get("run_id") is not None:
+            row["run_id"] = str(row["run_id"])  # the name of its folder, be it a number
     return rows
 
 
-def number_of(value: str | None) -> float | None:
-    """Finite number of a text, an int if whole; else None."""
-    try:
-        number = float(value or "nan")
-    except ValueError:
+def number_of(value: Any) -> float | None:
+    """Finite number of a cell, an int if whole; else None."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else value
 
 
-def of_the_fit(every: Sequence[dict[str, str]], fit: FitResult) -> list[dict[str, str]]:
+def of_the_fit(every: Sequence[Row], fit: FitResult) -> list[Row]:
     """Runs of the fit: of a sweep with arms, the runs of the base."""
     arms = {row.get("arm") or "" for row in every}
     base = fit.comparisons[0].base if fit.comparisons else None
@@ -119,7 +122,7 @@ def show(value: Any, form: Form | None = None) -> str:
 
 def spread(values: Sequence[Any], form: Form) -> str:
     """Range of values as text: ``5`` or ``5 … 9``; – without values."""
-    known = sorted({float(value) for value in values if value not in (None, "")})
+    known = sorted({float(value) for value in values if value is not None})
     return " … ".join(written(end, form) for end in dict.fromkeys((known[0], known[-1]))) if known else MISSING
 
 
@@ -138,7 +141,7 @@ def runs(rows: Sequence[Row]) -> list[Part]:
     ]
     made = Table("", columns, whole=True)
     for (depth, width), group in sorted(shapes.items()):
-        done = [row for row in group if row.get("status") == "done" and row.get("loss")]
+        done = [row for row in group if row.get("status") == "done" and isinstance(row.get("loss"), int | float)]
         states = Counter(str(row.get("status") or "unknown") for row in group)
         ordered_states = sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
         made.add(

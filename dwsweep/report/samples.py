@@ -7,7 +7,7 @@ from typing import Any
 
 from dwsweep.records import record as reader
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import Sample
+from dwsweep.records.samples import Sample
 from dwsweep.report.document import Heading, Lines, Part
 from dwsweep.sweep.directory import SweepStore
 

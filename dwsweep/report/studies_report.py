@@ -65,12 +65,12 @@ def _budget_best(found: EqualBudgets, level: int) -> Table:
         table.add(
             budget_text(row),
             shown(row.depth, ".1f", _word(row.status)),
-            Interval.of(row, "depth").ends(".1f"),
-            *estimate(Interval.of(row, "n_params"), format_count),
-            *estimate(Interval.of(row, "width"), ".0f"),
+            row.depth_interval.ends(".1f"),
+            *estimate(row.n_params_interval, format_count),
+            *estimate(row.width_interval, ".0f"),
             shown(row.tokens, format_count),
             shown(row.tokens_per_param, ".3g"),
-            *estimate(Interval.of(row, "loss"), ".4f"),
+            *estimate(row.loss_interval, ".4f"),
         )
     return table
 
@@ -92,12 +92,12 @@ def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) ->
     for row in found.depths:
         budget = [budget_text(row) if row.budget != last else ""] if several else []
         last = row.budget
-        above = Interval.of(row, "above_best").map(lambda v: MILLI * v)
+        above = row.above_best_interval.map(lambda v: MILLI * v)
         table.add(
             *budget,
             str(row.depth),
             shown(row.n_params, format_count, _word(row.status)),
-            Interval.of(row, "n_params").ends(format_count) if row.status != TOO_FEW else "",
+            row.n_params_interval.ends(format_count) if row.status != TOO_FEW else "",
             shown(row.width, ".0f"),
             shown(row.tokens, format_count),
             shown(row.tokens_per_param, ".3g"),
@@ -132,7 +132,7 @@ def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
 
     def said(row: BestAtBudget) -> str:
         assert row.worst_nats is not None
-        ends = Interval.of(row, "worst_nats").ends(".2g")
+        ends = row.worst_nats_interval.ends(".2g")
         return (
             f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} "
             f"{SHORT[unit]}, {ends}) at {budget_text(row)}"
@@ -170,7 +170,7 @@ def trend_lines(found: EqualBudgets) -> list[str]:
         return []
     level = round(100 * found.budgets[0].best.confidence)
     powers = [
-        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} ({Interval.of(trend, 'exponent').ends('.3f')})"
+        f"{SYMBOLS[trend.quantity]} ∝ C^{trend.exponent:.3f} ({trend.exponent_interval.ends('.3f')})"
         for trend in found.trends
     ]
     used = max(trend.budgets for trend in found.trends)
@@ -211,7 +211,7 @@ def _along_table(found: Along, arms: bool) -> Table:
             cells += [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += [format_count(curve.budget)] if curve.budget is not None else [""] if sized else []
             cells += [_shape(row), shown(row.loss, ".4f")]
-            cells += _starred(Interval.of(row, "above_best"), row.verdict == WORSE)
+            cells += _starred(row.above_best_interval, row.verdict == WORSE)
             table.add(*cells, end=row is curve.rows[-1])
     return table
 
@@ -229,7 +229,7 @@ def _against(found: Along, arm: str) -> Table:
     for curve in found.curves:
         rows = [row for row in curve.rows if row.arm == arm and row.above_base is not None]
         for row in rows:
-            above = Interval.of(row, "above_base")
+            above = row.above_base_interval
             cells = [value_text(row.value)] + ([] if found.column == "depth" else [str(row.depth)])
             cells += ["" if curve.budget is None else format_count(curve.budget)]
             if row.loss is not None and above.value is not None:
@@ -309,11 +309,11 @@ def each_by_itself(found: Comparison) -> str:
 def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Form) -> Table:
     table = Table(title, [number(key), label("A"), label(letter), number(f"{letter}/A"), INTERVAL, label("change")])
     for row in rows:
-        change = Interval.of(row, "change")
+        change = row.change_interval
         table.add(
             f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
-            _estimate(Interval.of(row, "base"), row.base_status, text),
-            _estimate(Interval.of(row, "other"), row.other_status, text),
+            _estimate(row.base_interval, row.base_status, text),
+            _estimate(row.other_interval, row.other_status, text),
             shown(change.value, ".2f"),
             "" if change.unbounded else change.ends(".2f"),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),

@@ -23,20 +23,11 @@ from dwsweep import paths
 from dwsweep.paths import exclusive
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
+from dwsweep.records.documents import fault_of_documents
+from dwsweep.records.evaluation import Evaluation
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import (
-    DONE,
-    FAILED,
-    FINAL,
-    OOM,
-    STOPPED,
-    Evaluation,
-    RunConfig,
-    RunResult,
-    RunState,
-    fault_of_documents,
-)
+from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Derived, Manifest, PlanRow
 
 if TYPE_CHECKING:

@@ -19,11 +19,13 @@ from dwsweep import paths
 from dwsweep.data.prepare import find as find_store
 from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
+from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
-from dwsweep.records import run as run_record
+from dwsweep.records.evaluation import Evaluation
+from dwsweep.records.metrics import metrics_of, read_metrics
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import DONE, Evaluation, RunConfig, RunResult, RunState, read_metrics
+from dwsweep.records.run import DONE, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Derived, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import ownership, repair, work_queue
@@ -120,7 +122,7 @@ def _look(store: SweepStore) -> Look:
             yield from _record(store, kind, pack_id)
     yield from _results(store)
     yield from _fit(root)
-    for name, read in (("bench.json", run_record.read), ("compiled.json", run_record.read_compiled)):
+    for name, read in (("bench.json", bench_record.read), ("compiled.json", bench_record.read_compiled)):
         if os.path.lexists(root / name) if not paths.is_remote(root) else (root / name).exists():
             yield name, root / name, _fault(lambda read=read, name=name: read(root / name))  # type: ignore[misc]
     yield from _tokens(root)
@@ -185,7 +187,7 @@ def _run(store: SweepStore, run_id: str, planned: bool) -> Look:
         yield _kind_of(store, params), params, _fault_of_hash(params, result.params_sha256)
     metrics = store.metrics_path(run_id)
     if result.metrics_rows is not None or metrics.exists():
-        yield _kind_of(store, metrics), metrics, _fault_of_metrics(metrics, result.metrics_rows)
+        yield _kind_of(store, metrics), metrics, _fault_of_metrics(store.run_directory(run_id))
 
 
 def _read(store: SweepStore, kind: type, owner: str) -> Any:
@@ -204,10 +206,9 @@ def _fault_of_hash(path: Any, digest: str) -> str:
     return "" if found == digest else "is not what was written: its SHA-256 is not the one in result.json"
 
 
-def _fault_of_metrics(path: Any, rows: int | None) -> str:
-    found = read_metrics(path)
-    lost = max(found.lost, (rows or 0) - len(found.rows))
-    return f"{_ROWS}: {lost} of {len(found.rows) + lost}" if lost else ""
+def _fault_of_metrics(folder: Any) -> str:
+    found = metrics_of(folder)
+    return f"{_ROWS}: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
 
 
 def _results(store: SweepStore) -> Look:

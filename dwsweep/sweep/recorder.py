@@ -31,10 +31,10 @@ from dwsweep import paths
 from dwsweep.errors import InputError, install
 from dwsweep.plan import Pack
 from dwsweep.plan.schedule import cooldown_start
-from dwsweep.records import run as run_record
+from dwsweep.records.metrics import Metrics, MetricsRow, read_metrics
 from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import to_dict
-from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, Metrics, MetricsRow, RunResult, RunState
+from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult, RunState
 from dwsweep.sweep import events
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Emit
@@ -111,7 +111,7 @@ class RunRecorder(Recorder):
         for name in self.unfinished():
             path = self.store.metrics_path(name)
             paths.LineWriter(path).flush()
-            found = run_record.read_metrics(path)
+            found = read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
             if found.lost and path.exists():
                 paths.set_aside(path)
@@ -497,7 +497,7 @@ class TrackioLogger:
                 )
             self._logged[run_id] = getattr(run, "_next_step", 0) - 1
             # what a killed attempt had recorded and not handed over yet
-            self._log(run_id, run_record.read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
+            self._log(run_id, read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
         return self._runs[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.run import MetricsRow, RunResult
+from dwsweep.records.run import RunResult
 
 
 class Recorder:

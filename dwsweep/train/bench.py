@@ -21,7 +21,7 @@ from dwsweep.cost.devices import find
 from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
-from dwsweep.records.run import BenchRow, PackingPoint
+from dwsweep.records.bench import BenchRow, PackingPoint
 from dwsweep.train.choices import CAPACITY, at_hand, refuse_slow_bfloat16
 from dwsweep.train.program import Blueprint, Program, compile_program
 

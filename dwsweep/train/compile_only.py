@@ -18,7 +18,7 @@ from dwsweep.cost.roofline import Collective, StepCost, roofline
 from dwsweep.data.token_store import Store, token_dtype
 from dwsweep.plan import Pack, Plan
 from dwsweep.plan.schedule import pack_steps
-from dwsweep.records.run import CollectiveRow, CompiledRow
+from dwsweep.records.bench import CollectiveRow, CompiledRow
 from dwsweep.text import format_bytes
 from dwsweep.train.choices import concessions
 from dwsweep.train.kernels import axes_of, step_cost

@@ -23,7 +23,8 @@ from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
 from dwsweep.plan.schedule import Phase, multipliers, phases
 from dwsweep.records.footing import versions
-from dwsweep.records.run import MetricsRow, RunResult
+from dwsweep.records.metrics import MetricsRow
+from dwsweep.records.run import RunResult
 from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
 from dwsweep.train.choices import refuse_slow_bfloat16

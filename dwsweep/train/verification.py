@@ -36,7 +36,8 @@ from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.plan import Pack, Replica
 from dwsweep.records.footing import here, versions
-from dwsweep.records.run import MetricsRow, RunResult
+from dwsweep.records.metrics import MetricsRow
+from dwsweep.records.run import RunResult
 from dwsweep.records.verification import Check, Curve, ShapeRate, Verification
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.text import one_line

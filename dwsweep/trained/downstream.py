@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep.errors import InputError, install
-from dwsweep.records.run import Evaluation, TaskScores
+from dwsweep.records.evaluation import Evaluation, TaskScores
 from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.text import one_line
 from dwsweep.trained import huggingface

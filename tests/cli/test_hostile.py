@@ -23,7 +23,7 @@ from dwsweep.fit.noise import MeanCovariance
 from dwsweep.fit.scatter import of_curves
 from dwsweep.guide import Options, answer
 from dwsweep.plan import DataFacts, build
-from dwsweep.records import run as run_record
+from dwsweep.records import bench as bench_record
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import load_spec
 
@@ -279,7 +279,7 @@ def test_a_plan_of_models_with_trillions_of_parameters(tmp_path: Path) -> None:
 def test_rates_that_are_none_are_refused(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (tmp_path / "bench.json").write_text(json.dumps(rows))
     with pytest.raises(InputError, match=r"bench.json cannot be read: \[0\]\."):
-        run_record.read(tmp_path / "bench.json")
+        bench_record.read(tmp_path / "bench.json")
 
 
 ARM = "\x1b[31mred\x07\u202e"

@@ -25,8 +25,8 @@ from dwsweep.data import prepare
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.records import run as run_record
-from dwsweep.records.run import BenchRow
+from dwsweep.records import bench as bench_record
+from dwsweep.records.bench import BenchRow
 from dwsweep.report import guide_report, plan_report
 from dwsweep.report.figures import style
 from dwsweep.spec import parse_spec
@@ -66,7 +66,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     writer.writerows(made)
     paths.write_atomic(paths.as_path("gs://b/sweep/results.csv"), table.getvalue())
     paths.write_atomic(paths.as_path("gs://b/spec.yaml"), SPEC)
-    run_record.write(BENCH, "gs://b/sweep")
+    bench_record.write(BENCH, "gs://b/sweep")
 
     def done(*arguments: str) -> str:
         result = dwsweep(*arguments)
@@ -135,7 +135,7 @@ def test_run_plans_with_the_rates_that_plan_showed(
     monkeypatch.setattr(prepare, "prepare", lambda _: store)
     monkeypatch.setattr(prepare, "find", lambda _: store)
     monkeypatch.setattr(runner, "run_sweep", lambda plan, *_, **__: carried_out.append(plan) or 0)
-    run_record.write(BENCH, "runs/small")
+    bench_record.write(BENCH, "runs/small")
     shown = dwsweep("plan", "spec.yaml", "--json")
     assert shown.returncode == 0 and dwsweep("run", "spec.yaml").returncode == 0
     assert json.loads(json.dumps(plan_report.to_json(carried_out[0]))) == json.loads(shown.stdout)

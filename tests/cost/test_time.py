@@ -16,8 +16,8 @@ from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
-from dwsweep.records import run as run_record
-from dwsweep.records.run import BenchRow, CompiledRow
+from dwsweep.records import bench as bench_record
+from dwsweep.records.bench import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
 from dwsweep.train import targets
@@ -127,7 +127,7 @@ def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> 
 
 
 def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
-    path = run_record.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
+    path = bench_record.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
     estimates = plan(calibrations=Calibration.in_file(path)).estimates
     assert estimates.device == "cpu" and "measured" in estimates.basis
     # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)
@@ -179,7 +179,7 @@ def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_ar
 
     assert bases(device="H100")[0] == {"assumed"}
     assert bases(device="H900") == ({None}, None)
-    run_record.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
+    bench_record.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
     label, seconds = bases(device="H100")
     assert label == {"compiled"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 1e14)
     assert "no run reaches" in plan(device="H100", calibrations=Calibration.found_in(tmp_path)).estimates.basis
@@ -187,7 +187,7 @@ def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_ar
     assert bases(device="H200")[0] == {"assumed"}
     assert bases(device="H100", precision="float32") == ({None}, None)
     assert bases() == ({None}, None)
-    run_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
     label, seconds = bases(device="H100")
     assert label == {"measured"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 4e13)
 
@@ -206,10 +206,10 @@ def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: 
     h100, v5e = compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)
     again = replace(h100, depth=12)
     for one in (h100, v5e, again):
-        path = run_record.write_compiled([one], tmp_path)
-    assert run_record.read_compiled(path) == [v5e, again]
-    rows = run_record.kept([h100, v5e], tmp_path)
-    assert next(rows) == h100 and run_record.read_compiled(path) == [v5e, h100]  # written before the next is compiled
+        path = bench_record.write_compiled([one], tmp_path)
+    assert bench_record.read_compiled(path) == [v5e, again]
+    rows = bench_record.kept([h100, v5e], tmp_path)
+    assert next(rows) == h100 and bench_record.read_compiled(path) == [v5e, h100]  # written before the next is compiled
     path.write_text('[{"depth": "six"}]')
     with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
         Calibration.found_in(tmp_path)
@@ -217,14 +217,14 @@ def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: 
 
 def test_a_guide_takes_the_rates_of_its_device_and_what_was_measured_first(tmp_path: Path) -> None:
     compiled_rows = [compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)]
-    path = run_record.write_compiled(compiled_rows, tmp_path)
+    path = bench_record.write_compiled(compiled_rows, tmp_path)
     for where in (tmp_path, path):
         found = Calibration.chosen(where, "TPU-v5e")
         assert found is not None and (found.basis, found.rows[0][2]) == ("compiled", pytest.approx(1e13))
         assert Calibration.chosen(where, "A100-80GB") is None
     said = answer([1e9], options=Options(device="H100", calibration=Calibration.chosen(path, "H100"))).assumptions
     assert (said.training_rate, said.training_device) == ("compiled", "NVIDIA H100")
-    run_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
     found = Calibration.chosen(tmp_path, "H100")
     assert found is not None and found.basis == "measured"
     other = Calibration.chosen(tmp_path, "A100-80GB")  # measured elsewhere, and said so

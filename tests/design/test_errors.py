@@ -154,9 +154,9 @@ def test_error_of_the_best_depth_against_refits_of_simulated_runs() -> None:
     found, stated = [], []
     for index in range(12):
         rng = np.random.default_rng(index)
-        shared, luck = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
+        shared, shape_errors = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
         rows = [
-            {"depth": d, "width": w, "seed": k, "loss": losses[i] + luck[i] + shared[k] + rng.normal(0, 0.002)}
+            {"depth": d, "width": w, "seed": k, "loss": losses[i] + shape_errors[i] + shared[k] + rng.normal(0, 0.002)}
             for i, (d, w) in enumerate(cells)
             for k in range(3)
         ]
@@ -380,7 +380,9 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
     roots: list[list[float]] = [[] for _ in truth.depths[1:]]
     crossed = np.zeros(len(roots))
     for index in range(SIMULATIONS):
-        rows = draw(truth, np.random.default_rng(index), budgets=BUDGETS, luck=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD)
+        rows = draw(
+            truth, np.random.default_rng(index), budgets=BUDGETS, shape_sd=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD
+        )
         curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
         guide = own_guide(fit_loss_model(curves, 0.95))
         assert guide is not None

@@ -26,6 +26,6 @@ def _one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The losses of an undisturbed local run."""
     directory = tmp_path_factory.mktemp("local") / "sweep"
-    done = dwsweep("run", *arguments(), "--out", directory, seconds=900)
+    done = dwsweep("run", *arguments(), "--out", directory)
     assert done.returncode == 0, done.stdout + done.stderr
     return losses(directory)

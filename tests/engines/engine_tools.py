@@ -36,7 +36,10 @@ def arguments(**changes: Any) -> list[str]:
     return [str(SMOKE), *(part for override in overrides for part in ("--set", override))]
 
 
-def dwsweep(*given: Any, seconds: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
+PATIENCE = 1200.0  # seconds that a command or a condition may take: a guard against a hang, on a busy machine too
+
+
+def dwsweep(*given: Any, seconds: float = PATIENCE, **more: str) -> subprocess.CompletedProcess[str]:
     command = [*DWSWEEP, *map(str, given)]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment(**more))
 
@@ -53,7 +56,7 @@ def losses(directory: Any) -> dict[str, str]:
     return {row["run_id"]: row["loss"] or row["status"] for row in rows}
 
 
-def wait_for(condition: Callable[[], Any], seconds: float, what: Callable[[], str] = str) -> Any:
+def wait_for(condition: Callable[[], Any], what: Callable[[], str] = str, seconds: float = PATIENCE) -> Any:
     """The condition's value once it is true; ``what`` tells how things stand where it does not come true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from bucket_server import Fault, served
 from checkout import environment, free_address
-from engine_tools import arguments, begun, dwsweep, losses, wait_for
+from engine_tools import PATIENCE, arguments, begun, dwsweep, losses, wait_for
 
 from dwsweep import paths
 from dwsweep.records import record
@@ -60,7 +60,7 @@ def moto(log: Path) -> dict[str, str]:
         server = subprocess.Popen(command, stdout=output, stderr=output)
     atexit.register(server.kill)
     make = "import boto3; boto3.client('s3').create_bucket(Bucket='bucket')"
-    wait_for(lambda: not subprocess.call([sys.executable, "-c", make], env=environment(**settings)), 60)
+    wait_for(lambda: not subprocess.call([sys.executable, "-c", make], env=environment(**settings)))
     return settings
 
 
@@ -102,9 +102,9 @@ def test_planned_killed_interrupted_and_resumed_with_a_local_runs_bits(
         before = checkpoints()
         process = begun(log, "run", *spec, "--out", out)
         # of any pack: the worker of a killed parent may still finish its own, whose checkpoints go then
-        wait_for(lambda before=before: checkpoints() - before, 240, log.read_text)
+        wait_for(lambda before=before: checkpoints() - before, log.read_text)
         os.kill(process.pid, number)
-        status = process.wait(120)
+        status = process.wait(PATIENCE)
         assert status == (-9 if number == signal.SIGKILL else 3), log.read_text()
     done = dwsweep("run", *spec, "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -121,7 +121,7 @@ def test_planned_killed_interrupted_and_resumed_with_a_local_runs_bits(
 def test_a_client_that_fails_now_and_then_is_tried_again(tmp_path: Path, short: dict[str, str]) -> None:
     fault = Fault(share=0.05)
     with gs(tmp_path / "bucket", fault) as bucket:
-        done = dwsweep("run", *arguments(**SHORT), "--out", f"{bucket.root}/sweep", seconds=600, **bucket.environment)
+        done = dwsweep("run", *arguments(**SHORT), "--out", f"{bucket.root}/sweep", **bucket.environment)
         assert done.returncode == 0, done.stdout + done.stderr
         fault.share = 0.0
         assert set(fault.counts) == {"503", "slow", "cut"}

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_tools import arguments, begun, dwsweep, losses, wait_for
+from engine_tools import PATIENCE, arguments, begun, dwsweep, losses, wait_for
 from sweep_tools import workers_of
 
 from dwsweep.sweep.directory import SweepStore
 
-SECONDS = 300.0
 SPEC = arguments(**{"train.steps": 1000, "execution.checkpoint_steps": 100})
 
 
@@ -73,20 +72,20 @@ def test_a_worker_a_head_and_a_raylet_are_killed_and_the_bits_are_a_local_runs(
     with cluster() as (made, nodes):
         command = ["run", *SPEC, "--out", out, "--executor", "ray", "--address"]
         process = begun(log, *command, made.address)
-        wait_for(at_work, SECONDS, log.read_text)
+        wait_for(at_work, log.read_text)
         os.kill(trainers(nodes[0])[0], signal.SIGKILL)
-        wait_for(lambda: attempts() == 3, SECONDS, log.read_text)
+        wait_for(lambda: attempts() == 3, log.read_text)
         made.head_node.kill_gcs_server()
-        assert process.wait(SECONDS) == 3, log.read_text()
+        assert process.wait(PATIENCE) == 3, log.read_text()
         text = log.read_text("utf-8")
         assert "was killed by SIGKILL" in text and "the Ray cluster is lost" in text and "Traceback" not in text, text
     with cluster() as (made, nodes):
         before = attempts()
         process = begun(log, *command, made.address)
         # one pack may have ended before the head was lost: the other one is on either node
-        wait_for(lambda: attempts() > before and any(map(trainers, nodes)), SECONDS, log.read_text)
+        wait_for(lambda: attempts() > before and any(map(trainers, nodes)), log.read_text)
         made.remove_node(next(node for node in nodes if trainers(node)), allow_graceful=False)
-        assert process.wait(2 * SECONDS) == 0, log.read_text()
+        assert process.wait(PATIENCE) == 0, log.read_text()
         assert "was lost" in log.read_text("utf-8")
     local = tmp_path / "local"
     assert dwsweep("run", *SPEC, "--out", local).returncode == 0

@@ -19,7 +19,6 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.ownership import owners
 
 TASKS = 2
-SECONDS = 1200.0
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +83,14 @@ def test_the_array_script_is_requeued_before_its_limit_and_ends_with_a_local_run
     cluster: SlurmCluster, tmp_path: Path, local: dict[str, str]
 ) -> None:
     job = submit(cluster, tmp_path, command(tmp_path))
-    wait_for(lambda: min(steps(tmp_path / "sweep"), default=0) > 100, SECONDS, lambda: logs(tmp_path))
+    wait_for(lambda: min(steps(tmp_path / "sweep"), default=0) > 100, lambda: logs(tmp_path))
     # the end is now nearer than the script's 120 s, and Slurm looks every half minute
     minutes = 2 + max(int(task["RunTime"].split(":")[1]) for task in states(cluster, job))
     cluster.ask("scontrol", "update", f"jobid={job}", f"timelimit={minutes}")
     requeued = lambda: all(task["Restarts"] != "0" for task in states(cluster, job))  # noqa: E731
-    wait_for(requeued, SECONDS, lambda: logs(tmp_path))
+    wait_for(requeued, lambda: logs(tmp_path))
     cluster.ask("scontrol", "update", f"jobid={job}", "timelimit=240")
-    tasks = wait_for(lambda: finished(cluster, job), SECONDS, lambda: logs(tmp_path))
+    tasks = wait_for(lambda: finished(cluster, job), lambda: logs(tmp_path))
     text = logs(tmp_path)
     assert [task["JobState"] for task in tasks] == ["COMPLETED"] * TASKS, text
     assert "interrupted (stopped by SIGTERM)" in text, text
@@ -105,12 +104,12 @@ def test_a_node_set_down_and_back_and_the_lock_of_a_host_that_was_lost(
     elsewhere = '[ -z "$SLURM_RESTART_COUNT" ] && [ -z "$LOST" ] && LOST=1 exec unshare --uts sh -c '
     elsewhere += '\'hostname lost; exec "$0" "$@"\' "$0" "$@"'
     job = submit(cluster, tmp_path, command(tmp_path, elsewhere), "--time=60")
-    wait_for(lambda: sum(step > 300 for step in steps(tmp_path / "sweep")) >= 1, SECONDS, lambda: logs(tmp_path))
+    wait_for(lambda: sum(step > 300 for step in steps(tmp_path / "sweep")) >= 1, lambda: logs(tmp_path))
     assert {owner.host for owner in owners(tmp_path / "sweep")} == {"lost"}
     cluster.ask("scontrol", "update", f"nodename={NODE}", "state=down", "reason=test")
     assert cluster.node_state().startswith("down")
     cluster.ask("scontrol", "update", f"nodename={NODE}", "state=resume")
-    tasks = wait_for(lambda: finished(cluster, job), SECONDS, lambda: logs(tmp_path))
+    tasks = wait_for(lambda: finished(cluster, job), lambda: logs(tmp_path))
     text = logs(tmp_path)
     assert [task["JobState"] for task in tasks] == ["COMPLETED"] * TASKS, text
     assert all(int(task["Restarts"]) > 0 for task in tasks) and "Node failure" in text, text

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import Command
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -24,7 +25,7 @@ from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along
 from tests.simulations.sweeps import SmoothTruth, draw
 
 DRAWS = 400
-QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "luck": 0.0, "slope_sd": 0.0}
+QUIET = {"sigma": 0.0005, "seed_sd": 0.02, "shape_sd": 0.0, "slope_sd": 0.0}
 DEGRADES = AlongStudy((0.02, 0.0, 0.005, 0.06, 0.1), (0.02, 0.02, 0.0, 0.0, 0.0), **QUIET)
 
 
@@ -73,7 +74,7 @@ def test_arms_that_are_alike_are_not_said_to_part() -> None:
 def test_one_run_per_shape_claims_nothing() -> None:
     found = along(AlongStudy((0.0, 0.1, 0.2, 0.3, 0.4), seeds=1, budgets=(1e5,)))
     assert all(row.above_best_low is None and row.se is None and row.verdict != WORSE for row in found.rows)
-    assert all("the noise is not known, so nothing is claimed" in line for line in found.answer)
+    assert all(says(line, "fit: noise not known nothing claimed") for line in found.answer)
 
 
 def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
@@ -114,7 +115,7 @@ def test_losses_are_corrected_to_one_size() -> None:
         corrected = [row.loss for row in curve.rows if row.loss is not None]
         assert max(losses) - min(losses) > 0.015 > 4 * (max(corrected) - min(corrected))
         assert not any(row.verdict == WORSE for row in curve.rows)
-    assert any("losses are corrected to it by the slope between neighbouring sizes" in note for note in found.notes)
+    assert says(found.notes, "fit: losses corrected by slope")
 
 
 def test_one_size_has_a_slope_by_default_with_its_error() -> None:
@@ -176,7 +177,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
     ("column", "options", "line"),
     [
         ("hedas", {}, "column: 'hedas'; not a column of a list of rows, did you mean 'heads'?"),
-        ("loss", {}, "column: 'loss'; is known once a run has ended, or names it; allowed: what was chosen"),
+        ("loss", {}, "column: 'loss'; a result or a name of a run; allowed: a setting of the run"),
         ("depth", {}, "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
         ("name", {}, "column: 'name' is 'a' in row 1; must be a column of numbers"),
         ("heads", {"axis": "flops"}, "axis: 'flops'; along a column losses are compared at n_params"),
@@ -220,13 +221,13 @@ def test_losses_that_are_not_positive_have_no_share() -> None:
     zero = dwsweep.fit_along([{**row, "loss": 0.0} for row in rows], "depth", draws=DRAWS).along
     for one_ in (found, zero):
         assert one_ is not None and one_.curves[0].percent(0.1) is None
-        assert any("no share of a loss that is not positive" in line for line in one_.answer)
+        assert says(one_.answer, "fit: no share of a loss")
 
 
 def test_two_shapes_at_one_value_are_not_averaged() -> None:
     rows = draw_along(AlongStudy(), np.random.default_rng(0))[0]
     doubled = rows + [{**row, "width": row["width"] + 40} for row in rows]
-    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be one; choose"):
+    with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be averaged; choose"):
         dwsweep.fit_along(doubled, "heads")
     recipes = rows + [{**row, "batch_size": 16} for row in rows]
     with pytest.raises(InputError, match=r"at heads 1: recipes that differ within one shape would be averaged"):
@@ -301,10 +302,10 @@ def test_coverage_in_brief() -> None:
             assert (found[key] or 0.0) >= 0.83, (name, key)
         assert (found["wrongly"] or 0.0) <= 0.1 and (found["part wrongly"] or 0.0) <= 0.1
     too_narrow = [
-        simulation(replace(along_studies()["identical"], luck=0.012), np.random.default_rng(index))
+        simulation(replace(along_studies()["identical"], shape_sd=0.012), np.random.default_rng(index))
         for index in range(20)
     ]
-    assert (summary(too_narrow)["first"] or 0.0) < 0.8  # luck three times the default is more than is allowed for
+    assert (summary(too_narrow)["first"] or 0.0) < 0.8  # a shape_sd three times the default is more than is allowed for
 
 
 @pytest.mark.slow
@@ -319,7 +320,7 @@ def test_coverage(name: str) -> None:
 def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -> None:
     """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
     sizes = np.geomspace(1e6, 1e8, 7)
-    rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, luck=0.002)
+    rows = draw(SmoothTruth((6, 12, 18, 24)), np.random.default_rng(0), budgets=lambda depth: sizes, shape_sd=0.002)
     one_size = [row for row in rows if abs(math.log(row["depth"] * row["width"] ** 2 * 12 / sizes[3])) < 0.1]
     for table, parts in ((rows, 28), (one_size, 4)):
         plain = dwsweep.fit_table(table, draws=DRAWS)
@@ -354,7 +355,8 @@ def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> 
     assert found.answer[0].startswith("NOT ADJUSTED: ") and "change along depth, too" in found.answer[0]
     compared = dwsweep.compare([*heap("a"), *heap("b", 1)], draws=DRAWS)
     assert compared.record.adjusted
-    assert compared.comparisons[0].answer[0].startswith("NOT ADJUSTED: arms are compared as they are, and not at held")
+    first = compared.comparisons[0].answer[0]
+    assert first.startswith("NOT ADJUSTED: ") and says(first, "fit: arms compared as they are")
     for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
             dwsweep.fit_along(heap(), "depth", draws=DRAWS, **option)

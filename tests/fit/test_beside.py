@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_sweeps
+from sentences import says
 
 import dwsweep
 from dwsweep import published_law
@@ -81,7 +82,7 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitR
     assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
     assert max(map(len, text.splitlines())) <= 100
     apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(Scenario(Truth((24, 30))), 1)])
-    assert "no two neighbouring depths that both have" in to_text(apart)
+    assert says(to_text(apart), "fit: no two depths both have")
 
 
 def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.Monke
     assert {"others.png", "others.svg"} <= names
     sweep_page.write(directory)
     page = (directory / "report.html").read_text()
-    assert "beside those of other sweeps" in page and "theirs" in page
+    assert says(page, "fit: beside other sweeps") and "theirs" in page
     assert "others.png" not in {path.name for path in registry.draw(fit_record.read(beside), tmp_path)}
 
 

@@ -42,7 +42,7 @@ def best_depths(result, count: int):
         SmoothTruth(form="power", theta=through_published_widths("power")),
         SmoothTruth(form="linear", theta=through_published_widths("linear")),
         SmoothTruth(level_off=2.0),
-        SmoothTruth(fall=0.4),
+        SmoothTruth(decay=0.4),
         SmoothTruth(bend=0.25),
     ],
     ids=["exponential", "uneven depths", "power", "linear", "levels off", "gains fall", "no form"],
@@ -91,7 +91,7 @@ def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors(
     result = dwsweep.fit_table(rows, draws=400)
     (line,) = (line for line in result.warnings if line.startswith("seeds: seed "))
     deepest, shallowest = (pick({row["depth"] for row in rows}) for pick in (max, min))
-    assert line.startswith("seeds: seed 0 goes with depth, by +0.01")
+    assert line.startswith("seeds: losses of seed 0 drift with depth, by +0.01")
     assert f"from {shallowest} to {deepest} layers" in line
     even = dwsweep.fit_table(truths()["bent"].rows(np.random.default_rng(2)), draws=400)
     assert not any(line.startswith("seeds: seed ") for line in even.warnings)
@@ -140,9 +140,9 @@ def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_da
 
 
 def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_cross():
-    """With much luck per shape two curves of their own decide little; what is told of them holds the true crossing."""
+    """Two curves alone decide little where shape_sd is large; the interval from all losses holds the true crossing."""
     truth = SmoothTruth()
-    result = fitted(truth, luck=0.006)
+    result = fitted(truth, shape_sd=0.006)
     own = {row.name for row in result.transitions if row.estimator == "pchip" and row.status == "crossed"}
     joint = [row for row in result.transitions if row.estimator == "surface" and row.status == "crossed"]
     more = [row for row in joint if row.name not in own]
@@ -253,14 +253,16 @@ def test_a_depth_costs_what_the_true_losses_say():
 
 def shallow_ahead(seed: int) -> dict[str, list[float]]:
     """Nets of 1 to 4 layers, of which one layer is the best at every size, by less as they grow; three seeds that share
-    batches, and the luck of a shape."""
+    batches, and the error of a shape."""
     rng = np.random.default_rng(seed)
     batches, rows = rng.normal(0.0, 0.006, 3), []
     for depth in (1, 2, 3, 4):
         for n in np.geomspace(4e4, 8e5, 6 if depth < 3 else 3):
-            luck = rng.normal(0.0, 0.006)
+            shape_error = rng.normal(0.0, 0.006)
             for k in range(3):
-                loss = 3.6 * (n / 1e5) ** -0.06 + true_lead(depth, n) + luck + batches[k] + rng.normal(0.0, 0.013)
+                loss = (
+                    3.6 * (n / 1e5) ** -0.06 + true_lead(depth, n) + shape_error + batches[k] + rng.normal(0.0, 0.013)
+                )
                 rows.append(
                     {"depth": depth, "width": math.sqrt(n / 12 / depth), "n_params": n, "seed": k, "loss": loss}
                 )
@@ -303,7 +305,7 @@ def test_a_surface_that_foretells_too_few_shapes_is_said_not_to_fit():
 def test_draws_honour_the_data_where_the_form_is_hardly_known():
     """Three depths and three sizes do not tell how the gain falls with depth: what is drawn of it must not move what
     the data do say, the difference of the depths at a size. Drawn from the linearised model it was within 3 to 16 %."""
-    rows = shallow_rows(np.random.default_rng(0), luck=0.004)
+    rows = shallow_rows(np.random.default_rng(0), shape_sd=0.004)
     result = dwsweep.fit_table(rows, draws=200)
     assert result.surface is not None
     cells = {(cell.depth, round(math.log(cell.n_params))): cell.mean for cell in result.cells}
@@ -318,13 +320,13 @@ def test_draws_honour_the_data_where_the_form_is_hardly_known():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("luck", [0.004, 0.01])
-def test_small_nets_have_a_best_depth_that_holds(luck: float) -> None:
+@pytest.mark.parametrize("shape_sd", [0.004, 0.01])
+def test_small_nets_have_a_best_depth_that_holds(shape_sd: float) -> None:
     """Depths 1, 2 and 6, three sizes, three seeds, as the smoke sweep has them; the truth is a parabola in ln L, which
     none of the forms is. Both what the interval of the best depth holds and that of the worst depth's loss."""
     held, bounded, worst_held = [], [], []
     for seed in range(20):
-        result = dwsweep.fit_table(shallow_rows(np.random.default_rng(seed), luck), draws=200)
+        result = dwsweep.fit_table(shallow_rows(np.random.default_rng(seed), shape_sd), draws=200)
         assert result.surface is not None
         for row in result.surface.optima:
             best = math.exp(BEST_AT + BEST_SLOPE * math.log(row.n_params / 3e4))
@@ -336,12 +338,12 @@ def test_small_nets_have_a_best_depth_that_holds(luck: float) -> None:
     assert np.mean(held) > 0.88 and np.mean(bounded) > 0.9 and np.mean(worst_held) > 0.9
 
 
-def shallow_rows(rng: np.random.Generator, luck: float) -> dict[str, list[float]]:
+def shallow_rows(rng: np.random.Generator, shape_sd: float) -> dict[str, list[float]]:
     """Columns of a sweep of depths 1, 2 and 6, three sizes, three seeds, as the smoke sweep has them."""
     batches, rows = rng.normal(0.0, 0.02, 3), []
     for depth in (1, 2, 6):
         for n in (1e4, 3e4, 1e5):
-            base = parabola(depth, n) + rng.normal(0.0, luck)
+            base = parabola(depth, n) + rng.normal(0.0, shape_sd)
             rows += [
                 (depth, math.sqrt(n / 12 / depth), n, k, base + batches[k] + rng.normal(0.0, 0.02)) for k in range(3)
             ]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sentences import says
 
 import dwsweep
 from dwsweep.cost.arithmetic import training_flops_per_token
@@ -125,7 +126,7 @@ def test_measured_seconds_agree_as_well_as_a_clock():
     assert list(found.rows) == [600.0] and "train_seconds" in found.known_from
     result = fitted(asked, "device_seconds")
     assert result.equal_budgets.budgets[0].best.status == REACHED
-    assert any("off the budget" in line for line in result.warnings)
+    assert any("runs miss their budget" in line for line in result.warnings)
 
 
 def test_a_promise_is_read_from_the_configs_of_a_sweep(tmp_path):
@@ -212,7 +213,7 @@ def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two):
         for row in budget.depths:
             assert row.n_params_low * 0.99 < truths[row.depth][0] < row.n_params_high * 1.01
             assert row.above_best == pytest.approx(truths[row.depth][1] - loss, abs=0.005)
-    assert two.transitions == [] and two.width_law is None and "no loss curve runs over flops" in two.law_statement
+    assert two.transitions == [] and two.width_law is None and says(two.law_statement, "report: loss curve runs over")
     assert two.warnings == []
     # each shape once per budget, on the axis of the fit
     assert len(two.cells) == sum(budget.best.shapes for budget in found.budgets)
@@ -355,7 +356,7 @@ def test_a_few_simulated_sweeps_cover():
         assert depth.reached == best.reached == 1.0 and size.reached > 0.7
         # of 18 answers of 95 % each 16 or fewer hold in 23 % of draws, 15 or fewer in 6 %
         assert size.coverage >= 0.88 and depth.coverage >= 0.88 and best.coverage >= 0.88
-        assert found["loss"].coverage >= 0.8  # the luck of the seeds is one for all depths of a sweep
+        assert found["loss"].coverage >= 0.8  # the errors of the seeds are the same for all depths of a sweep
         assert abs(size.bias) < 0.02 and size.rmse < 0.05 and size.width < 0.15
         assert abs(depth.bias) < 0.08 and depth.width < 0.6 and best.width < 0.3
         if name == "base":

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from cli_tools import Command
+from sentences import says
 from shown import printed
 
 import dwsweep
@@ -293,7 +294,8 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
     labelled = [{**row, "arm": "whole"} for row in base]
     first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
     assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
-    assert not first.rows and not first.depths and first.pairing == "unpaired: one has no usable loss"
+    assert not first.rows and not first.depths
+    assert first.pairing.startswith("unpaired: ") and says(first.pairing, "fit: one has no usable loss")
     assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
     assert "censored" in second.answer[0]
     with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):
@@ -327,7 +329,7 @@ def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     base, other = tables(SMALL)
     shifted = [{**row, "seed": row["seed"] + 10} for row in other]
     (found,) = dwsweep.compare_arms(base, [shifted], draws=DRAWS).comparisons
-    assert found.pairing == "unpaired: no seed has run in both"
+    assert found.pairing.startswith("unpaired: ") and says(found.pairing, "fit: no seed in both")
 
 
 def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dwsweep: Command, tmp_path: Path) -> None:
@@ -344,7 +346,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
     assert (directory / "fit" / "comparison.svg").exists()
     sweep_page.write(directory)
     page = (directory / "report.html").read_text("utf-8")
-    assert "Does it change the answer?" in page and "theirs against mine" in page
+    assert says(page, "fit: does it change answer") and "theirs against mine" in page
     text = json.loads(compared.to_json())
     assert text["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
     assert "comparison" not in {drawing.name for drawing in registry.drawings(fit_table(tables(SMALL)[0], draws=DRAWS))}

@@ -119,13 +119,13 @@ def test_luck_of_a_shape_is_no_claim(name, folder):
         assert summary["crossed"] == 0.0
 
 
-@pytest.mark.parametrize(("sizes", "luck"), [(3, 0.004), (5, 0.002), (6, 0.002)])
-def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, luck):
-    """Of five sizes with luck of 0.002 nats, 64 % of pairs claimed something while only replicates counted."""
+@pytest.mark.parametrize(("sizes", "shape_sd"), [(3, 0.004), (5, 0.002), (6, 0.002)])
+def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, shape_sd):
+    """64 % of pairs of five sizes and a shape_sd of 0.002 nats claimed something while only replicates counted."""
     claims = []
     study = replace(crossings.STUDY, simulate=partial(crossings.simulation, draws=300))
     for index in range(12):
-        found = study.one(f"same_sizes_{sizes}_seeds_3_luck_{luck:g}", index + 200)
+        found = study.one(f"same_sizes_{sizes}_seeds_3_luck_{shape_sd:g}", index + 200)
         claims += [pair["status"] for pair in found["pairs"]]
     assert claims.count("crossed") == 0
     assert sum(status != "undecided" for status in claims) <= 6

@@ -17,7 +17,6 @@ from claims import table_of
 
 import dwsweep
 from dwsweep.fit.data.rows import Row
-from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.adjusted import EqualWhat
 from dwsweep.report import page as sweep_page
@@ -77,7 +76,7 @@ def truth(x: np.ndarray, tokens: Any) -> tuple[float, float]:
 
 
 def holds(row: EqualWhat, expected: float, most: float) -> None:
-    depth = Interval.of(row, "depth")
+    depth = row.depth_interval
     assert depth.bounded and depth.low * 0.97 < expected < depth.high * 1.03, (row, expected)  # type: ignore[operator]
     assert depth.high / depth.low < most, row  # type: ignore[operator]
 
@@ -119,7 +118,7 @@ def test_at_equal_cost_each_depth_has_its_best_size(equal: str, cost: Any) -> No
     for row in found:
         n, depth = truth(np.linspace(math.log(4e6), math.log(1.6e8), 120), lambda a, d, c=row.budget: c / cost(a, d))
         holds(row, depth, 2.5)
-        size = Interval.of(row, "n_params")
+        size = row.n_params_interval
         assert (size.low or 0.0) * 0.95 < n < (size.high or math.inf) * 1.05
         assert row.tokens == pytest.approx(row.budget / cost(row.n_params, row.depth), rel=0.1)
 
@@ -178,7 +177,7 @@ def test_every_output_says_one_thing_of_equal_what(tmp_path: Path) -> None:
     for table in (table_of(fitted().summary(), TITLE), on_page):
         assert len(table) >= len(rows)
         for row, cells in zip(rows, table, strict=False):
-            depth = Interval.of(row, "depth")
+            depth = row.depth_interval
             value = "–" if depth.value is None else f"{depth.value:.1f}"
             ends = "unbounded" if depth.unbounded else depth.ends(".1f")
             assert "".join(cells).startswith(f"{row.equal}{budget(row)}{value}{ends}"), (row, cells)

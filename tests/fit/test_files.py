@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import dwsweep
-from dwsweep import published_law
+from dwsweep import paths, published_law
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
 from dwsweep.fit.cells import select_runs
@@ -195,10 +195,10 @@ def test_a_file_that_lacks_what_this_version_writes_is_refused(fitted, tmp_path,
         fit_record.read(tmp_path)
 
 
-def test_a_result_is_short_in_a_console_and_its_summary_in_a_notebook(fitted):
+def test_a_result_is_short_in_a_console_and_its_summary_where_it_is_printed_or_in_a_notebook(fitted):
     result, _ = fitted
     assert len(repr(result)) < 600 and f"6 → 12 at {format_count(result.transitions[0].n_params)}" in repr(result)
-    assert str(result) == repr(result)
+    assert "Width law: ln d_x = " in str(result) and str(result) != repr(result)  # printed, it is its summary
     page = result._repr_html_()
     assert page.startswith("<pre>") and "Width law: ln d_x = " in page and "<script" not in page
     assert "region" not in repr(result.width_law)
@@ -292,6 +292,24 @@ def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
         (run / "metrics.jsonl").write_text("\n".join(lines))
     found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
     assert not any("STILL FALLING" in line for line in found.warnings)
+
+
+def test_a_training_curve_that_is_judged_without_its_damaged_lines_is_named_with_their_count(tmp_path):
+    sweep_with_documents(tmp_path, shared_sd=0.001, n_documents=40)
+    folders = sorted((tmp_path / "runs").iterdir())
+    for run in folders:
+        rows = [{"step": step, "loss": 3.0 + 4.0 / step} for step in range(1, 501, 10)]
+        paths.rewrite_lines(run / "metrics.jsonl", rows)
+    whole = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
+    assert not any("metrics.jsonl" in line for line in whole.warnings)
+    for run in folders:
+        lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+        lines[7] = lines[7].replace('"loss":3.', '"loss":2.')
+        (run / "metrics.jsonl").write_text("".join([*lines[:20], *lines[22:]]))  # one changed, two taken out
+    found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
+    named = [line for line in found.warnings if "metrics.jsonl" in line]
+    assert len(named) == len({line.split()[3] for line in named}) == 2  # the largest shape of each depth
+    assert all(line.startswith("LINES LEFT OUT: runs/run") and ": 3 of 50 lines" in line for line in named)
 
 
 def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -166,6 +167,42 @@ def test_a_number_that_nobody_knows_is_adjusted_for_unasked() -> None:
     assert column.effect[-1] - column.effect[0] == pytest.approx(0.02 * math.log(4.0), rel=0.3)
 
 
+NOT_CHOSEN = {
+    "run_number": lambda k, rng: k,
+    "generation": lambda k, rng: k // 6,
+    "trial": lambda k, rng: 3 * (k // 3),
+    "job_array": lambda k, rng: k // 4,
+    "date": lambda k, rng: 20260101 + k // 5 * 7,
+    "start": lambda k, rng: 1.7e9 + 86400 * (k // 5),
+    "year": lambda k, rng: 2019 + 2 * (k // 20),
+    "train_loss": lambda k, rng: round(2.0 + rng.normal(0, 0.03), 2),
+    "final_grad_norm": lambda k, rng: round(1.0 + abs(rng.normal(0, 0.4)), 1),
+    "tok/s": lambda k, rng: 1000 * round(50 + rng.normal(0, 3)),
+    "samples_per_second": lambda k, rng: round(50 + rng.normal(0, 5)),
+    "peak_memory": lambda k, rng: round(9 + rng.normal(0, 1.5)),
+    "hellaswag": lambda k, rng: round(0.4 + rng.normal(0, 0.02), 2),
+    "n_gpus": lambda k, rng: int(rng.choice([1, 2, 4, 8])),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CHOSEN)
+def test_what_nobody_chose_is_not_adjusted_for_unasked(name: str) -> None:
+    rng = np.random.default_rng(5)
+    rows = [{**row, name: NOT_CHOSEN[name](k, rng)} for k, row in enumerate(piled(48))]
+    assert heap_of(read_table(rows), fit_options()) is None
+
+
+def test_a_number_of_which_each_shape_has_one_value_follows_the_shape_and_that_is_said() -> None:
+    rng = np.random.default_rng(2)
+    rows = []
+    for row in piled(30, more=batches):
+        own = {"patience": int(np.random.default_rng(row["depth"] * 10000 + row["width"]).choice([10, 20, 40]))}
+        rows += [{**row, **own, "loss": row["loss"] + rng.normal(0.0, 0.003)} for _ in range(2)]
+    record = heap(rows).record
+    assert "patience" not in {one.name for one in record.columns}
+    assert any(line.startswith("Patience follows the shape here") for line in record.sentences)
+
+
 # What nothing separates
 
 
@@ -197,7 +234,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
     found = heap(piled(40, seed=4, more=heads))
     assert found.record.inseparable == ("head size",)
     (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
-    assert line.startswith("Head size follows depth here; if it does so in your nets: ") and "(r = −0." in line
+    assert line.startswith("Head size ") and says(line, "fit: follows depth in your nets") and "(r = −0." in line
     assert found.record.depth_left < 0.5
 
 
@@ -294,7 +331,7 @@ def recipes(moves: float) -> Heap:
 def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each() -> None:
     found = recipes(moves=-1.0).record
     assert found.tokens_disagree == ("recipe constant",)
-    assert any("DISAGREE on how tokens move the best depth" in line for line in found.sentences)
+    assert says(found.sentences, "fit: recipes disagree on tokens")
     of = {name: [row for row in found.along_tokens if row.of == name] for name in ("recipe cooled", "recipe constant")}
     assert all([round(row.tokens / 1e9) for row in rows] == [1, 4, 16] for rows in of.values())
     for name, sign in (("recipe cooled", 1.0), ("recipe constant", -1.0)):
@@ -324,10 +361,10 @@ def grid(seed: int) -> list[Row]:
     for depth in (4, 8, 12, 16, 24):
         for n in np.geomspace(4e6, 1.6e8, 7):
             width = 16 * max(2, round(math.sqrt(n / 12 / depth) / 16))
-            n, luck = 12 * depth * width**2, rng.normal(0, 0.001)
+            n, shape_error = 12 * depth * width**2, rng.normal(0, 0.001)
             for seed_ in range(2):
                 loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / best(n)) ** 2
-                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + luck + rng.normal(0, 0.002)}
+                row = {"depth": depth, "width": width, "seed": seed_, "loss": loss + shape_error + rng.normal(0, 0.002)}
                 rows.append(
                     {**row, "weight_decay": float(rng.choice([0.01, 0.1])), "batch_size": 2 ** rng.integers(5, 8)}
                 )

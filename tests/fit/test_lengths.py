@@ -113,8 +113,8 @@ def test_moved_losses_are_said_and_far_ones_left_out_and_counted() -> None:
     found = fit_table(table, noise=0.001, tokens_per_param=20.0)
     assert {cell.depth for cell in found.cells} == set(DEPTHS) - {24}
     assert found.provenance.left_out == {"with more than twice or less than half the tokens": len(WIDTHS_AT_SIX)}
-    (line,) = (line for line in found.warnings if line.startswith("tokens: 24 of 24 losses are moved"))
-    assert "from 1.20 to 1.20 times" in line and "ASSUMED" in line
+    (line,) = (line for line in found.warnings if line.startswith("tokens: 24 of 24 losses are measured at"))
+    assert "at 1.20 to 1.20 times" in line and "ASSUMED" in line
 
 
 @pytest.mark.parametrize("blank", [None, 0, -5, math.inf, math.nan])
@@ -157,7 +157,7 @@ def test_comparisons_and_columns_take_the_same_tokens() -> None:
         fit_along(table, "depth", noise=0.001, at_tokens=3e9),
     ):
         assert found.provenance.options.at_tokens == 3e9
-        moved = [line for line in found.warnings if line.startswith("tokens: 12 of 12 losses are moved")]
+        moved = [line for line in found.warnings if line.startswith("tokens: 12 of 12 losses are measured at")]
         assert len(moved) == 1
 
 

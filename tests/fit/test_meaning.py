@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentences import says
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -343,7 +344,8 @@ def test_a_run_listed_under_several_labels_counts_once() -> None:
             rows += [{**row, "scaled": how} for how in (("depth", "width") if depth == 16 else ("depth",))]
             rows += [{**row, "loss": row["loss"] + 0.01, "seed": seed + 2, "scaled": "width"}]
     table = read_table(rows)
-    assert [(one.rows, one.why) for one in table.account] == [(8, "list a run again, under other labels")]
+    (left_out,) = table.account
+    assert left_out.rows == 8 and says(left_out.why, "fit: list a run again")
 
 
 # Losses
@@ -357,7 +359,7 @@ def test_a_held_out_loss_wins_over_loss_and_is_named() -> None:
     ]
     result = fitted(rows)
     holds(result)
-    assert "loss = eval_loss, which is held out, and not the column loss." in account(result)
+    assert says(account(result), "fit: held out and not loss")
     assert "loss = eval_loss" in result.provenance.columns_taken
     assert read_table(rows, {"loss": "loss"}).rows[0]["loss"] == rows[0]["loss"]
 
@@ -379,6 +381,40 @@ def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
     result = fitted(rows)
     holds(result)
     assert account(result) == "35 rows read, all used. Losses are in bits per byte (val_bpb)."
+
+
+@pytest.mark.parametrize(
+    ("names", "factors"),
+    [
+        (("total_tokens_M", "num_params_M"), (1e6, 1e6)),
+        (("summary.tokens_B", "params (k)"), (1e9, 1e3)),
+        (("tokens_in_millions", "config.param_count_b"), (1e6, 1e9)),
+    ],
+)
+def test_a_unit_in_the_name_of_a_count_is_read_and_said(names: tuple[str, str], factors: tuple[float, float]) -> None:
+    rows = drawn()
+    for row in rows:
+        n = 12.0 * row["n_layer"] * row["d_model"] ** 2 + 50304 * row["d_model"]
+        row |= {names[0]: 5e8 / factors[0], names[1]: n / factors[1]}
+    table = read_table(rows)
+    assert {row["tokens"] for row in table.rows} == {5e8}
+    assert table.rows[0]["n_params_total"] == pytest.approx(rows[0][names[1]] * factors[1])
+    words = {1e3: "thousands", 1e6: "millions", 1e9: "billions"}
+    for name, factor in zip(names, factors, strict=True):
+        assert f"{name} is in {words[factor]}" in table.notes
+    assert any(f"{names[1]} holds embeddings, 50304 × width" in line for line in table.notes)
+
+
+def test_a_count_too_large_for_the_unit_of_its_name_is_read_as_it_is() -> None:
+    rows = [{**row, "total_tokens_M": 5e11} for row in drawn()]
+    table = read_table(rows)
+    assert table.rows[0]["tokens"] == 5e11
+    assert "total_tokens_M is too large for millions and is read as it is" in table.notes
+
+
+def test_a_count_without_a_unit_wins_over_the_same_in_one() -> None:
+    rows = [{**row, "tokens": 5e8, "total_tokens_M": 501.0} for row in drawn()]
+    assert read_table(rows).rows[0]["tokens"] == 5e8
 
 
 def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
@@ -462,9 +498,7 @@ def test_arms_of_different_data_are_no_comparison_of_recipes() -> None:
     (found,) = dwsweep.compare_arms(one, [two], draws=DRAWS).comparisons
     first, *rest = found.answer
     assert first.startswith("NOT AT EQUAL DATA: ") and "dataset web and books" in first and "47 times as many" in first
-    assert [line for line in rest if line.startswith("losses")] == [
-        line for line in rest if line.startswith("losses (of different data, which no recipe explains): ")
-    ]
+    assert all(says(line, "fit: different data no recipe") for line in rest if line.startswith("losses"))
     (alike,) = dwsweep.compare_arms(
         one, [[{**row, "val_loss": row["val_loss"] + 0.1} for row in one]], draws=DRAWS
     ).comparisons

@@ -36,7 +36,9 @@ def runs(seed: int = 0, seeds: int = 3) -> list[dict[str, Any]]:
     """Four depths and six sizes with scatter of the runs and of the shapes, 0.002 nats each."""
     rng = np.random.default_rng(seed)
     sizes = np.geomspace(1e6, 1e8, 6)
-    return draw(SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, seeds=seeds, sigma=0.002, luck=0.002)
+    return draw(
+        SmoothTruth((6, 12, 18, 24)), rng, budgets=lambda depth: sizes, seeds=seeds, sigma=0.002, shape_sd=0.002
+    )
 
 
 @cache
@@ -46,12 +48,12 @@ def fitted(seeds: int = 3, **options: Any) -> Any:
 
 def transitions(result: Any) -> list[tuple[str, Interval]]:
     """(status, interval of ln N) of the verdict on each pair."""
-    return [(row.status, Interval.of(row, "n_params").map(math.log)) for row in result.verdicts]
+    return [(row.status, row.n_params_interval.map(math.log)) for row in result.verdicts]
 
 
 def best_depths(result: Any) -> list[Interval]:
     """Intervals of ln L at the sizes that the fit lists."""
-    return [Interval.of(row, "depth").map(math.log) for row in result.surface.optima]
+    return [row.depth_interval.map(math.log) for row in result.surface.optima]
 
 
 def assert_no_more_is_known(less: Interval, more: Interval, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import cache
@@ -9,10 +10,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+import dwsweep
 from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, joined, models
+from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, models, pooled, rooted
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
 from dwsweep.records.transitions import SizedOptimum
 from tests.simulations.scenarios import grid, scenarios
@@ -132,13 +134,25 @@ def test_luck_that_follows_a_depth_is_no_effect_of_depth() -> None:
     assert real.weighed.weights["none"] < 1e-6
 
 
+def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth() -> None:
+    said = {}
+    for name in ("bent, scatter along a depth", "bent", "bent, scatter 0.004"):
+        rows = scenarios()[name].numbered(3).rows(np.random.default_rng(3))
+        warnings = dwsweep.fit_table(rows, draws=200).warnings
+        said[name] = [line for line in warnings if "shapes of one depth share a scatter" in line]
+    (line,) = said.pop("bent, scatter along a depth")
+    sd = float(line.partition("scatter of ")[2].split()[0])
+    assert 0.002 < sd < 0.006  # shapes share 0.004
+    assert not any(said.values())
+
+
 def test_a_budget_of_another_level_is_a_column() -> None:
     """Cells of two levels, of which the second falls with another slope: the best depth is that of either alone."""
     from dwsweep.fit.model import budget_column
 
     cells = cells_of()
     shift = 0.3 - 0.1 * (cells.x - cells.x.mean())
-    two = joined(cells, replace(cells, mean=cells.mean + shift), "other")
+    two = pooled(cells, replace(cells, mean=cells.mean + shift), "other")
     two = replace(two, columns=(budget_column("other", two.columns[0].value),))
     alone, both = (ask.best_depth(Posterior.of(one), math.log(N), 0.95).interval for one in (cells, two))
     assert both.value == pytest.approx(alone.value, abs=0.02)
@@ -172,6 +186,35 @@ def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:
     found = ask.best_depth(posterior(), math.log(1e11), 0.95).interval
     assert found.value is None and found.high is None and found.low is not None
     assert math.exp(found.low) < TRUTHS["asymmetric"].best_depth(1e11)
+
+
+EXTREME = {
+    "one loss far off": (1e3, 1, lambda depth, width: (depth, width) == (1, 16)),
+    "one loss far off in both seeds": (1e3, 2, lambda depth, width: (depth, width) == (1, 16)),
+    "two losses far off": (1e4, 1, lambda depth, width: depth < 3 and width == 16),
+    "a depth far off": (1e6, 1, lambda depth, width: depth == 1),
+    "equal losses": (3.0, 1, lambda depth, width: False),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", EXTREME)
+def test_losses_far_beyond_their_noise_have_an_answer(kind: str) -> None:
+    value, seeds, far = EXTREME[kind]
+    rows = [
+        {"depth": depth, "width": width, "seed": seed, "loss": value if far(depth, width) else 3.0}
+        for depth, width, seed in itertools.product((1, 2, 3), (16, 24, 32, 40), range(seeds))
+    ]
+    surface = dwsweep.fit_table(rows, draws=200).surface
+    assert surface and all(math.isfinite(row.loss) for row in surface.optima)
+
+
+def test_a_precision_without_a_root_gets_some_more_of_its_diagonal() -> None:
+    v = np.array([1e9, 2e9, 3e9])
+    singular, sound = np.outer(v, v) - np.diag([0.0, 1e3, 1e3]), np.diag([1.0, 2.0, 3.0])
+    roots = rooted(np.stack([singular, sound]))
+    assert roots[0] @ roots[0].T == pytest.approx(singular, rel=1e-9)
+    assert np.array_equal(roots[1], np.linalg.cholesky(sound))
 
 
 def test_names_of_hyperparameters_are_those_of_the_model() -> None:

@@ -83,14 +83,16 @@ def test_beyond_1t_nothing_is_said() -> None:
 def test_percentages_do_not_depend_on_the_law_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [1e6, 3e8, 7e9, 7e10]
 
-    def percentages() -> list[list[float]]:
+    def percentages() -> list[dict[tuple[str, int, int], float]]:
         rows = []
         for row in answer(sizes).budgets:
-            costs = [c.cost(at) for c in row.candidates for at in ("size", "flops", "time", "decode")]
             risk = row.risk
             assert risk
-            more = [risk.expected.less_compute, risk.worst.less_compute]
-            rows.append([*more, *(cost.less_compute for cost in costs if cost)])
+            found = {("expected", 0, 0): risk.expected.less_compute, ("worst", 0, 0): risk.worst.less_compute}
+            for c in row.candidates:
+                costs = ((at, c.cost(at)) for at in ("size", "flops", "time", "decode"))
+                found.update({(at, c.depth, c.width): cost.less_compute for at, cost in costs if cost})
+            rows.append(found)
         return rows
 
     before = percentages()
@@ -99,7 +101,10 @@ def test_percentages_do_not_depend_on_the_law_of_the_loss(monkeypatch: pytest.Mo
         monkeypatch.setattr(levels, "law_at", lambda n, other=other: slopes[other])
         after = percentages()
         for mine, theirs in zip(before, after, strict=True):
-            assert len(mine) == len(theirs) and np.abs(np.array(mine) - np.array(theirs)).max() < 1.0
+            # a shape at the edge of the list may stand in one of the two
+            both = mine.keys() & theirs.keys()
+            assert len(both) > 0.85 * max(len(mine), len(theirs))
+            assert max(abs(mine[key] - theirs[key]) for key in both) < 1.0
 
 
 def test_trust_falls_with_regret_and_distance() -> None:
@@ -214,7 +219,7 @@ def test_a_shape_is_priced_for_its_distance_from_the_budget_on_either_side() -> 
 
 def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
     said = text(answer([1.5e8]))
-    assert "If 150M counts all parameters, embeddings included, add --total: 80.6M are left for the blocks." in said
+    assert "If 150M counts all parameters, embeddings included, add --total: 81.3M are left for the blocks." in said
     assert "--total" not in text(answer([1.51e8])) and "--total" not in text(
         answer([1.5e8], options=Options(total=True))
     )

@@ -36,7 +36,6 @@ from claims import (
 
 import dwsweep
 from dwsweep.fit.ask import LossSurface
-from dwsweep.interval import Interval
 from dwsweep.paths import as_path
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import csv_text
@@ -56,13 +55,13 @@ def losses(truth: SmoothTruth, seed: int, low: float, high: float, sizes: int, *
 
 
 def clean() -> list[dict[str, Any]]:
-    return losses(SmoothTruth((6, 12, 18, 24)), 0, 1e6, 2e8, 7, sigma=0.001, luck=0.001)
+    return losses(SmoothTruth((6, 12, 18, 24)), 0, 1e6, 2e8, 7, sigma=0.001, shape_sd=0.001)
 
 
 def smoke() -> list[dict[str, Any]]:
     """The shapes and seeds of the smoke sweep, and losses that say about as little."""
     theta = (3.2, 0.45)
-    return losses(SmoothTruth((1, 2, 6), theta=theta), 1, 1e4, 1e5, 3, sigma=0.03, luck=0.01)
+    return losses(SmoothTruth((1, 2, 6), theta=theta), 1, 1e4, 1e5, 3, sigma=0.03, shape_sd=0.01)
 
 
 def lengths() -> list[dict[str, Any]]:
@@ -83,7 +82,7 @@ def arms() -> list[list[dict[str, Any]]]:
     """Two arms of equal depths, the second with transitions at half the size."""
     law = (5.039 - math.log(2.0) / 2.0, 0.0555)
     return [
-        losses(SmoothTruth((6, 12, 18), **more), seed, 6e5, 1e8, 6, sigma=0.002, luck=0.003)
+        losses(SmoothTruth((6, 12, 18), **more), seed, 6e5, 1e8, 6, sigma=0.002, shape_sd=0.003)
         for seed, more in enumerate(({}, {"theta": law}))
     ]
 
@@ -300,14 +299,14 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
         return
     shown = best_in_cells(table_of(result.summary(), BEST))
     for row in optima:
-        depth = Interval.of(row, "depth")
+        depth = row.depth_interval
         said = shown[format_count(row.n_params)]
         if depth.value is not None:
             assert said == f"{depth.value:.1f} {'' if depth.unbounded else depth.ends('.1f')}".strip()
     head = " ".join(result.summary().split()).partition(". ")[0]
     for best, low, high, size in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\) at ([\d.]+[KMB]?)", head):
         assert shown[size] == f"{best} {low} … {high}"
-    asked = [row.n_params for row in optima if Interval.of(row, "depth").bounded and row.depth]
+    asked = [row.n_params for row in optima if row.depth_interval.bounded and row.depth]
     again = dwsweep.fit_table(TABLES[name](), params=asked) if name in ("clean",) else result
     guided = {row.n_params: row for row in again.guideline if row.n_params in asked}
     for row in optima if guided else ():

@@ -20,10 +20,13 @@ from matplotlib.text import Text
 from sentences import says
 from shown import words_of
 
+from dwsweep import paths
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
+from dwsweep.records import record as reader
+from dwsweep.records.run import RunResult
 from dwsweep.records.transitions import PairCurve, RateRun
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import losses, registry, style
@@ -202,6 +205,26 @@ def test_nothing_finished_says_so() -> None:
             drawing.draw(fit)
 
 
+def test_of_many_depths_some_have_a_curve_and_a_panel() -> None:
+    one, many = report_sweeps.fit("one_pair"), 40
+    (curve, *_), (pair, *_), (row, *_) = one.curves.depths, one.curves.pairs, one.transitions
+    ladder = [{"shallow": k, "deep": k + 1} for k in range(1, many)]
+    curves = replace(
+        one.curves,
+        depths=tuple(replace(curve, depth=k) for k in range(1, many + 1)),
+        pairs=tuple(replace(pair, **depths) for depths in ladder),
+    )
+    fit = replace(one, curves=curves, transitions=[replace(row, **depths) for depths in ladder])
+    with style.styled():
+        sizes, pairs = losses.against_size(fit), losses.differences(fit)
+    drawn = sizes.axes[0].get_legend_handles_labels()[1]
+    assert len(drawn) == losses.MOST_DEPTHS and (drawn[0], drawn[-1]) == ("L = 1", f"L = {many}")
+    assert f"{losses.MOST_DEPTHS} of {many} depths" in words_of(sizes)
+    titles = panels(pairs)
+    assert len(titles) == losses.MOST_PAIRS and titles[0].startswith("1 →") and titles[-1].startswith(f"{many - 1} →")
+    assert f"{losses.MOST_PAIRS} of {many - 1} pairs" in words_of(pairs)
+
+
 def luminance(colour: str) -> float:
     """Relative luminance of a colour, as WCAG 2 defines it."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
@@ -309,6 +332,24 @@ def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path, monkeypatch
         ]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     assert "Conditioning of attention" in sweep_page.write(directory).read_text()
+
+
+def test_a_log_that_is_drawn_without_its_damaged_lines_is_named_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_sweeps.few_answers(monkeypatch)
+    directory = report_sweeps.sweep(tmp_path / "sweep", "one_pair")
+    chosen = sorted((directory / "runs").iterdir())[0] / "metrics.jsonl"
+    paths.rewrite_lines(chosen, [{"step": step, "loss": 5.0 - 0.01 * step} for step in range(1, 101)])
+    assert "LINES LEFT OUT" not in sweep_page.write(directory).read_text()
+    lines = chosen.read_text().splitlines(keepends=True)
+    reader.write(chosen.with_name("result.json"), RunResult(2.0, metrics_rows=100))
+    chosen.write_text("".join(lines[:90]))
+    assert f"runs/{chosen.parent.name}/metrics.jsonl: 10 of 100 lines" in sweep_page.write(directory).read_text()
+    chosen.write_text("".join([*lines[:40], lines[40][:20] + "\n", *lines[41:]]))
+    page = sweep_page.write(directory).read_text()
+    assert page.count("LINES LEFT OUT") == 1
+    assert f"LINES LEFT OUT: runs/{chosen.parent.name}/metrics.jsonl: 1 of 100 lines" in page
 
 
 def test_lines_are_of_the_largest_size_of_each_depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> None:

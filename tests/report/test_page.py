@@ -27,7 +27,6 @@ from dwsweep import fit_table
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
-from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import PENDING, RUNNING, RunState
@@ -174,7 +173,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     assert text.index(answer[0]) < text.index("What to do next") < text.index("The answers of dwsweep guide at ")
     assert text.index("The answers of dwsweep guide at ") < text.index("Transitions (where")
     for row in fit.verdicts:
-        size = Interval.of(row, "n_params")
+        size = row.n_params_interval
         said = (
             f"at N = {size.format(format_count)}"
             if size.value
@@ -231,7 +230,7 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"\xff\xfe\x00", "not readable as CSV: "),
+        (b"\xff\xfe\x00", "not readable as csv: "),
         (b"depth,width,loss\ntwo,8,3.0\n", "depth: 'two' in row 1; must be a number"),
         (b"width,loss\n8,3.0\n", "column 'depth' is missing"),
     ],
@@ -241,6 +240,18 @@ def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: b
     for made in (lambda: sweep_page.write(tmp_path), lambda: card.write(tmp_path, tmp_path / "card")):
         with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
             made()
+
+
+@pytest.mark.parametrize("change", [("\n6,", "\n# a note,,,\n6,"), (",", ";"), ("3.2", "FAIL")])
+def test_a_page_and_a_card_read_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
+    """With a comment among the rows, semicolons between the fields, or a word in the place of a loss."""
+    table = "depth,width,n_params,loss,status\n2,64,98304,3.4,done\n6,64,294912,3.2,done\n"
+    (tmp_path / "results.csv").write_text(table.replace(*change))
+    rows = runs_table.rows_of(tmp_path / "results.csv")
+    assert [(row["depth"], row["n_params"]) for row in rows] == [(2, 98304), (6, 294912)]
+    assert rows[0]["loss"] == 3.4 and rows[1]["loss"] == ("FAIL" if change[1] == "FAIL" else 3.2)
+    assert "3.4" in html_of(runs_table.runs(rows))
+    assert card.write(tmp_path, tmp_path / "card")
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
@@ -341,11 +352,8 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
 
 
 def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
-    rows = [
-        {key: "" if value is None else str(value) for key, value in row.items()}
-        for row in report_sweeps.rows((6,), 2, 1e6, 3e6)
-    ]
-    rows[0] |= {"status": "failed", "loss": ""}
+    rows = [dict(row) for row in report_sweeps.rows((6,), 2, 1e6, 3e6)]
+    rows[0] |= {"status": "failed", "loss": None}
     reader = Reader()
     reader.feed(html_of(runs_table.runs(rows)))
     assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
@@ -580,7 +588,7 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     assert len(rows) == 36 and len(curves) == 24 and sorted(curves) == sorted(read_logs)
     for shape in {(row["depth"], row["width"]) for row in rows}:
         group = [row for row in rows if (row["depth"], row["width"]) == shape]
-        group.sort(key=lambda row: float(row["loss"] or "inf"))
+        group.sort(key=lambda row: math.inf if row["loss"] is None else row["loss"])
         assert [row["run_id"] in curves for row in group] == [True, True, False]
     assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")
 
@@ -589,13 +597,7 @@ def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: py
     monkeypatch.setattr(runs_table, "MANY", 30)
     monkeypatch.setattr(runs_table, "MOST_CURVES", 5)
     rows = [
-        {
-            "run_id": f"L{depth}-s{seed}",
-            "depth": str(depth),
-            "width": "8",
-            "n_params": str(100 * depth),
-            "loss": str(9.0 - seed),
-        }
+        {"run_id": f"L{depth}-s{seed}", "depth": depth, "width": 8, "n_params": 100 * depth, "loss": 9.0 - seed}
         for depth in range(40, 0, -1)
         for seed in (0, 1)
     ]

@@ -3,9 +3,9 @@
 ``python -m tests.simulations.along --out DIR [--n 500] [--processes 2] [SCENARIO …]``
 
 Each loss is, in nats, a law of the size (its slope a little different for every curve), an effect of the value, what a
-seed adds to all runs of an arm, the luck of a shape and the noise of a run. Sizes miss their budgets. Seeds, luck and
-noise are correlated between two arms. What is promised for all values of a group together counts as covered only where
-all of them are.
+seed adds to all runs of an arm, the error of a shape and the noise of a run. Sizes miss their budgets. Seeds, shape
+errors and noise are correlated between two arms. A promise for all values of a group together counts as covered only
+where all of them are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dwsweep.fit.along import compared
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.records.record import Record
-from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmsParting, EqualToBaseline
+from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence, EqualToBaseline
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 
 LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N
@@ -40,7 +40,7 @@ class AlongStudy:
     seeds: int = 3
     sigma: float = 0.004
     seed_sd: float = 0.006
-    luck: float = 0.004
+    shape_sd: float = 0.004
     off: float = 0.08
     slope_sd: float = 0.02
     shared: float = 0.5
@@ -64,10 +64,10 @@ def draw_along(study: AlongStudy, rng: np.random.Generator) -> list[list[Row]]:
     for k, value in enumerate(study.values):
         slopes = SLOPE + study.slope_sd * rng.standard_normal(len(study.arms))
         for budget in study.budgets:
-            noise, luck = correlated(study.sigma, study.seeds), correlated(study.luck)
+            noise, shape_error = correlated(study.sigma, study.seeds), correlated(study.shape_sd)
             for arm, effects in enumerate(study.arms):
                 miss = rng.uniform(-study.off, study.off)
-                loss = LOSS + SLOPE * math.log(budget / 1e5) + slopes[arm] * miss + effects[k] + float(luck[arm])
+                loss = LOSS + SLOPE * math.log(budget / 1e5) + slopes[arm] * miss + effects[k] + float(shape_error[arm])
                 shape: Row = {"depth": 2, "heads": 2, "width": round(math.sqrt(budget / 24.0)) + k}
                 # by a name that calls it a count of blocks: it misses 12·L·d² by chance
                 shape |= {study.column: value, "non_embedding_params": budget * math.exp(miss), "budget": budget}
@@ -86,13 +86,13 @@ def along_studies() -> dict[str, AlongStudy]:
     return {
         "identical": base,
         "identical depths": replace(base, column="depth"),
-        "identical, no luck": replace(base, luck=0.0),
+        "identical, no luck": replace(base, shape_sd=0.0),
         "identical, one size": replace(base, budgets=(1e5,)),
         "spread 0.02": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004)),
         "spread 0.02 over depths": replace(base, first=(0.02, 0.012, 0.006, 0.0, 0.004), column="depth"),
         "degrades": replace(base, first=degrades),
         "two arms part": two,
-        "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), luck=0.003),
+        "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), shape_sd=0.003),
         "two arms alike": replace(two, second=degrades),
         "two arms alike, nothing shared": replace(two, second=degrades, shared=0.0),
         "at the margin": replace(base, first=(0.0, *(0.02,) * 4), budgets=(1e5,), off=0.0),
@@ -145,7 +145,7 @@ def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> A
     )
 
 
-def _group(study: AlongStudy, curve: AlongCurve, parting: ArmsParting | None, arm: int) -> FoundGroup:
+def _group(study: AlongStudy, curve: AlongCurve, parting: ArmDivergence | None, arm: int) -> FoundGroup:
     truth = np.array(study.arms[arm])
     rows = curve.rows
     worse = truth - truth.min()
@@ -174,7 +174,7 @@ def _group(study: AlongStudy, curve: AlongCurve, parting: ArmsParting | None, ar
     )
 
 
-def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmsParting) -> bool:
+def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmDivergence) -> bool:
     """Against the truth: from ``start`` on the arm that is said to be ahead is, and at ``after`` the other one."""
     sign = {OTHER: -1.0, BASE: 1.0, NEITHER: 0.0}[parting.ahead]
     return any(

@@ -6,7 +6,7 @@ Each loss is that of a ``SmoothTruth`` plus, in nats,
 
     seed    what a seed adds to all shapes and both arms, and a part of its own in each arm
     run     noise of a run, correlated between the two runs of one shape and seed
-    luck    what all seeds of a shape share, correlated between the arms
+    shape   error that all seeds of a shape share, correlated between the arms
     text    the mean over held-out documents of what each adds: to all losses, to one shape, to one shape of one arm
 
 The other arm's truth has its transitions at ``factor`` times the size. Its losses lie lower by ``gain``, and its shapes
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.analysis import joint_model
-from dwsweep.fit.arms import compare, losses_apart, middle
+from dwsweep.fit.arms import compare, loss_contrasts, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
@@ -43,10 +43,10 @@ ARM_OPTIONS = replace(OPTIONS, draws=DRAWS)
 @dataclass(frozen=True)
 class TwoArms:
     """truth: of the base. factor: sizes of the other arm's transitions over the base's. bend: of the other arm's
-    transitions, see SmoothTruth. gain: nats by which the other arm is better. budgets, seeds, sigma, seed_sd, luck: as
-    in a Scenario. shared: correlation of run noise, luck and seeds between the arms, 0 to 1. documents: how many held-
-    out ones (0: the losses are exact), text_sd: nats, of what one document adds for a reason of its shape, half of its
-    variance shared by the arms where anything is.
+    transitions, see SmoothTruth. gain: nats by which the other arm is better. budgets, seeds, sigma, seed_sd,
+    shape_sd: as in a Scenario. shared: correlation of run noise, shape errors and seeds between the arms, 0 to 1.
+    documents: number of held-out documents (0: the losses are exact). text_sd: nats, sd of the part of a loss that one
+    document adds for a reason of its shape; half of its variance is shared by the arms where anything is.
     """
 
     truth: SmoothTruth = field(default_factory=lambda: SmoothTruth((6, 12, 18)))
@@ -57,7 +57,7 @@ class TwoArms:
     seeds: int = 3
     sigma: float = 0.002
     seed_sd: float = 0.003
-    luck: float = 0.0
+    shape_sd: float = 0.0
     shared: float = 0.8
     documents: int = 0
     text_sd: float = 0.03
@@ -97,12 +97,12 @@ def draw_arms(scenario: TwoArms, rng: np.random.Generator) -> tuple[Drawn, Drawn
     influences: tuple[dict[Candidate, np.ndarray], ...] = ({}, {})
     for depth in scenario.truth.depths:
         for budget in scenario.budgets:
-            noise, luck = both(scenario.sigma, scenario.seeds), both(scenario.luck, 1)
+            noise, shape_error = both(scenario.sigma, scenario.seeds), both(scenario.shape_sd, 1)
             read = both(scenario.text_sd, n) if n else None
             for k, truth in enumerate((scenario.truth, scenario.other)):
                 (width,) = widths(depth, [budget * (TWIN if k else 1.0)], 4)
                 loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) - (scenario.gain if k else 0.0)
-                loss += float(luck[k][0])
+                loss += float(shape_error[k][0])
                 if read is not None:
                     adds = text + read[k]
                     loss += float(adds.mean())
@@ -125,7 +125,7 @@ def two_arms() -> dict[str, TwoArms]:
         "moved by 1.5": replace(base, factor=1.5),
         "same, nothing shared": replace(base, shared=0.0),
         "moved by 1.5, nothing shared": replace(base, factor=1.5, shared=0.0),
-        "same, luck 0.002": replace(base, luck=0.002),
+        "same, luck 0.002": replace(base, shape_sd=0.002),
         "same, documents": replace(base, documents=200, sigma=0.001),
         "moved by 1.5, documents": replace(base, documents=200, sigma=0.001, factor=1.5),
         "same, one seed": replace(base, seeds=1),
@@ -173,7 +173,7 @@ def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0, surf
     base, other = (fitted(drawn, label, surface) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
     rows = compare(base, other, ARM_OPTIONS).rows
     pairing = replace(pair_arms(base, other), cross=np.zeros((len(base.curves.x), len(other.curves.x))), noise=None)
-    losses = iter(losses_apart(base, other, pairing, ARM_OPTIONS).rows)
+    losses = iter(loss_contrasts(base, other, pairing, ARM_OPTIONS).rows)
     found = {id(row): _found(scenario, row, next(losses) if row.quantity == LOSS else row_alone(row)) for row in rows}
     headline = middle([row for row in rows if row.quantity == BEST_DEPTH])
     return Simulation(index=index, rows=tuple(found.values()), headline=found[id(headline)] if headline else None)

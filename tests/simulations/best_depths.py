@@ -6,7 +6,7 @@ With ``--estimator fit|MODULE:FUNCTION`` any estimator of the best depth is scor
 on those whose truths no model of the fit holds (``scenarios.py``); ``--list`` names them.
 
 The transitions are those of neighbouring depths (estimator ``surface``). The oracle knows the form of the law, the
-noise and the luck.
+sds of the noise.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sweep:
     sizes: int = 9
     seeds: int = 3
     sigma: float = 0.002
-    luck: float = 0.0
+    shape_sd: float = 0.0
     bad: float = 0.0  # nats, on one run
     uneven: bool = False
     span: tuple[float, float] = (1.0e6, 6.0e8)
@@ -66,7 +66,7 @@ class Sweep:
 
     @property
     def smooth(self) -> SmoothTruth:
-        """The curves without their waves, which count as the luck of the shapes: what a smooth model is asked for."""
+        """The curves without their waves, which count as errors of the shapes: what a smooth model is asked for."""
         return replace(self.truth, wiggle=0.0)
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
@@ -76,7 +76,7 @@ class Sweep:
             place = self.truth.depths.index(depth) % SKIPPED
             return [n for k, n in enumerate(budgets) if not self.uneven or k % SKIPPED != place]
 
-        rows = draw(self.truth, rng, budgets=of, seeds=self.seeds, sigma=self.sigma, luck=self.luck)
+        rows = draw(self.truth, rng, budgets=of, seeds=self.seeds, sigma=self.sigma, shape_sd=self.shape_sd)
         if self.bad:
             rows[int(rng.integers(len(rows)))]["loss"] += self.bad
         return rows
@@ -97,18 +97,18 @@ def sweeps() -> dict[str, Sweep]:
         "no form holds, 4 depths": truth(bend=0.25, depths=(6, 12, 18, 24)),
         "no form holds, 7 depths": truth(bend=0.25, depths=(6, 9, 12, 15, 18, 24, 30)),
         "no form holds, wave of 10 %": truth(bend=0.1),
-        "gains fall as N^-0.4": truth(fall=0.4),
+        "gains fall as N^-0.4": truth(decay=0.4),
         "leads level off": truth(level_off=2.0),
         "wiggly curves": truth(wiggle=0.002),
         "uneven depths": truth(depths=(6, 9, 18, 36, 48)),
         "uneven grids": replace(base, sizes=13, uneven=True),
         "one seed": replace(base, seeds=1),
-        "luck 0.002": replace(base, luck=0.002),
-        "luck 0.004": replace(base, luck=0.004),
+        "luck 0.002": replace(base, shape_sd=0.002),
+        "luck 0.004": replace(base, shape_sd=0.004),
         "one bad run": replace(base, bad=5.0),
         "3 sizes": replace(base, sizes=3),
-        "4 sizes, luck 0.002": replace(base, sizes=4, luck=0.002),
-        "5 sizes, luck 0.004": replace(base, sizes=5, luck=0.004),
+        "4 sizes, luck 0.002": replace(base, sizes=4, shape_sd=0.002),
+        "5 sizes, luck 0.004": replace(base, sizes=5, shape_sd=0.004),
         "6 sizes": replace(base, sizes=6),
         "17 sizes": replace(base, sizes=17),
         "identical curves": truth(effect=0.0),
@@ -121,11 +121,11 @@ def sweeps() -> dict[str, Sweep]:
 
 
 def _laptop(form: str = "exponential", bend: float = 0.0, effect: float = 0.14) -> Sweep:
-    """As sweeps/results/laptop: few layers, small nets, and shapes whose luck is what neighbours in depth differ by."""
+    """As sweeps/results/laptop: few layers, small nets, errors of shapes as large as effects of depth."""
     first, last = FORMS[form].from_ends(np.log(LAPTOP_WIDTHS), 1.0, 4.0)
-    truth = SmoothTruth((1, 2, 3, 4), form, (float(first), float(last)), bend, fall=0.25, effect=effect, power=-1.2)
+    truth = SmoothTruth((1, 2, 3, 4), form, (float(first), float(last)), bend, decay=0.25, effect=effect, power=-1.2)
     span, at = (4.0e4, 2.0e6), (1.0e5, 3.0e5, 8.0e5, 5.0e6)
-    return Sweep(truth, sizes=8, sigma=0.012, luck=0.013, span=span, at=at)
+    return Sweep(truth, sizes=8, sigma=0.012, shape_sd=0.013, span=span, at=at)
 
 
 Claim = tuple[int, int, str, float | None, float | None]  # a pair of depths, its status, ln N of the ends
@@ -161,9 +161,9 @@ def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Sim
 
 
 def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
-    """One form, with the variances of the means and the luck that the sweep has."""
+    """One form, with the variances of the means and the shape_sd that the sweep has."""
     variance = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
-    cells = replace(Cells.of(curves), variance=variance, df=math.inf, scatter=declared(max(sweep.luck, 1e-5)))
+    cells = replace(Cells.of(curves), variance=variance, df=math.inf, scatter=declared(max(sweep.shape_sd, 1e-5)))
     spans = tuple(
         DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
     )

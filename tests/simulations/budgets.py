@@ -111,9 +111,10 @@ class BudgetSweep:
     """5 depths, 7 sizes each over a factor of 20 about the best ones, 3 seeds, σ 0.002 nats, one budget, unless it says
     otherwise.
 
-    smallest, largest: N at the first budget; the sizes grow with its square root. sigma: sd of one run, nats. luck: of
-    what a shape's seeds share. seed_sd: of what a seed shares over all shapes. kept: whether a depth has a size, by
-    their places in the lists. spread: by how much the budget of a shape may be off, to either side.
+    smallest, largest: N at the first budget; the sizes grow with its square root. sigma: sd of one run, nats.
+    shape_sd: sd of the error that a shape's seeds share. seed_sd: sd of the error that a seed adds to all shapes.
+    kept: whether a depth has a size, by their places in the lists. spread: by how much the budget of a shape may be
+    off, to either side.
     """
 
     truth: BudgetTruth = field(default_factory=BudgetTruth)
@@ -124,7 +125,7 @@ class BudgetSweep:
     sizes: int = 7
     seeds: int = 3
     sigma: float = 0.002
-    luck: float = 0.0
+    shape_sd: float = 0.0
     seed_sd: float = 0.003
     kept: Callable[[int, int], bool] = every
     width_multiple: int = 16
@@ -147,7 +148,7 @@ class BudgetSweep:
                     tokens = steps * self.batch_tokens
                     run: Row = {"depth": depth, "width": width, "n_params": 12 * depth * width**2}
                     run |= {"tokens": tokens, "steps": steps, "flops": per_token * tokens}
-                    loss = self.truth.loss(depth, width, tokens) + rng.normal(0.0, self.luck)
+                    loss = self.truth.loss(depth, width, tokens) + rng.normal(0.0, self.shape_sd)
                     rows += [
                         {**run, "seed": seed, "loss": loss + shared[seed] + rng.normal(0.0, self.sigma)}
                         for seed in range(self.seeds)
@@ -168,13 +169,13 @@ def scenarios() -> dict[str, BudgetSweep]:
         "base": base,
         "one seed": replace(base, seeds=1, seed_sd=0.0),  # what it shares cannot be told from the loss
         "two seeds, 6 sizes": replace(base, seeds=2, sizes=6),
-        "luck 0.002": replace(base, luck=0.002),
+        "luck 0.002": replace(base, shape_sd=0.002),
         "5 sizes": replace(base, sizes=5),
-        "5 sizes, luck 0.004": replace(base, sizes=5, luck=0.004),
+        "5 sizes, luck 0.004": replace(base, sizes=5, shape_sd=0.004),
         "3 sizes": replace(base, sizes=3),
         "sizes over a factor of 240": replace(base, smallest=5.0e6, largest=1.2e9, sizes=9),
         "uneven grids": replace(base, sizes=10, kept=uneven),
-        "noisy": replace(base, sigma=0.01, luck=0.004),
+        "noisy": replace(base, sigma=0.01, shape_sd=0.004),
         "lopsided": replace(base, truth=lopsided, smallest=4.0e7, largest=1.0e9),
         "weak optimum": replace(base, truth=BudgetTruth(penalty=0.1)),
         "wiggly curves": replace(base, truth=BudgetTruth(wiggle=0.002)),

@@ -105,10 +105,10 @@ class Request:
         shared = np.random.default_rng([self.number, index]).normal(0.0, SEED_SD, SEEDS)
         rows = []
         for depth, width in sorted(set(shapes)):
-            luck, *noise = np.random.default_rng([self.number, index, depth, width]).normal(
+            shape_error, *noise = np.random.default_rng([self.number, index, depth, width]).normal(
                 0.0, [LUCK, *[SIGMA] * SEEDS]
             )
-            mean_loss = self.loss(depth, n_params(depth, width)) + luck
+            mean_loss = self.loss(depth, n_params(depth, width)) + shape_error
             rows += [
                 {"depth": depth, "width": width, "seed": seed, "loss": float(mean_loss + shared[seed] + noise[seed])}
                 for seed in range(SEEDS)

@@ -56,15 +56,15 @@ def laptop_shapes() -> tuple[Shape, ...]:
 class Noise:
     """Sources of noise, in nats.
 
-    sigma: sd of one run. seed_sd: sd of what a seed adds to all shapes. luck: sd of what all runs of a shape share.
-    along: correlation of the luck of a shape with that of the next smaller one of its depth.
+    sigma: sd of one run. seed_sd: sd of what a seed adds to all shapes. shape_sd: sd of what all runs of a shape share.
+    along: correlation of the error of a shape with that of the next smaller one of its depth.
     deep_seed: what the first seed adds to the deepest net, and in proportion to ln L to those between. off: by how many
     sigma one run is worse than it should be.
     """
 
     sigma: float = 0.002
     seed_sd: float = 0.003
-    luck: float = 0.0
+    shape_sd: float = 0.0
     along: float = 0.0
     deep_seed: float = 0.0
     off: float = 0.0
@@ -115,15 +115,15 @@ class Scenario:
         noise = self.noise
         first, last = (math.log(end([depth for depth, _ in self.shapes])) for end in (min, max))
         shared = rng.normal(0.0, noise.seed_sd, self.seeds)
-        rows, lucks = list[Row](), dict[int, float]()
+        rows, shape_errors = list[Row](), dict[int, float]()
         for depth, width in self.shapes:
-            n, luck = n_params(depth, width), rng.normal(0.0, noise.luck)
-            if depth in lucks:
-                luck = noise.along * lucks[depth] + math.sqrt(1.0 - noise.along**2) * luck
-            lucks[depth] = luck
+            n, shape_error = n_params(depth, width), rng.normal(0.0, noise.shape_sd)
+            if depth in shape_errors:
+                shape_error = noise.along * shape_errors[depth] + math.sqrt(1.0 - noise.along**2) * shape_error
+            shape_errors[depth] = shape_error
             place = (math.log(depth) - first) / (last - first)
             for seed, tokens in product(range(self.seeds), self.tokens or (None,)):
-                loss = self.truth.loss(depth, n, tokens) + luck + shared[seed] + rng.normal(0.0, noise.sigma)
+                loss = self.truth.loss(depth, n, tokens) + shape_error + shared[seed] + rng.normal(0.0, noise.sigma)
                 loss += noise.deep_seed * place * (seed == 0)
                 row: Row = {"depth": depth, "width": width, "seed": seed, "n_params": n, "loss": float(loss)}
                 rows.append(row if tokens is None else {**row, "tokens": tokens})
@@ -139,7 +139,7 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         base,
         truth=replace(truth, size=3.0e5, depth=2.0),
         shapes=laptop_shapes(),
-        noise=Noise(sigma=0.012, luck=0.003),
+        noise=Noise(sigma=0.012, shape_sd=0.003),
         inside=(1.0e5, 3.0e5, 8.0e5),
     )
     growing = replace(truth, size=3.0e8, depth=20.0, effect=0.13)
@@ -149,7 +149,7 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         base,
         truth=growing,
         shapes=GEMSTONES,
-        noise=Noise(sigma=0.0015, seed_sd=0.0, luck=0.0015),
+        noise=Noise(sigma=0.0015, seed_sd=0.0, shape_sd=0.0015),
         seeds=1,
         inside=(6.0e7, 3.0e8, 7.0e8),
     )
@@ -167,11 +167,11 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         "1 seed": replace(base, seeds=1),
         "1 2 4 8 16": replace(base, truth=replace(truth, depth=5.0), shapes=grid((1, 2, 4, 8, 16), 9)),
         "levine": replace(base, truth=replace(truth, depth=14.0), shapes=levine),
-        "scatter 0.004": replace(base, noise=replace(base.noise, luck=0.004)),
-        "scatter along a depth": replace(base, noise=replace(base.noise, luck=0.004, along=0.8)),
+        "scatter 0.004": replace(base, noise=replace(base.noise, shape_sd=0.004)),
+        "scatter along a depth": replace(base, noise=replace(base.noise, shape_sd=0.004, along=0.8)),
         "laptop": laptop,
-        "laptop, scatter 0.006": replace(laptop, noise=replace(laptop.noise, luck=0.006)),
-        "laptop, scatter 0.012": replace(laptop, noise=replace(laptop.noise, luck=0.012)),
+        "laptop, scatter 0.006": replace(laptop, noise=replace(laptop.noise, shape_sd=0.006)),
+        "laptop, scatter 0.012": replace(laptop, noise=replace(laptop.noise, shape_sd=0.012)),
         "gemstones": gemstones,
         "gemstones, tokens": with_tokens,
     }
@@ -180,7 +180,7 @@ def _place(truth: Truth) -> dict[str, Scenario]:
 def _hostile() -> dict[str, Scenario]:
     """What goes wrong in real sweeps, one thing at a time and all at once."""
     base = Scenario(TRUTHS["asymmetric"])
-    falling = replace(base.truth, fall=0.4)
+    falling = replace(base.truth, decay=0.4)
     deep_seed, off = Noise(deep_seed=0.02), Noise(off=25.0)
     return {
         "gains fall": replace(base, truth=falling),

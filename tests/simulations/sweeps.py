@@ -27,7 +27,7 @@ from dwsweep.fit.laws import FORMS
 SPEED_AT_SIX, SPEED_POWER = 0.025, -2.1
 WIGGLES = 2.5  # radians per unit of ln N of a wiggly truth
 DEPTH_POINTS = 400
-FALL_FROM = 3.0e7
+DECAY_FROM = 3.0e7
 
 
 @dataclass(frozen=True)
@@ -165,32 +165,32 @@ def scenarios() -> dict[str, Scenario]:
 def few_and_many_sizes() -> dict[str, Scenario]:
     """``sizes_9_seeds_3_luck_0.002`` and the like: true transitions, and with ``same_`` before it identical curves."""
     return {
-        f"{'' if effect else 'same_'}sizes_{sizes}_seeds_{seeds}_luck_{luck:g}": Scenario(
+        f"{'' if effect else 'same_'}sizes_{sizes}_seeds_{seeds}_luck_{shape_sd:g}": Scenario(
             Truth((6, 12, 18, 24, 30), effect=effect),
             budgets=tuple(np.geomspace(1.0e6, 6.0e8, sizes)),
             seeds=seeds,
-            shape_sd=luck,
+            shape_sd=shape_sd,
         )
         for effect in (1.0, 0.0)
         for sizes in (3, 4, 5, 6, 9, 17)
         for seeds in (1, 3)
-        for luck in (0.0, 0.002, 0.004)
+        for shape_sd in (0.0, 0.002, 0.004)
     }
 
 
 @dataclass(frozen=True)
 class SmoothTruth:
     """form, theta: of ln d(L) (laws.py). bend, phase: amplitude in ln N of a wave that x_T makes about it over the
-    depths, so that no form holds, and its phase at the shallowest. fall: κ goes as (N/FALL_FROM)^(−fall). level_off: w,
-    None for S(u) = u. wiggle: amplitude in nats of waves in ln N, of another phase at each depth, that each curve
-    makes. effect: factor on every difference (0: identical curves). power: of κ in L."""
+    depths, so that no form holds, and its phase at the shallowest. decay: κ goes as (N/DECAY_FROM)^(−decay).
+    level_off: w, None for S(u) = u. wiggle: amplitude in nats of waves in ln N, of another phase at each depth, that
+    each curve makes. effect: factor on every difference (0: identical curves). power: of κ in L."""
 
     depths: tuple[int, ...] = (6, 12, 18, 24, 30)
     form: str = "exponential"
     theta: tuple[float, float] = (published_law.A, published_law.B)
     bend: float = 0.0
     phase: float = 0.0
-    fall: float = 0.0
+    decay: float = 0.0
     level_off: float | None = None
     wiggle: float = 0.0
     effect: float = 1.0
@@ -211,7 +211,7 @@ class SmoothTruth:
         if self.level_off:
             lead = self.level_off * np.tanh(lead / self.level_off)
         speed = self.effect * SPEED_AT_SIX * (layers / 6.0) ** self.power
-        gain = np.trapezoid(speed * lead, layers, axis=-1) * np.exp(-self.fall * (x - math.log(FALL_FROM)))
+        gain = np.trapezoid(speed * lead, layers, axis=-1) * np.exp(-self.decay * (x - math.log(DECAY_FROM)))
         return shared - gain + self.wiggle * np.sin(2.0 * np.pi * x / 1.7 + 2.4 * depth)
 
     def best_depth(self, n_params: float) -> float:
@@ -238,16 +238,16 @@ def draw(
     budgets: Sequence[float] | Callable[[int], Sequence[float]] = tuple(np.geomspace(1.0e6, 6.0e8, 9)),
     seeds: int = 3,
     sigma: float = 0.002,
-    luck: float = 0.0,
+    shape_sd: float = 0.0,
     seed_sd: float = 0.003,
 ) -> list[Row]:
-    """One simulated table of runs: depth, width, seed, loss. luck: sd of what the seeds of a shape share, nats.
+    """One simulated table of runs: depth, width, seed, loss. shape_sd: sd of what the seeds of a shape share, nats.
     budgets: target N, or a function that gives them for a depth."""
     shared = rng.normal(0.0, seed_sd, seeds)
     rows = []
     for depth in truth.depths:
         for width in widths(depth, budgets(depth) if callable(budgets) else budgets, 4):
-            loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) + rng.normal(0.0, luck)
+            loss = float(truth.loss(depth, math.log(12.0 * depth * width**2))) + rng.normal(0.0, shape_sd)
             rows += [
                 {"depth": depth, "width": width, "seed": s, "loss": loss + shared[s] + rng.normal(0.0, sigma)}
                 for s in range(seeds)

@@ -2,7 +2,7 @@
 
 Every one is, with x = ln N, l = ln L and u = l − ln L*(N, tokens), in nats,
 
-    loss = level(x, tokens) + effect·(N/N₀)^(−fall)·penalty(u) − gain(ln d − ln d₀),    d = √(N/(12·L))
+    loss = level(x, tokens) + effect·(N/N₀)^(−decay)·penalty(u) − gain(ln d − ln d₀),    d = √(N/(12·L))
 
 The penalty vanishes at u = 0. The gain of width, where there is one, moves the best depth away from L*. The best depth
 is therefore found on a grid of ln L, exact to 2e-4.
@@ -166,7 +166,7 @@ class Truth:
     """A loss of size, depth and tokens.
 
     size, depth: N₀ and L*(N₀, TOKENS); d₀ is the width that they make. token_power: L* ∝ tokens^token_power. effect: a
-    factor on the penalty and on the gain. fall: what depth does goes as (N/N₀)^(−fall).
+    factor on the penalty and on the gain. decay: what depth does goes as (N/N₀)^(−decay).
     """
 
     penalty: Penalty = Skewed()
@@ -176,7 +176,7 @@ class Truth:
     depth: float = 17.0
     token_power: float = 0.0
     effect: float = 1.0
-    fall: float = 0.0
+    decay: float = 0.0
 
     def valley(self, n_params: float, tokens: float | None = None) -> float:
         """L*: where the penalty vanishes."""
@@ -188,7 +188,7 @@ class Truth:
         y, x = np.log(np.asarray(depth, dtype=float)), math.log(n_params / self.size)
         w = (x - (y - math.log(self.depth))) / 2.0
         effect = self.penalty(y - math.log(self.valley(n_params, tokens))) - self.gain(w)
-        return self.effect * math.exp(-self.fall * x) * effect
+        return self.effect * math.exp(-self.decay * x) * effect
 
     def loss(self, depth: float, n_params: float, tokens: float | None = None) -> float:
         """Nats per token."""

@@ -34,7 +34,8 @@ from dwsweep.data.prepare import prepare
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
-from dwsweep.records.run import RunResult, _fault_of_documents
+from dwsweep.records.documents import _fault_of_documents
+from dwsweep.records.run import RunResult
 from dwsweep.spec import parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import rebuild_results
@@ -55,7 +56,7 @@ FLIPS: dict[str, tuple[int, tuple[str, ...]]] = {
     "store/manifest.json": (12, ("export", RUN, "--to", "hf", OUT)),
     "pieces.json": (6, ("export", RUN, "--to", "hf", OUT)),
     "fit.json": (40, ("guide", "--fit", "{fit}", "--params", "5e4")),
-    "metrics.jsonl": (14, ()),
+    "metrics.jsonl": (14, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
     "result.json": (8, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
     "results.csv": (8, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
     "params.safetensors": (8, ("export", RUN, "--to", "hf", OUT)),

@@ -17,7 +17,7 @@ from shown import printed
 from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
 
 from dwsweep.errors import InputError
-from dwsweep.records.run import Metrics
+from dwsweep.records.metrics import Metrics
 from dwsweep.report import status_report as status
 from dwsweep.sweep import ownership, runner
 from dwsweep.sweep.directory import SweepStore

@@ -19,8 +19,10 @@ from dwsweep import paths, results
 from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
 from dwsweep.records import record as reader
+from dwsweep.records.documents import _fault_of_documents
+from dwsweep.records.metrics import read_metrics
 from dwsweep.records.record import quoted_text, sealed, table_text, unquoted_text
-from dwsweep.records.run import RunResult, _fault_of_documents, read_metrics
+from dwsweep.records.run import RunResult
 from dwsweep.report.runs_table import rows_of
 from dwsweep.sweep import inventory, runner
 from dwsweep.sweep.directory import SweepStore

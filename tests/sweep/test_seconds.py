@@ -21,9 +21,10 @@ from dwsweep.design import study
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan, build
 from dwsweep.plan.lengths import with_nominal_length
+from dwsweep.records import bench as bench_record
 from dwsweep.records import record as reader
-from dwsweep.records import run as run_record
-from dwsweep.records.run import DONE, BenchRow, RunResult, RunState
+from dwsweep.records.bench import BenchRow
+from dwsweep.records.run import DONE, RunResult, RunState
 from dwsweep.report import plan_report, status_report
 from dwsweep.spec import Spec
 from dwsweep.sweep.directory import SweepStore
@@ -68,7 +69,7 @@ def bench(directory: Path, factor: float = 1.0, devices: int = 1, kind: str = "c
         )
         for (depth, width), rate in SHAPES.items()
     ]
-    run_record.write(rows, directory)
+    bench_record.write(rows, directory)
 
 
 def shapes() -> list[Any]:

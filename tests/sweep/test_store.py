@@ -21,8 +21,9 @@ from sweep_tools import assert_complete, make_plan, order, run, train_here
 from dwsweep import paths
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.records.columns import RESULTS
+from dwsweep.records.evaluation import Evaluation, TaskScores
 from dwsweep.records.pack import PackEvent, PackState, StartFacts
-from dwsweep.records.run import Evaluation, RunResult, RunState, TaskScores
+from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event, Resumed
 from dwsweep.sweep.recorder import RunRecorder

@@ -16,9 +16,10 @@ from spec_tools import filled
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Replica
+from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import to_dict
-from dwsweep.records.run import MetricsRow, RunResult
+from dwsweep.records.run import RunResult
 from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.train import Recorder
 

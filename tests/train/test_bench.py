@@ -15,8 +15,8 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, build
-from dwsweep.records import run as run_record
-from dwsweep.records.run import CollectiveRow
+from dwsweep.records import bench as bench_record
+from dwsweep.records.bench import CollectiveRow
 from dwsweep.report import bench_report
 from dwsweep.train.bench import bench, sizes
 from dwsweep.train.compile_only import compile_only
@@ -41,9 +41,9 @@ def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> N
         assert row.mfu == pytest.approx(row.achieved_flops / row.peak_flops / row.devices)
         assert row.memory_bytes > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
         assert [point.replicas for point in row.packing] == [1, 2]
-    path = run_record.write(rows, tmp_path)
+    path = bench_record.write(rows, tmp_path)
     bench_report.render_bench(rows)
-    assert run_record.read(path) == rows
+    assert bench_record.read(path) == rows
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
     calibrated = build(spec, data=DataFacts.of(store), calibrations=Calibration.in_file(path)).estimates
     assert calibrated.device_seconds > 0

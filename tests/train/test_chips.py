@@ -15,7 +15,7 @@ from checkout import SWEEPS
 from dwsweep.cost.arithmetic import program_fits
 from dwsweep.cost.devices import find
 from dwsweep.plan import build
-from dwsweep.records.run import CompiledRow
+from dwsweep.records.bench import CompiledRow
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.train.compile_only import compile_only
 from dwsweep.train.targets import elsewhere

@@ -1,1 +1,1 @@
-"""What a table of runs means: its formats, its numbers."""
+"""Tables of runs: their formats, columns and numbers."""

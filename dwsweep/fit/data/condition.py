@@ -16,7 +16,7 @@ from typing import Any
 
 from dwsweep import expressions, numerals
 from dwsweep.errors import InputError, argument
-from dwsweep.text import listed
+from dwsweep.text import join
 
 LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
@@ -57,7 +57,7 @@ def compile_expression(
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(
             f"{argument('where')}: {unknown!r} in {expression!r}; columns are "
-            + listed(sorted(set(names)), NAMES_LISTED)
+            + join(sorted(set(names)), NAMES_LISTED)
             + hint
         )
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):

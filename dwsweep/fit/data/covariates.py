@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
@@ -21,10 +21,10 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import MEASURED_WORDS, plain
+from dwsweep.fit.data.settings import names_a_result, plain
 from dwsweep.fit.data.shape import BLOCK, inner_width
 from dwsweep.records.columns import named
-from dwsweep.text import format_count, listed
+from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
 D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "learning rate"
@@ -56,6 +56,10 @@ SAME_NUMBER = 1.02  # largest over smallest value of a number that is the same i
 FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
 FEWEST_SHAPES = 3  # … and shapes
 FEWEST_VALUES = 3  # of a number, to have a smooth effect: two are those of a switch
+MOST_VALUES = 16  # of a number that was chosen, as far as nobody says so
+FEWEST_COUNTED = 5  # whole numbers without a gap, from which on they number runs
+DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
+MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
 COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
 ABOUT_AS_COMMON = 1.5  # times, by which the commonest value may lead another one
 CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
@@ -194,7 +198,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
             column = next((one for one in OF_SHAPE[known[ours]] if one in every), None)
         if column is None:
             shown = [one for one in every if one not in SHAPES]
-            raise InputError(f"{option}: {given!r}; not in the table, it has {listed(sorted(shown))}")
+            raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
         if why := why_refused(column):
             raise InputError(f"{option}: {given!r}; {why}")
         found[word_of(column)] = column
@@ -205,8 +209,7 @@ def why_refused(column: str) -> str:
     """Why a column is no covariate; empty where it may be one."""
     if column in SHAPES:
         return "is what is compared, and no setting; allowed: a column that somebody set"
-    words = set(plain(column).split("_"))
-    if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and words & MEASURED_WORDS):
+    if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and names_a_result(column)):
         return (
             "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
             "a part of what depth does; allowed: a column that somebody set"
@@ -256,7 +259,8 @@ Usual = Callable[[str], bool]
 
 @dataclass
 class _Search:
-    """State of ``find``. keep: (K,) rows that can be tied together. out: (reason, option) → how many cannot."""
+    """State of ``find``. keep: (K,) rows that can be tied together. unknown: columns that nobody asked for or knows.
+    out: (reason, option) → how many cannot."""
 
     rows: Sequence[Row]
     x: np.ndarray
@@ -264,6 +268,7 @@ class _Search:
     asked: Request
     usual: Usual
     keep: np.ndarray
+    unknown: frozenset[str] = frozenset()
     out: Counter[tuple[str, str]] = field(default_factory=Counter)
     follow: list[str] = field(default_factory=list)
 
@@ -290,7 +295,7 @@ class _Search:
             return []
         held = str(self.asked.at.get(word, counts.most_common(1)[0][0]))
         if held not in counts:
-            raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {listed(sorted(counts))}")
+            raise InputError(f"{argument('at', '--at')}: {word}={held}; allowed: {join(sorted(counts))}")
         return [
             Covariate(word, column, TEXT, (levels == level).astype(float), held, "", "", level=level)
             for level in sorted(counts)
@@ -302,8 +307,19 @@ class _Search:
         pairs = set(zip(self.y[self.keep].tolist(), values[self.keep].tolist(), strict=True))
         return len(pairs) == len(set(self.y[self.keep].tolist()))
 
+    def _by_shape(self, columns: Sequence[str]) -> bool:
+        """Whether the shapes that have several rows have one value each: nothing shows that it is no part of them."""
+        seen: dict[Any, list[Any]] = {}
+        for row in self.rows:
+            seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(columns[0]))
+        several = [values for values in seen.values() if len(values) > 1]
+        return len(several) >= FEWEST_SHAPES and all(len(set(values)) == 1 for values in several)
+
     def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
         """A number's logarithm; None where it is the same in all rows, blank in most, or follows the shape."""
+        if columns[0] in self.unknown and self._by_shape(columns):
+            self.follow.append(word)
+            return None
         values = [number_of(word, row, columns) for row in self.rows]
         if sum(value is not None for value in values) < COMMON * len(values) or len(set(values) - {None}) < 2:
             return None
@@ -329,13 +345,33 @@ class _Search:
 
 
 def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
-    """Settings among ``names`` that nobody knows and that are numbers of three values or more."""
+    """Settings among ``names`` that nobody knows and that are numbers of three values or more, which somebody chose: no
+    date, no index of runs, no count of machines."""
     found = []
     for name in names:
         values = {row.get(name) for row in rows} - {None}
-        if len(values) >= FEWEST_VALUES and all(number_of(name, {name: value}, [name]) is not None for value in values):
+        if len(values) < FEWEST_VALUES or any(number_of(name, {name: value}, [name]) is None for value in values):
+            continue
+        if len(values) <= MOST_VALUES and not (
+            is_date(values) or is_index(values) or MACHINES & {*bare(name).split("_")}
+        ):
             found.append(name)
     return [name for name in found if not why_refused(name)]
+
+
+def is_date(values: Collection[Any]) -> bool:
+    """Whether whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
+    if not all(isinstance(value, int | float) and float(value).is_integer() for value in values):
+        return False
+    low, high = min(values), max(values)
+    return any(first <= low and high <= last for first, last in DATES)
+
+
+def is_index(values: Collection[Any]) -> bool:
+    """Whether numbers count something through: whole numbers without a gap."""
+    if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
+        return False
+    return max(values) - min(values) == len(values) - 1
 
 
 def find(
@@ -351,7 +387,8 @@ def find(
     Raises:
         InputError: a held value that is asked for is not one that the table has.
     """
-    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool))
+    known_not = frozenset(unknown) - set(asked.adjust.values())
+    search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
     numbers = {name: [short[one] for one in columns if one in short] for name, columns in (NUMBERS | OF_SHAPE).items()}
     texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]

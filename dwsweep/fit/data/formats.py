@@ -43,6 +43,12 @@ class Loaded(NamedTuple):
     directory: str | None = None
     comments: int = 0
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows by column, as they stand: numbers are int or float, blanks are None."""
+        names = tuple(self.columns)
+        return [dict(zip(names, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
+
 
 def load(table: Any) -> Loaded:
     """A table as ``read_table`` takes it.

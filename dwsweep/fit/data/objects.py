@@ -11,7 +11,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.data.numbers import Columns, of_rows
 from dwsweep.records.columns import ALIASES, REQUIRED
 from dwsweep.records.record import each_key_once
-from dwsweep.text import listed, printable
+from dwsweep.text import join, printable
 
 KEYS = ("results", "runs", "data", "rows", "records", "experiments", "trials")
 """Keys under which people keep the runs of a file."""
@@ -55,19 +55,19 @@ def _under_a_key(what: str, found: Any) -> Any:
     named = [key for key in found if key.lower() in KEYS and (key in lists or isinstance(found[key], dict))]
     several = named or lists
     if len(several) > 1:
-        keys = listed((repr(printable(key)) for key in several), 6)
+        keys = join((repr(printable(key)) for key in several), 6)
         raise InputError(f"{what} has runs under {len(several)} keys ({keys}); must be a list of objects, one per run")
     return found[several[0]] if several else None
 
 
 def _same_keys(values: Iterable[Any]) -> bool:
-    """Whether these are objects with the same keys: columns by row label, or records by name."""
+    """True if all values are objects with the same keys: columns by row label, or records by name."""
     every = list(values)
     return _all_objects(every) and len({tuple(value) for value in every}) == 1
 
 
 def _by_name(found: Mapping[str, Any]) -> bool:
-    """Whether an object holds records by the name of their run: known columns are keys of these, and not its own."""
+    """True if an object holds records by run name: known columns are keys of the records, not of the object."""
     if not found or not _all_objects(list(found.values())):
         return False
     inner = {key.lower() for value in found.values() for key in value}
@@ -106,7 +106,7 @@ def of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
     if len(set(lengths.values())) > 1:
         counted = Counter(lengths.values())
         usual = counted.most_common(1)[0][0]
-        odd = listed((f"{printable(name)!r} {n}" for name, n in lengths.items() if n != usual), 6)
+        odd = join((f"{printable(name)!r} {n}" for name, n in lengths.items() if n != usual), 6)
         raise InputError(
             f"{what} columns of different lengths, most {usual} but {odd}; all columns need the same length"
         )

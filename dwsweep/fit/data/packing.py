@@ -12,7 +12,7 @@ import zlib
 from typing import IO, Any
 
 from dwsweep.errors import InputError
-from dwsweep.text import listed, printable
+from dwsweep.text import join, printable
 
 MOST_BYTES = 2**31
 """Largest content of a packed file: a few kilobytes can unpack to fill the memory."""
@@ -55,7 +55,7 @@ def unpacked(content: bytes, name: str) -> tuple[bytes, str]:
         files = [info for info in every if not info.filename.rpartition("/")[2].startswith(".")]
         files = [info for info in files if not info.filename.startswith("__MACOSX/")]
         if len(files) != 1:
-            held = listed((printable(info.filename) for info in files), 6) or "none"
+            held = join((printable(info.filename) for info in files), 6) or "none"
             raise InputError(f"table: {name}; a zip of {len(files)} files ({held}); must hold one table")
         with archive.open(files[0]) as file:
             return _bounded(file, name), files[0].filename

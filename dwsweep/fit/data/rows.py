@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dwsweep.text import listed
+from dwsweep.text import join
 
 Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
@@ -41,4 +41,4 @@ def listed_values(values: Iterable[Any]) -> str:
     """Values of a column in their order, for a message."""
     shown = sorted(set(values), key=lambda v: (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)))
     texts = ["blank" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in shown]
-    return listed(texts, VALUES_LISTED)
+    return join(texts, VALUES_LISTED)

@@ -28,17 +28,17 @@ from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
 
-RECIPE = columns.named("recipe")  # what must be the same for all runs of a shape, whatever their learning rate
-TUNING = columns.named("tuning")  # what must be the same for the runs of a shape at one learning rate
+RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
+TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
 COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
 COUNT_TOLERANCE = 1.02
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates were measured to take, by the way
 MOST_REPEATED = 3  # values of a column that its name calls measured, up to which it was chosen all the same
-SAME_SIZE = 0.22  # of ln N, between two nets that are compared
+SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
 MOSTLY = 0.4  # share of such pairs in which a setting differs, from which on it follows depth
 ONE_VALUE = 0.9  # share of shapes that have the commonest value of their depth
 MOST_COMPARED = 2000
-TELLING_DIGITS = 4  # of a loss behind the point, with which two runs do not agree by chance
+TELLING_DIGITS = 4  # decimals of a loss by which two runs do not agree by chance
 OFTEN = 0.5  # share of its rows that a setting's value comes again in
 MEASURED_WORDS = {
     *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),
@@ -57,6 +57,7 @@ MEASURED_WORDS = {
         "walltime",
     ),
     *("throughput", "speed", "tps", "tflops", "gflops", "mfu", "hfu", "latency", "util", "utilization"),
+    *("mmlu", "hellaswag", "arc", "piqa", "lambada", "winogrande", "boolq", "openbookqa", "siqa", "blimp", "gsm8k"),
     *("memory", "mem", "vram", "rss", "gib", "gb", "mib", "mb", "watts", "power", "energy", "cost", "co2", "gradnorm"),
 }
 NAME_WORDS = {
@@ -77,12 +78,16 @@ NAME_WORDS = {
     ),
     *("note", "notes", "comment", "comments", "description", "job", "slurm", "pid", "rank", "best"),
 }
+RUN_WORDS = {
+    *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
+    *("finished", "ended", "updated", "heartbeat"),
+}  # of a number that belongs to one run
 KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 
 
 class Kept(NamedTuple):
-    """What is left so that every cell has one recipe. out: index of a row → (column, value, value that is used) that
-    leave it out. warnings: one per column that was settled."""
+    """Choice of rows by which every cell has one recipe. out: index of a row that is left out → (column, its value, the
+    value that is used). warnings: one per column that was settled."""
 
     out: dict[int, tuple[str, Any, Any]]
     warnings: list[str]
@@ -130,15 +135,21 @@ def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]
     return found_
 
 
+def names_a_result(name: str) -> bool:
+    """Whether a column's name is of a result: a loss, a time, a memory, a pace, a norm of gradients, a benchmark."""
+    words = plain(name).split("_")
+    pace = words[-1] == "s" or ("per" in words and bool({"second", "sec", "minute", "hour"} & {*words}))
+    norm = "norm" in words and bool({"grad", "gradient", "update"} & {*words}) and not {"max", "clip"} & {*words}
+    return bool(MEASURED_WORDS & {*words}) or pace or norm
+
+
 def is_measured(name: str, values: Sequence[Any]) -> bool:
-    """Whether a column of numbers was measured and not chosen: its name is of a result, or its values do not repeat."""
+    """True if a column of numbers was measured, not chosen: it is named as a result, or its values do not repeat."""
     known = [value for value in values if value is not None]
     if not known or not all(_is_number(value) for value in known):
         return False
     distinct = len(set(known))
-    return distinct > OFTEN * len(known) or (
-        bool(MEASURED_WORDS & {*plain(name).split("_")}) and distinct > MOST_REPEATED
-    )
+    return distinct > OFTEN * len(known) or (names_a_result(name) and distinct > MOST_REPEATED)
 
 
 def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
@@ -148,7 +159,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
         return False
     words = set(plain(name).split("_"))
     texts = any(isinstance(value, str) for value in values)
-    if (words & NAME_WORDS and texts) or {"best", "index", "rank", "id", "unnamed"} & words:
+    if (words & NAME_WORDS and texts) or RUN_WORDS & words:
         return False
     if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # one to a run
         return False
@@ -162,7 +173,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
 
 
 def _one_to_one(levels: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
-    """Whether each value belongs to one seed, and each seed to one value."""
+    """True if each value belongs to one seed, and each seed to one value."""
     pairs = {(level, seed) for level, seed in zip(levels, seeds, strict=True) if seed is not None}
     distinct = {level for level, _ in pairs}
     return len(distinct) > 1 and len(pairs) == len(distinct) == len({seed for _, seed in pairs})

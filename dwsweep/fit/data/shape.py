@@ -35,8 +35,8 @@ LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
 AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
 EXPLAINS = 0.01  # … of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
-NEAR_GATED = 0.08  # of an inner width to 8/3·d, rounded to a multiple
-SHARE = 0.9  # of the rows that an explanation must hold in
+NEAR_GATED = 0.08  # relative distance of an inner width from 8/3·d, rounded to a multiple
+SHARE = 0.9  # share of the rows in which an explanation must hold
 LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
 FEWEST_FOR_BLOCKS = 5  # nets, for the weights of a block and of the embeddings from their counts
@@ -69,7 +69,7 @@ def inner_width(row: Row) -> float | None:
 
 
 def is_gated(row: Row) -> bool:
-    """Whether a column of the row says that the MLP is gated (SwiGLU, GeGLU)."""
+    """True if a column of the row has a gated MLP (SwiGLU, GeGLU)."""
     if row.get("gated") in (True, 1):
         return True
     texts = [str(row[name]).lower() for name in GATES if isinstance(row.get(name), str)]
@@ -168,7 +168,7 @@ def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[
     yield f"N is counted from depth, width, {used}{', with a gated MLP (3·d·d_ff)' if gated else ''}"
     ratios = [inner / row["width"] for row in sized if (inner := inner_width(row)) is not None]
     if not gated and ratios and all(abs(ratio / (8.0 / 3.0) - 1.0) < NEAR_GATED for ratio in ratios):
-        yield "the inner width is 8/3 × width, as of a gated MLP, but no column says that: the MLP counts as 2·d·d_ff"
+        yield "the inner width is 8/3 × width, as in a gated MLP, but no column names one: the MLP counts as 2·d·d_ff"
 
 
 def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -> Count:
@@ -246,7 +246,7 @@ def _tables(vocabulary: float, known: set[float]) -> str:
 
 
 def _alike(ratio: tuple[float, float]) -> bool:
-    """Whether counts differ as blocks of one kind do, whose heads and inner widths are rounded."""
+    """True if counts differ by no more than rounded heads and inner widths make blocks of one kind differ."""
     low, high = ratio
     return high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED
 
@@ -256,7 +256,7 @@ def _holds(off: np.ndarray, tolerance: float) -> bool:
 
 
 def _formula(columns: Sequence[str]) -> str:
-    """What the blocks hold, in words."""
+    """Formula of the blocks' weights in words."""
     return "the weights of the blocks" if {*COLUMNS, "head_size"} - {"heads"} & set(columns) else "12·L·d²"
 
 
@@ -301,7 +301,7 @@ def _varies(rows: Sequence[Row], part: Callable[[Row], Any]) -> bool:
 
 
 def _swept(rows: Sequence[Row], heads: Callable[[Row], Any], rest: Sequence[Callable[[Row], Any]]) -> bool:
-    """Whether most nets were trained with several counts of heads: a question of its own, and no part of the shape."""
+    """True if most nets were trained with several counts of heads: heads are then no part of the shape."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in rows:
         if row["width"]:

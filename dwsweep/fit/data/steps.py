@@ -133,7 +133,7 @@ def _measured(group: Sequence[Row]) -> Sequence[Row]:
 
 
 def _names_runs(rows: Sequence[Row], name: str) -> bool:
-    """Whether the values of a column name runs: each belongs to one shape, and to several rows or to one of several."""
+    """True if the values of a column name runs: each belongs to one shape, and to several rows or to one of several."""
     shapes: dict[str, set[Any]] = defaultdict(set)
     for row in rows:
         if row.get(name) is not None:

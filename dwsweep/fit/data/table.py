@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign, formats
+from dwsweep.fit.data import foreign, formats, units
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.numbers import Columns, as_number, losses
 from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
@@ -25,7 +25,7 @@ from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, listed
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
@@ -33,13 +33,13 @@ LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here to
 LARGEST_LOSS = 1e6
 NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
-# what trackers call a run that is done; autoresearch discards runs that do not improve, and they have a loss too
+# trackers' words for a finished run; autoresearch discards runs that do not improve, and they have a loss too
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
-OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # of a results.csv, wherever it lies
+OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # columns of results.csv in any folder
 CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
 SUMMARY = {"summary", "metrics", "final", "throughput"}  # … what a run ended with, or was
 EVAL = {"eval", "val"}  # … and its held-out losses
-BUDGETS = {"flops_budget", "compute_budget", "budget"}  # what a run was to spend
+BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # beyond any net: a budget above it is of FLOPs
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
@@ -104,7 +104,8 @@ def read_table(
     """Read ``table``, rename and select its rows, and settle what they mean.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
-    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table.
+    Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
+    ``formats.load`` has read.
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
@@ -116,7 +117,8 @@ def read_table(
     """
     if unit is not None and unit not in UNITS:
         raise InputError(f"{argument('unit')}: {unit!r}; must be one of {', '.join(UNITS)}")
-    held, source, digest, directory, comments = formats.load(table)
+    loaded = table if isinstance(table, formats.Loaded) else formats.load(table)
+    held, source, digest, directory, comments = loaded
     n_read = len(next(iter(held.values()), ()))
     held = _without(held, drop)
     renamed = _mapping(columns)
@@ -127,7 +129,9 @@ def read_table(
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
     taken |= unusual
+    taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
     held = _rename(held, taken)
+    held, of_units = units.all_scaled(held, {**renamed, **taken})
     _require(held, given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
@@ -178,7 +182,7 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *settled.said),
+        notes=(*_said_of_loss(given, taken, of_loss), *of_units, *settled.said),
         doubts=settled.doubts,
     )
 
@@ -198,7 +202,7 @@ def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> d
     known, more = {*held, *taken}, {}
     asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
     spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
-    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # of compute: no net has as many
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # not a size: none is so large
         more["train_flops"] = asked[0]
     if "loss" not in known:
         if "bits_per_byte" in known:
@@ -241,7 +245,7 @@ def _same(value: Any) -> Any:
 
 
 def _has_numbers(values: Sequence[Any]) -> bool:
-    """Whether a column holds numbers, and in most of its rows that hold anything."""
+    """True if most of the filled rows of a column hold numbers."""
     known = [value for value in values if value is not None]
     numbers = sum(isinstance(value, int | float) for value in known)
     return numbers > 0 and 2 * numbers >= len(known)
@@ -266,10 +270,10 @@ def _words_to_status(rows: list[Row]) -> None:
 
 
 def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
-    """What the loss is, where the table leaves a choice or its name a doubt."""
+    """Notes on the loss column and its unit, where several columns qualify or the name leaves a doubt."""
     loss = taken.get("loss", "loss")
     if plain(loss) in TRAINING:
-        yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: what repeats in the text flatters larger nets"
+        yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: text seen twice lowers it most in large nets"
     elif "loss" in given and loss != "loss":
         yield f"loss = {loss}, which is held out, and not the column loss"
     if unit == BITS:
@@ -387,12 +391,12 @@ def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], sourc
             how += f", for {column!r} names shapes ({_shown(next(filter(None, held[column])))})"
         what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
         what += " is" if len(missing) == 1 else " are"
-        raise InputError(f"table: {source}; {what} missing, have {listed(given, NAMES_LISTED)}; rename with {how}")
+        raise InputError(f"table: {source}; {what} missing, have {join(given, NAMES_LISTED)}; rename with {how}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names[:1000], 1)
-    return f", did you mean {near[0]!r}?" if near else f", it has {listed(names, NAMES_LISTED)}"
+    return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
 
 
 def _shown(value: Any) -> str:
@@ -421,7 +425,7 @@ def _check_numbers(rows: list[Row], names: Sequence[str]) -> None:
 
 
 def _must(name: str, value: Any) -> str:
-    """What a number of the column must be and ``value`` is not; empty where nothing is wrong."""
+    """Condition on a column's numbers that ``value`` breaks, in words; empty if it breaks none."""
     if isinstance(value, str | bool):
         return "be a number"
     if name in LARGEST:
@@ -459,7 +463,7 @@ def understood(
             if place not in CONFIG:
                 ends.setdefault("_".join(words), name)
     outcomes = column_names("outcome")
-    # those without an alias first: what an alias takes is theirs under their own name
+    # names without an alias first: a column with its own name is not taken by another's alias
     known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
     taken: dict[str, str] = {}
     for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):

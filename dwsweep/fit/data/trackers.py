@@ -51,7 +51,7 @@ def read(name: str) -> Columns:
         raise InputError(f"{said} needs the package {kind}: {needed}") from None
     except InputError:
         raise
-    except Exception as error:  # of the client, of its HTTP library and of what these are built on
+    except Exception as error:  # errors of the client, its HTTP library and their dependencies
         raise InputError(f"{said} cannot be read ({one_line(error)})") from None
     if not rows:
         raise InputError(f"{said} has no runs; give one with runs that log a loss, a depth and a width")

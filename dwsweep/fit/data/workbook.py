@@ -6,7 +6,7 @@ import io
 
 from dwsweep.errors import InputError, install
 from dwsweep.fit.data import delimited
-from dwsweep.text import listed, printable
+from dwsweep.text import join, printable
 
 
 def read(what: str, content: bytes) -> delimited.Read:
@@ -33,6 +33,6 @@ def read(what: str, content: bytes) -> delimited.Read:
     finally:
         book.close()
     if len(sheets) > 1:
-        held = listed(map(printable, sheets), 6)
+        held = join(map(printable, sheets), 6)
         raise InputError(f"{what} a workbook of {len(sheets)} sheets ({held}); must have one, or save one as CSV")
     return delimited.of_fields(what, next(iter(sheets.values()), []))

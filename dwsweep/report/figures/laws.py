@@ -287,8 +287,8 @@ def sources(budgets: Sequence[BudgetAnswer]) -> Figure:
 
 def _forest(axes: Axes, row: BudgetAnswer) -> None:
     best, listed = row.optimum, row.by_source
-    marks = [Interval(one.depth, one.depth_low, one.depth_high) for one in listed]
-    marks.append(Interval(best.depth, best.depth_low, best.depth_high))
+    marks = [one.depth_interval for one in listed]
+    marks.append(best.depth_interval)
     names = [one.name for one in listed] + ["answer"]
     ends = [end for mark in marks for end in (mark.low, mark.value, mark.high) if end]
     style.log_axis(axes, "x", max(0.5, min(ends) / 1.15), 1.15 * max(ends), label=style.plain)

@@ -43,6 +43,8 @@ SIZES = {
 }
 
 MILLI = 1e3  # nats → 10⁻³ nats
+MOST_DEPTHS = 16  # curves of a figure: more cannot be told apart
+MOST_PAIRS = 12  # panels of pairs
 DIFFERENCE = "loss of the shallower − deeper\n(10⁻³ {})"
 BOUNDED = ("crossed", "not_reached", "already_crossed")
 
@@ -54,7 +56,8 @@ def against_size(fit: FitResult) -> Figure:
     of the depths: the second does. The trend is a polynomial in ln N through all cells: any smooth curve would do, as
     it shifts all depths alike (the lowest curve would not: it jumps where a depth's range ends).
     """
-    curves, transitions = fit.curves.depths, fit.verdicts
+    every, crossings = fit.curves.depths, fit.verdicts
+    curves, transitions = style.evenly(every, MOST_DEPTHS), style.evenly(crossings, MOST_DEPTHS)
     strip = 0.45 + 0.2 * max(len(transitions), 2)
     if not curves:
         return style.empty("No finished run: there is no loss to draw.")
@@ -63,7 +66,7 @@ def against_size(fit: FitResult) -> Figure:
     looks = style.depth_styles([curve.depth for curve in curves])
     sizes = [n for curve in curves for n in curve.x if n is not None]
     low, high = min(sizes), max(sizes)
-    trend = _trend(curves)
+    trend = _trend(every)
     ends = []
     for curve in curves:
         look = looks[curve.depth]
@@ -94,6 +97,12 @@ def against_size(fit: FitResult) -> Figure:
     _strip(bottom, transitions, low, high)
     bottom.set_title("Transitions: right of the point the deeper net is ahead")
     bottom.set_xlabel(axis_label(fit))
+    if len(every) > len(curves):
+        style.note(
+            made,
+            f"{len(curves)} of {len(every)} depths and {len(transitions)} of {len(crossings)} transitions, evenly "
+            "chosen; the trend is that of all depths. transitions.csv has all pairs.",
+        )
     return style.settle(made, style.label_right(middle, ends))
 
 
@@ -255,11 +264,14 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
     axes.set_xlim(min(depths) - space, max(depths) + space)
     for depth, bar in bars:
         style.interval_mark(axes, depth, bar, marker=None)
-    for depth, value in zip(size.depth, MILLI * above, strict=True):
-        look = looks[depth]
-        axes.plot([depth], [value], marker=look["marker"], color=look["color"], linestyle="none", zorder=5)
+    if len(looks) > MOST_DEPTHS:  # one look: styles of that many depths cannot be told apart
+        axes.plot(size.depth, MILLI * above, marker="o", markersize=2.5, color=style.INK, linestyle="none", zorder=5)
+    else:
+        for depth, value in zip(size.depth, MILLI * above, strict=True):
+            look = looks[depth]
+            axes.plot([depth], [value], marker=look["marker"], color=look["color"], linestyle="none", zorder=5)
     if cut is not None and cut.optimum is not None:
-        best = Interval.of(cut.optimum, "depth")
+        best = cut.optimum.depth_interval
         style.interval_mark(axes, bottom - 0.13 * span, best, upright=False, size=4.5)
 
 
@@ -272,7 +284,8 @@ def differences(fit: FitResult) -> Figure:
     """
     rows_of = {row.pair: row for row in fit.verdicts}
     checks = {curve.pair: curve for curve in fit.curves.pairs if curve.estimator == PCHIP}
-    pairs = [(curve, rows_of[curve.pair]) for curve in verdicts(fit.curves.pairs)]
+    every = [(curve, rows_of[curve.pair]) for curve in verdicts(fit.curves.pairs)]
+    pairs = style.evenly(every, MOST_PAIRS)
     if not pairs:
         why = "; ".join(f"{t.name}: {t.reason}" for t in rows_of.values() if t.reason)
         return style.empty(f"No two depths to compare{': ' + why if why else '.'}")
@@ -295,7 +308,8 @@ def differences(fit: FitResult) -> Figure:
         made,
         f"Above zero the deeper net is ahead. Dark band: pointwise {100 * fit.curves.confidence:.0f} %; pale: "
         "simultaneous, from which the verdict is read. Bar on zero: interval of the transition. Strip at the foot: "
-        f"significantly ahead (filled: the deeper, hatched: the shallower).{_check_note(pairs)}",
+        f"significantly ahead (filled: the deeper, hatched: the shallower).{_check_note(pairs)}"
+        + (f" {len(pairs)} of {len(every)} pairs, evenly chosen." if len(every) > len(pairs) else ""),
     )
     return style.settle(made)
 
@@ -346,6 +360,7 @@ def beside_others(fit: FitResult) -> Figure:
         ]
         if beside:
             shared.append([(own, "this sweep"), *beside])
+    every, shared = len(shared), style.evenly(shared, MOST_PAIRS)
     if not shared:
         names = ", ".join(other.name for other in fit.others)
         return style.empty(f"No two neighbouring depths that {names} has too: nothing to compare.")
@@ -371,7 +386,8 @@ def beside_others(fit: FitResult) -> Figure:
     made.supxlabel(axis_label(fit))
     made.supylabel(DIFFERENCE.format(fit.unit), multialignment="center")
     level = f"{100 * fit.curves.confidence:.0f} %"
-    style.note(made, f"Above zero the deeper net is ahead. Bands: pointwise {level}. Circle: crossed.")
+    chosen = f" {len(shared)} of {every} pairs, evenly chosen." if every > len(shared) else ""
+    style.note(made, f"Above zero the deeper net is ahead. Bands: pointwise {level}. Circle: crossed.{chosen}")
     return style.settle(made)
 
 

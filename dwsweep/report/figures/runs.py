@@ -183,9 +183,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
         groups[curve.parametrization, curve.width].append(curve)
     left_out = len(groups) - MOST_PANELS
     if left_out > 0:  # evenly over parametrizations and widths, the ends included
-        names = list(groups)
-        places = [round(k * (len(names) - 1) / (MOST_PANELS - 1)) for k in range(MOST_PANELS)]
-        groups = {names[place]: groups[names[place]] for place in places}
+        groups = {name: groups[name] for name in style.evenly(list(groups), MOST_PANELS)}
         drawn = [curve for members in groups.values() for curve in members]
     columns = min(2, len(groups))
     rows = -(-len(groups) // columns)
@@ -239,9 +237,9 @@ class Conditions:
     kappa: Floats
 
 
-def conditions(row: Mapping[str, str], metrics: Iterable[Mapping[str, Any]]) -> Conditions | None:
+def conditions(row: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]]) -> Conditions | None:
     """Conditioning of a run from its row of results.csv and its metrics.jsonl; None if none was logged."""
-    depth, found = int(float(row["depth"])), dict[int, list[float]]()
+    depth, found = int(row["depth"]), dict[int, list[float]]()
     for line in metrics:
         for step, name in ((0, "conditioning_at_start"), (line.get("step"), "conditioning")):
             if isinstance(step, int) and _usable_conditions(line.get(name), depth):
@@ -252,7 +250,7 @@ def conditions(row: Mapping[str, str], metrics: Iterable[Mapping[str, Any]]) -> 
     return Conditions(
         row.get("arm") or "",
         depth,
-        int(float(row.get("heads") or 0)),
+        int(row.get("heads") or 0),
         float(row["n_params"]),
         np.array(steps, float),
         np.array([found[step] for step in steps]),

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
 ASIDE = 1.015  # factor between the two arms' bars of one transition, so that neither hides the other
 LONGEST_NAME = 24
+MOST_ARMS = 6  # compared arms that have panels
 ROOM = 1.6  # beyond the smallest and the largest size
 
 
@@ -60,7 +61,8 @@ def with_numbers(fit: FitResult) -> list[Comparison]:
 def arms_apart(fit: FitResult) -> Figure:
     """Draw two panels per compared arm: best depth against size under both arms, with the transitions; and loss of the
     arm − loss of the base at each depth."""
-    drawn = with_numbers(fit)
+    every = with_numbers(fit)
+    drawn = style.evenly(every, MOST_ARMS)
     made = style.figure(style.WIDTH, 1.2 + 5.4 * len(drawn))
     panels = style.panels(made, 2 * len(drawn), 1)
     labels: list[list[Annotation]] = []
@@ -71,7 +73,12 @@ def arms_apart(fit: FitResult) -> Figure:
         made,
         "Above: best depth at each size (lines) and transitions (diamonds, between the two depths that tie). Below: "
         "under zero the arm has the lower loss; thick where the simultaneous band of a depth clears zero. Bars, pale "
-        f"bands: pointwise {100 * fit.curves.confidence:.0f} %; arrow: no bound.",
+        f"bands: pointwise {100 * fit.curves.confidence:.0f} %; arrow: no bound."
+        + (
+            f" {len(drawn)} of {len(every)} arms, evenly chosen; comparison.csv has all."
+            if len(every) > len(drawn)
+            else ""
+        ),
     )
     return style.settle(made, *labels)
 
@@ -112,7 +119,7 @@ def _numbers(row: ComparedRow) -> list[float]:
 
 def _of(row: ComparedRow, arm: int) -> Interval:
     """Interval of a row under one of the two arms."""
-    return Interval.of(row, "other" if arm else "base")
+    return row.other_interval if arm else row.base_interval
 
 
 def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[Annotation]]:
@@ -231,8 +238,8 @@ def _above(axes: Axes, found: Along, curves: Sequence[AlongCurve], first: bool) 
             continue
         look, x = _look(found, curve.arm, rows)
         colour, marker = look["color"], look["marker"]
-        name = "above_base" if several else "above_best"
-        known = [(at, Interval.of(row, name)) for at, row in zip(x, rows, strict=True)]
+        above = [row.above_base_interval if several else row.above_best_interval for row in rows]
+        known = list(zip(x, above, strict=True))
         values = style.floats([interval.value for _, interval in known])
         axes.plot(x, values, color=colour, linestyle=look["linestyle"], linewidth=1.0)
         for at, interval in known:
@@ -317,7 +324,7 @@ def _minimum(axes: Axes, row: DepthAtBudget, look: Look) -> None:
     if level is None or (row.n_params_low is None and row.n_params_high is None):
         return
     style.interval_mark(
-        axes, level, Interval.of(row, "n_params"), str(colour), upright=False, marker=look["marker"],
+        axes, level, row.n_params_interval, str(colour), upright=False, marker=look["marker"],
         linestyle="-" if row.status == REACHED else (0, (3, 1.5)), linewidth=2.5,
     )  # fmt: skip
 
@@ -347,7 +354,7 @@ def _against_depth(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
     depths = sorted({row.depth for row in budget.depths})
     style.log_axis(axes, "x", depths[0] / 1.12, depths[-1] * 1.12, label=style.plain)
     axes.set_xticks(style.thinned(depths, 5), [str(d) for d in style.thinned(depths, 5)])
-    if not (found := Interval.of(best, "depth")).unbounded:
+    if not (found := best.depth_interval).unbounded:
         style.interval_mark(axes, bottom - 0.08 * span, found, style.OWN, upright=False, linewidth=2.5)
 
 
@@ -376,7 +383,7 @@ def over_budgets(fit: FitResult) -> Figure:
 
 
 def _trend(axes: Axes, trend: BudgetTrend, found: EqualBudgets) -> None:
-    known = [(row.budget, Interval.of(row, trend.quantity)) for row in found.best]
+    known = [(row.budget, row.of(trend.quantity)) for row in found.best]
     known = [(budget, interval) for budget, interval in known if interval.value is not None]
     ends = [found.best[0].budget, found.best[-1].budget]
     line = [trend.value * (budget / trend.at_budget) ** trend.exponent for budget in ends]

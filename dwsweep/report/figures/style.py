@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+
+Item = TypeVar("Item")
 
 WIDTH = 4.6  # inches
 TEXT = 9.0  # points
@@ -234,6 +236,13 @@ def thinned(places: Sequence[int], at_most: int) -> list[int]:
     """Every k-th of sorted ``places``, the last one included: at most ``at_most`` labels for an axis."""
     step = -(-len(places) // at_most)
     return [place for k, place in enumerate(places) if (len(places) - 1 - k) % step == 0]
+
+
+def evenly(items: Sequence[Item], at_most: int) -> list[Item]:
+    """At most ``at_most`` of ``items``, evenly chosen, the first and the last included."""
+    if len(items) <= at_most:
+        return list(items)
+    return [items[round(k * (len(items) - 1) / (at_most - 1))] for k in range(at_most)]
 
 
 def log_ticks(low: float, high: float, at_most: int = 7) -> list[float]:

@@ -1,0 +1,84 @@
+"""Metrics of one run: ``metrics.jsonl``, a row per logged step."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Any, Required, TypedDict, cast
+
+from dwsweep import paths
+from dwsweep.records.record import Damaged, read
+from dwsweep.records.run import RunResult
+
+METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
+
+
+class MetricsRow(TypedDict, total=False):
+    """One logged step. A mapping: files are cut and joined line by line, with whatever else a line holds."""
+
+    step: Required[int]
+    loss: float | None  # training, nats per token
+    learning_rate: float | None
+    grad_norm: float | None
+    seconds: float | None  # of training so far
+    conditioning: list[float | None]  # after this step: condition number of each block's attention (train.conditioning)
+    conditioning_at_start: list[float | None]  # in the first row: the same before the first step
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The readable rows of a run's metrics."""
+
+    rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
+    lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
+
+    def left_out(self, run_id: str) -> str:
+        """Warning of a reader that goes on without the lost lines, naming the run's file; empty where none is lost."""
+        if not self.lost:
+            return ""
+        lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"
+        return f"LINES LEFT OUT: runs/{run_id}/metrics.jsonl: {lost}; `dwsweep verify` checks every file"
+
+
+def read_metrics(path: Any) -> Metrics:
+    """The rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
+    counted and left out, and so are lines that were taken out of the middle."""
+    text = paths.read_text_of_lines(path)
+    rows: list[MetricsRow] = []
+    bad, last, last_number = 0, -1, 0
+    found = list(paths.checked_lines(text, path))
+    if found and found[-1][1] is None and not text.endswith("\n"):
+        found.pop()  # a kill cut it off
+    for number, content in found:
+        row = _metrics_row(content) if content is not None else None
+        if row is None or row["step"] <= last or (number is not None and number <= last_number):
+            bad += 1
+            continue
+        rows.append(row)
+        last, last_number = row["step"], number or last_number + 1
+    return Metrics(tuple(rows), max(bad, last_number - len(rows)))
+
+
+def metrics_of(folder: Any) -> Metrics:
+    """Metrics in the ``folder`` of a run; lost are also lines that its result.json counts and the file lacks."""
+    found = read_metrics(folder / "metrics.jsonl")
+    with contextlib.suppress(Damaged, OSError):  # what is wrong with result.json, others name
+        result = read(folder / "result.json", RunResult)
+        if result is not None and result.metrics_rows is not None:
+            return replace(found, lost=max(found.lost, result.metrics_rows - len(found.rows)))
+    return found
+
+
+def _metrics_row(row: dict[str, Any]) -> MetricsRow | None:
+    if not _is_count(row.get("step")):
+        return None
+    known = [row[name] for name in METRICS if name in row]
+    return cast(MetricsRow, row) if all(value is None or _is_number(value) for value in known) else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
