@@ -367,7 +367,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
     assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
-    with pytest.raises(InputError, match=r"nor fit\.json"):
+    with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
         sweep_page.write(table, tmp_path)
