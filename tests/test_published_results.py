@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dwsweep import FitResult, fit_table
+from dwsweep.records import fit as fit_record
 from dwsweep.report.fit_report import to_text
 from dwsweep.spec import load_spec
 
@@ -50,6 +51,12 @@ def test_readme_says_what_the_fit_says() -> None:
     for best in both:
         size = f"{1000 * round(best.n_params / 1000):,}"
         assert f"{best.depth:.1f} ({best.depth_low:.1f} to {best.depth_high:.1f}) at {size}" in first
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)
+def test_guide_and_report_read_the_fit_that_is_written_there(sweep: Path) -> None:
+    """A fit.json carries the hash of its text: an edit by hand makes every command refuse it."""
+    assert fit_record.read_any(sweep / "fit" / "fit.json", "--fit").cells
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.name)

@@ -461,8 +461,9 @@ def report(
         raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
     from dwsweep.report import page
 
-    if follow:
-        _note(f"{out or directory}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
+    if follow and (directory / "plan.csv").exists():
+        path = out or directory / "report.html"
+        _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
     print(printable(str(page.follow(directory, out) if follow else page.write(directory, out))))
 
 

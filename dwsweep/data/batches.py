@@ -80,9 +80,9 @@ def window_indices(
     endless stream of epochs, each of which visits every window once in a new order; a batch may straddle two epochs.
     """
     if n_windows < 1:
-        raise ValueError(f"n_windows: {n_windows}; at least 1")
+        raise ValueError(f"n_windows: {n_windows}; must be at least 1")
     if first_step < 0 or n_steps < 0:
-        raise ValueError(f"first_step, n_steps: {first_step}, {n_steps}; 0 or more")
+        raise ValueError(f"first_step, n_steps: {first_step}, {n_steps}; must be 0 or more")
     steps = np.arange(first_step, first_step + n_steps, dtype=np.uint64)[:, None]
     columns = np.arange(batch_size, dtype=np.uint64)[None, :]
     examples = steps * np.uint64(batch_size) + columns

@@ -81,8 +81,10 @@ def find_files(kind: str, pattern: str) -> list[File]:
         else:
             found = [p for p in _glob.glob(pattern, recursive=True) if os.path.isfile(p)]
     if not found:
+        empty = not is_remote(pattern) and os.path.isdir(pattern)
+        absent = "this folder holds no files" if empty else "no such file"
         raise InputError(
-            f"data.source: {kind}:{pattern}; no such file; give a file, a folder or a glob that matches something"
+            f"data.source: {kind}:{pattern}; {absent}; give a file, a folder with files, or a glob that matches some"
         )
     return [_stat(p) for p in sorted(found)]
 

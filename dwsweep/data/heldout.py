@@ -36,9 +36,9 @@ def heldout_set(store: Store, seq_len: int, max_tokens: int | None = None) -> He
     one.
     """
     if seq_len < 1:
-        raise ValueError(f"seq_len: {seq_len}; at least 1")
+        raise ValueError(f"seq_len: {seq_len}; must be at least 1")
     if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens: {max_tokens}; at least 1, or None for all")
+        raise ValueError(f"max_tokens: {max_tokens}; must be at least 1, or None for all")
     records = store.documents("validation")
     lengths = records["n_tokens"].astype(np.int64) + 1
     starts = 1 + np.cumsum(lengths) - lengths

@@ -163,8 +163,8 @@ def _commit_of(name: str, revision: str | None, source: str) -> str:
         raise _needs_extra(name, error) from None
     except Exception as error:  # errors of its HTTP client, and its own
         raise InputError(
-            f"data.source: hf:{source}; the Hub does not answer for it ({one_line(error)}); a data set there, a local "
-            "folder, or ?revision=COMMIT in full, whose store needs no network"
+            f"data.source: hf:{source}; the Hub does not answer for it ({one_line(error)}); give the name of "
+            "a data set there, a local folder, or ?revision= with a full commit, whose finished store needs no network"
         ) from None
 
 

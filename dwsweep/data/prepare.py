@@ -134,7 +134,10 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
     except OSError as error:
         raise InputError(*(damage.lines if damage else ()), _named(error, data, path)) from None
     if old not in (None, store.data_hash):
-        say(progress, f"its content is another now ({store.data_hash[:12]}, was {old[:12]}): so are all run ids")
+        say(
+            progress,
+            f"the content of the store differs now ({store.data_hash[:12]}, was {old[:12]}), and so do all run ids",
+        )
     return store
 
 

@@ -57,7 +57,7 @@ def ordered_map(
     except BrokenProcessPool:
         raise InputError(
             f"data.workers: {workers}; a worker process of prepare died (out of memory, or a script that starts it "
-            "without `if __name__ == '__main__'`); fewer workers, or 1 for none"
+            "without `if __name__ == '__main__'`); set fewer workers, or 1 for no extra process"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -73,7 +73,7 @@ class TfdsRecords(Files):
         shards = tuple(f for f in find_files("tfds", folder) if _SHARD.search(f.path))
         if not shards:
             raise InputError(
-                f"data.source: tfds:{name}; {folder} has no .array_record or .tfrecord shards; one of those formats"
+                f"data.source: tfds:{name}; {folder} has no .array_record or .tfrecord shards; must have some"
             )
         return cls(shards, folder, text_field)
 

@@ -181,7 +181,7 @@ class Store:
         try:
             manifest = reader.read(path / "manifest.json", StoreManifest)
             if manifest is None:
-                raise InputError(f"store: {path} has no manifest.json; a folder made by `dwsweep prepare`")
+                raise InputError(f"store: {path} has no manifest.json; must be a folder made by `dwsweep prepare`")
             store = cls(path, manifest)
             store._check_sizes()
             if verify:

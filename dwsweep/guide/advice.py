@@ -271,7 +271,7 @@ def exported(found: Answer, options: Options, project: str) -> str:
     chosen += [(row.depth, row.width) for row in found.verdicts]
     if not chosen:
         raise InputError(
-            f"{argument('project', '--export')}: no shape is recommended; allowed with it: {argument('params')} or "
+            f"{argument('project', '--export')}: no shape is recommended here; give {argument('params')} or "
             f"{argument('shapes', '--shape')}"
         )
     nets = found.assumptions

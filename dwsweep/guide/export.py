@@ -33,8 +33,8 @@ def fields(shape: Shape, project: str) -> Fields:
     if project == "nanochat":
         if gated or shape.mlp_hidden != 4 * shape.width:
             raise InputError(
-                f"{argument('project', '--export')}: nanochat has a plain MLP of 4·d_x; allowed with it: "
-                f"{argument('mlp')} plain, {argument('mlp_ratio')} 4"
+                f"{argument('project', '--export')}: nanochat has a plain MLP of 4·d_x; use "
+                f"{argument('mlp')} plain and {argument('mlp_ratio')} 4"
             )
         _whole_heads(shape, project)
         return {
@@ -120,8 +120,8 @@ def _llama(shape: Shape) -> Fields:
 def _gpt2(shape: Shape) -> Fields:
     if shape.kv_heads != shape.heads:
         raise InputError(
-            f"{argument('project', '--export')}: hf's GPT-2 has no key/value heads of its own; allowed with them: "
-            f"{argument('mlp')} gated"
+            f"{argument('project', '--export')}: hf's GPT-2 gives every query head its own keys and values; "
+            f"for fewer key/value heads use {argument('mlp')} gated, which is exported as Llama"
         )
     _whole_heads(shape, "hf")
     return {

@@ -279,8 +279,8 @@ class Options:
                 f"{argument(name)}: {value:,}" for name, value in self.limits.items() if name in OF_WIDTHS
             )
             raise InputError(
-                f"{asked}; no width up to {WIDEST:,} has an inner width near what is asked, and heads × head size "
-                f"within {APART:g} times itself; loosen one of them"
+                f"{asked}; no width up to {WIDEST:,} has an inner width near the requested one and heads × head size "
+                f"within {APART:g} times the width; change or leave out one of these"
             )
         return Widths.of(small, every, self)
 

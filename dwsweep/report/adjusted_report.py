@@ -45,8 +45,8 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     if record.equal:
         parts += equal_parts(record)
     if record.rates:
-        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "
-        title += f"rate {record.shared_rate:.2g} costs, {short}"
+        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and the cost of "
+        title += f"one rate {record.shared_rate:.2g} for all, {short}"
         rates = Table(title, [number("depth"), number("rate"), INTERVAL, number("costs"), number("at most")])
         for row in record.rates:
             rate = row.learning_rate_interval
@@ -75,7 +75,7 @@ def equal_parts(record: Adjustment) -> list[Part]:
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in record.equal}
     if "N" in equal and any(name.startswith("N and ") for name in equal):
-        lines.append("N and FLOPs, N and wall time: the budget is that of the best net at equal N")
+        lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
 
 
@@ -90,7 +90,7 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     """The nets to train next, in order, with what each is expected to leave."""
     best = found.depth_interval.format(".1f", "not known")
     lines = [
-        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
+        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."
     ]
     if found.held:
         lines.append(f"Train these nets at {join(found.held, 12)}.")

@@ -9,6 +9,7 @@ import ast
 import difflib
 import inspect
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -342,6 +343,22 @@ class _Unreadable(str):
         return found
 
 
+def _form_of_file(path: str) -> str | None:
+    """Form of source that reads a file of this name, plain or packed; None: a name of another kind."""
+    if ":" in path.removeprefix("gs://"):
+        return None
+    name = re.sub(r"\.(gz|bz2|xz|zst)$", "", path.lower())
+    return next((form for form, endings in _ENDINGS.items() if name.endswith(endings)), None)
+
+
+_ENDINGS = {
+    "text": (".txt", ".md"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "parquet": (".parquet",),
+    "wikidump": (".xml",),
+}
+
+
 class DataSpec(Section):
     source: str = "stdlib-docs"
     """text to train on"""
@@ -391,7 +408,9 @@ class DataSpec(Section):
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
             near = difflib.get_close_matches(kind, forms, n=1, cutoff=0.6) if kind not in forms else []
             hint = "".join(f"did you mean {form}? " for form in SOURCE_FORMS if [form.partition(":")[0]] == near)
-            raise ValueError(f"{hint}one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
+            if not near and kind not in forms and (of_suffix := _form_of_file(value)):
+                hint = f"a form is missing before the path: did you mean {of_suffix}:{value}? "
+            raise ValueError(f"{hint}must be one of {', '.join(SOURCE_FORMS)} (PATH and GLOB local or gs://)")
         return value
 
 

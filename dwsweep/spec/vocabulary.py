@@ -12,7 +12,7 @@ from dwsweep import paths
 BYTES = "bytes"
 BYTES_VOCAB = 256
 NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # names tried in a folder
-_KINDS = "must be a SentencePiece model or a tokenizer.json, or `bytes`"
+_KINDS = "must be the path of a SentencePiece model or of a tokenizer.json, or `bytes`"
 
 
 def tokenizer_file(tokenizer: str) -> Path:

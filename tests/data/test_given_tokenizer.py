@@ -185,7 +185,7 @@ def test_vocab_size_follows_and_a_written_spec_needs_no_file(tmp_path: Path) -> 
         (b'{"model": {"vocab": ', "not a whole tokenizer.json"),
         (b'{"model": {"type": "BPE"}}', "not a whole tokenizer.json"),
         (b'{"model": {"vocab": {"a": "b"}}}', "holds no token ids"),
-        (b'{"model": {"vocab": {"a": 64}}}', "has 65 tokens; at least 256"),
+        (b'{"model": {"vocab": {"a": 64}}}', "has 65 tokens; must have at least 256"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes | None, wanted: str) -> None:

@@ -269,6 +269,11 @@ def test_sources_that_are_not_there(source: str, message: str) -> None:
         open_source(source)
 
 
+def test_a_folder_without_files_is_called_empty(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="this folder holds no files"):
+        open_source(f"text:{tmp_path}")
+
+
 REMOTE = """
 import gzip, json, struct
 import fsspec

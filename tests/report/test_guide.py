@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from sentences import says
 
 from dwsweep.guide import answer
+from dwsweep.guide.answers import Risk
 from dwsweep.report import guide_report
 from dwsweep.report.figures import laws
 from dwsweep.report.markup import html_of
@@ -85,3 +86,26 @@ def test_a_row_of_panels_per_rule(tmp_path) -> None:
 def test_a_verdict_alone_draws_nothing(tmp_path) -> None:
     assert laws.draw_guide(answer([], ["96x12288"]), tmp_path) == []
     assert not list(tmp_path.iterdir())
+
+
+def test_a_bound_below_the_expected_regret_is_the_share_of_the_draws() -> None:
+    """A few draws without bound raise the mean above the 95 % quantile: "at most" alone would contradict it."""
+    row = answer([3e8]).budgets[0]
+    assert row.risk is not None
+
+    def sentence(risk: Risk) -> str:
+        parts = guide_report._risk(replace(row, risks={"size": risk}))
+        return "".join(html_of([part]) for part in parts).replace("\xa0", " ")
+
+    worst = f"at most {row.risk.worst.less_compute:.1f} %"
+    assert f"{worst} (95 %)" in sentence(row.risk)
+    heavy = replace(row.risk, expected=replace(row.risk.expected, less_compute=32.9))
+    assert f"{worst} in 95 % of the draws of the fit" in sentence(heavy)
+
+
+def test_regret_and_trust_name_one_number() -> None:
+    """Trust is judged by the shape to build, not by the depth of least expected loss beside it."""
+    (row,) = answer([1.4e10]).budgets
+    assert row.optimum.trust.level == "low"
+    expected = row.risks["size"].expected.less_compute
+    assert f"wastes {expected:.1f} % of compute at equal size in expectation" in row.optimum.trust.reasons[0]

@@ -146,12 +146,29 @@ def test_sections_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["wikkipedia:foo", "wiki:de", "text:", "text: ", "jsonl", "stdlib-docs:x", "", "/data/a.txt"]
+    "source",
+    [
+        "wikkipedia:foo",
+        "wiki:de",
+        "text:",
+        "text: ",
+        "jsonl",
+        "stdlib-docs:x",
+        "",
+        "/data/a.txt",
+        "a/*.jsonl.gz",
+        "x:a.txt",
+    ],
 )
 def test_the_form_of_a_source_is_checked_before_anything_is_opened(source: str) -> None:
     (line,) = errors(content(data={"source": source}))
-    hint = "did you mean wikidump:PATH? " if source == "wiki:de" else ""
-    assert line.startswith(f"data.source: {source!r}; {hint}one of stdlib-docs, tfds:NAME[/CONFIG], ")
+    hints = {
+        "wiki:de": "did you mean wikidump:PATH? ",
+        "/data/a.txt": "a form is missing before the path: did you mean text:/data/a.txt? ",
+        "a/*.jsonl.gz": "a form is missing before the path: did you mean jsonl:a/*.jsonl.gz? ",
+    }
+    hint = hints.get(source, "")
+    assert line.startswith(f"data.source: {source!r}; {hint}must be one of stdlib-docs, tfds:NAME[/CONFIG], ")
     assert "parquet:GLOB" in line
 
 
