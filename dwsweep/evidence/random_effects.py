@@ -214,8 +214,8 @@ def _drawn(cells, sources, regressors, prior, ln_prior):  # type: ignore[no-unty
 
 
 def _products(cells, source: Estimates, regressors: np.ndarray):  # type: ignore[no-untyped-def]
-    """((D, 3, 3) inner products of residuals and ``regressors`` (2, K) in the metric of the inverse covariance, its ln
-    determinant (D,)): all that a source says of the two constants in each cell."""
+    """Likelihood of the two constants by one source in each cell: (D, 3, 3) inner products of residuals and
+    ``regressors`` (2, K) in the metric of the inverse covariance, and its ln determinant (D,)."""
     covariance = np.array(source.covariance) + cells.covariance(source.x, source.x)
     rest = np.array(source.value) - cells.mean(source.x, source.t)
     rows = np.concatenate([rest[:, None], np.broadcast_to(regressors, (len(cells), *regressors.shape))], axis=1)
@@ -265,8 +265,8 @@ class Bound:
 class Recipe:
     """D draws of a quantity of one recipe, at any size.
 
-    score: (D,) normal numbers that say where among the recipes this one lies. They are the same at every size, so that
-    no answer jumps from one size to the next. own: what is known of this recipe.
+    score: (D,) normal scores of this recipe among all. They are the same at every size, so that no answer jumps from
+    one size to the next. own: known quantities of this recipe.
     """
 
     everyone: Population | PricePopulation

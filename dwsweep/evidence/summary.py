@@ -1,4 +1,4 @@
-"""Summaries: what each public source says in numbers, how it is read from ``sources/``, and what all say together.
+"""Summaries: answers of each public source in numbers, their reading from ``sources/``, and all answers together.
 
 A kind of source is one likelihood (``READINGS``): a function of a few lines from a YAML file to ``Estimates``.
 """
@@ -56,8 +56,8 @@ class Evidence:
     """One source.
 
     kind: ``losses``, ``optima``, ``slope``, ``pairs``, ``law`` or ``built``. sure: of the figures; ``P`` read at the
-    origin, ``S`` in a second place, ``C`` computed from the origin's figures. matched: what is equal among the nets
-    that it compares. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ = c
+    origin, ``S`` in a second place, ``C`` computed from the origin's figures. matched: quantities that are equal
+    among its nets. depth: ln L*, best depth. shallow, deep: ln κ, the price of a depth on either side of it, κ = c
     over −dloss/d ln N, for loss = c·(ln L − ln L*)² in nats. shift: ln of the best depth over the depths that the
     source names.
     """
@@ -268,7 +268,7 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
         return surfaces(given, given["folder"])
     rows, where = [], [given["where"]] if "where" in given else []
     for tokens in given.get("tokens", [None]):
-        # each count of tokens by itself: what more tokens ask for is the population's to find, over all sources
+        # each count of tokens by itself: the population finds the effect of tokens, over all sources
         near = [] if tokens is None else [f"tokens > {0.98 * tokens:g} and tokens < {1.02 * tokens:g}"]
         record = fit_transitions(given["folder"] / given["table"], where=[*where, *near])
         assert record.surface is not None

@@ -1,4 +1,4 @@
-"""Words of one source: what it says of a size, its own where it has any, else what all say with its offset."""
+"""Words of one source: its best depth at a size, by its own figures, else by all sources and its offset."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def fit_along(
     """The losses along ``column``, as ``dwsweep.fit_along`` has them.
 
     baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is held against it
-    where depths and heads vary, or where it is given. options: those of ``fit_table``, of which params and beside say
-    nothing here.
+    where depths and heads vary, or where it is given. options: as for ``fit_table``; params and beside have no
+    effect here.
     """
     from threadpoolctl import threadpool_limits
 
@@ -407,7 +407,7 @@ def of_parting(
         between = "they part there or below, where nothing was tried"
     else:
         before = [value_text(value) for value in values if value < start]
-        between = f"they part there or before: at {', '.join(before)} they are not told apart"
+        between = f"they part there or before: at {', '.join(before)} no difference is shown"
     gap = nats(-above[start] if ahead == OTHER else above[start], arm.unit)
     return f"{first} is ahead of {second} from {at(column, start)} on, there by {gap}; {between}"
 

@@ -12,9 +12,9 @@ follows, whichever value is the best one and however it was chosen (Hsu 1996, Mu
     max_i L_ji ≤ μ_j − min_i μ_i ≤ max_i U_ji            above the best
     max_ji L_ji ≤ max_j μ_j − min_i μ_i ≤ max_ji U_ji    the spread
 
-The spread of noisy means is larger than that of the true ones; what the draws add to it once more is taken off its
-estimate. Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the
-error of s is drawn, too.
+The spread of noisy means is larger than the spread of the true ones; the draws estimate the excess, which is taken off.
+Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the error of s
+is drawn, too.
 
 *Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
 of them. The draws behind it hold what the arms share (pairing.py).
@@ -217,7 +217,7 @@ def arm_differences(
 
 @dataclass(frozen=True)
 class ArmAlong:
-    """One arm. arm: its curves, numbered alike in all arms. groups: those of a single value too. rows: a row of each
+    """One arm. arm: its curves, numbered alike in all arms. groups: also groups of one value. rows: a row of each
     cell of the curves. bad: runs left out as impossible. out: rows that are out, by reason."""
 
     arm: Arm
@@ -325,8 +325,8 @@ def _curve(row: Row, column: str) -> tuple[float, ...]:
 
 
 def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run], list[str], Counter[LeftOut]]:
-    """The runs that count, warnings, and rows that are out, value by value: what differs within one is refused as in a
-    plain fit."""
+    """The runs that count, warnings, and rows that are out, value by value: settings that differ within a value are
+    refused as in a plain fit."""
     out: Counter[LeftOut] = Counter()
     of_value: dict[Any, list[Row]] = defaultdict(list)
     for row in data.rows:

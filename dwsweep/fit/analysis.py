@@ -27,12 +27,12 @@ from dwsweep.fit.data.settings import following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
+    depth_scatter_warning,
     falling_warning,
     form_guides,
     guideline_rows,
     held_out_line,
     held_out_warning,
-    luck_warning,
     own_guide,
     published_record,
 )
@@ -92,21 +92,22 @@ def fit_table(
     table: a sweep directory, a CSV, TSV, JSON, JSONL or Parquet file, a list of dicts, or a dict of columns; at least
     depth, width and loss (held-out, in ``unit``); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
-    axis: what "equal size" means: n_params, n_params_total, flops or device_seconds. Where all shapes were trained to
+    axis: measure of equal size: n_params, n_params_total, flops or device_seconds. Where all shapes were trained to
     equal flops or device_seconds, that axis gives the best depth at each budget (``equal_budgets``).
-    noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: that of what all seeds of
-    a shape share, instead of an estimate (with fewer than six sizes per depth: instead of 0.004 nats).
+    noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: standard deviation of
+    the error that all seeds of a shape share, instead of an estimate (with fewer than six sizes per depth: instead of
+    0.004 nats).
     columns: ``{ours: theirs}``; where: row filters. draws, seed: Gaussian draws behind the errors. confidence: of every
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
     at_tokens, tokens_per_param: compare losses after this many tokens, or after this many per non-embedding parameter.
-        A run that was not measured there is read between its own losses, or moved by at most a factor of two in tokens
-        with the slope of published laws. Default: losses as they are; of several counts per run the one that most
-        shapes have, the larger of two.
-    beside: other tables, read and fitted with the same options: what they say of each pair stands beside this one's
-    (``others``); nothing of them enters the fit.
-    unit: of the losses, nats or bits per token or bpb (bits per byte); None: what the name of their column says.
-    drop: columns that are read as if the table had none of that name. arm: the column that tells arms apart.
+        The loss of a run that was not measured there is interpolated between its own losses, or moved by at most a
+        factor of two in tokens with the slope of published laws. Default: losses as they are; of several counts per
+        run the one that most shapes have, the larger of two.
+    beside: other tables, read and fitted with the same options: their transitions stand beside this one's
+    (``others``) and do not enter the fit.
+    unit: of the losses, nats or bits per token or bpb (bits per byte); None: by the name of their column.
+    drop: columns that are read as if the table had none of that name. arm: the column that names the arm of a run.
     adjust, no_adjust: columns in which runs differ, to adjust for beyond the usual settings, or not to adjust for.
     at: ``{column: value}`` that the answer is for; default: the commonest value, and each net's best learning rate.
 
@@ -208,7 +209,7 @@ class Request:
         return self.trained is not None and self.trained.only
 
     def rows(self) -> dict[float | None, list[Row]]:
-        """Rows that may be compared: those of the main budget where all were trained to one, else of each token
+        """Rows that may be compared: rows of the main budget if all runs have a budget, else rows of each token
         count."""
         trained = self.trained
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
@@ -275,7 +276,7 @@ def _of_transitions(asked: Request) -> FitResult:
 
 
 def _of_budgets(asked: Request, any_axis: bool = False) -> FitResult:
-    """any_axis: that of the budgets takes the place of the one in the options."""
+    """Fit of runs at equal budgets. any_axis: the axis of the budgets replaces the axis in the options."""
     if asked.trained and any_axis:
         asked = replace(asked, options=replace(asked.options, axis=asked.trained.axis))
     at_budgets = _at_budgets(asked)
@@ -350,7 +351,11 @@ def _transitions_found(asked: Request) -> FitResult:
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
                 "of intervals may move with the seed by more than their Monte-Carlo errors"
             )
-        warnings += [*falling_warning(drawn.record, axis), *held_out_warning(drawn.record), *luck_warning(drawn)]
+        warnings += [
+            *falling_warning(drawn.record, axis),
+            *held_out_warning(drawn.record),
+            *depth_scatter_warning(drawn),
+        ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
@@ -366,7 +371,7 @@ def _result(
     curves: Curves | None = None,
     drawn: LossSurface | None = None,
 ) -> FitResult:
-    """The fit as fit.json has it. main: the runs whose cells, noise and rates it shows. parts: all that it rests on.
+    """Fit as fit.json has it. main: the runs whose cells, noise and rates it shows. parts: all that it rests on.
     curves: of ``main`` over the axis; None where none runs over it, so that no two depths cross. drawn: their surface.
     """
     axis, confidence = asked.options.axis, asked.options.confidence
@@ -757,7 +762,7 @@ def _axis_value(trained: TrainedBudgets, value: float, part: TokenGroup, cell: C
 
 
 def _merged(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Each warning once: those of several budgets that begin alike differ in their numbers only."""
+    """Warnings of several budgets, each once: warnings that begin alike differ in their numbers only."""
     first: dict[str, str] = {}
     again: dict[str, int] = {}
     for lines in lists:

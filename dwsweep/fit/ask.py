@@ -21,12 +21,12 @@ from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.posterior import (
     SCRAMBLES,
     Chosen,
-    Luck,
+    DepthScatter,
     Posterior,
     Setting,
     Weighed,
     between,
-    luck_along_depths,
+    estimate_depth_scatter,
     weigh,
 )
 from dwsweep.interval import Interval
@@ -45,7 +45,7 @@ AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
 MANY_DEPTHS = 24  # from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
-MOST_FOR_LUCK = 400  # shapes, up to which it is asked whether those of a depth share scatter
+MOST_FOR_DEPTH_SCATTER = 400  # shapes, up to which the scatter that shapes of a depth share is estimated
 LEAST_WEIGHT = 0.01  # below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
@@ -127,8 +127,8 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
 
 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
-    """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained the bound is
-    all that is known, and there is no median."""
+    """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained, the answer
+    is a bound without a median."""
     drawn = best_depths(posterior, x, setting)
     found = answer(drawn, posterior.scramble, confidence)
     interval, frame = found.interval, posterior.frame
@@ -404,13 +404,13 @@ class LossSurface:
         return self._levels[x]
 
     @cached_property
-    def luck(self) -> Luck | None:
-        """What shapes of one depth share beside its effect, by the form of most weight; None where depth does nothing
-        (that form has such luck already), or the table is too large to ask twice."""
+    def depth_scatter(self) -> DepthScatter | None:
+        """Scatter that shapes of one depth share beside its effect, by the form of most weight; None if depth has no
+        effect (that form includes such scatter), or the table is too large for a second fit."""
         forms = accepted_forms(self.record)
-        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_LUCK:
+        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_DEPTH_SCATTER:
             return None
-        return luck_along_depths(self.posterior.cells, forms[0].form, self.record.seed)
+        return estimate_depth_scatter(self.posterior.cells, forms[0].form, self.record.seed)
 
     @property
     def measured(self) -> bool:
@@ -582,7 +582,7 @@ def _read(record: Surface, only: str | None) -> Posterior:
 
 def with_optima(record: Surface) -> Surface:
     """The record with the best depths at a few sizes, from the smallest to the largest one that three depths have, and
-    what shape matters there."""
+    the effect of shape there."""
     surface = LossSurface(record)
     ends = (x for span in record.spans for x in (span.low, span.high))
     shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]

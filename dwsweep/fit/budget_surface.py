@@ -318,7 +318,7 @@ def _estimated(value: float, drawn: np.ndarray, confidence: float) -> Interval:
 def _interval(
     drawn: np.ndarray, confidence: float, ends: Sequence[float] | np.ndarray = (-math.inf, math.inf)
 ) -> Interval:
-    """Median and ends of draws; what lies beyond the ``ends`` of what was tried has no value, but they bound it."""
+    """Median and ends of draws; a quantile beyond the ``ends`` of the range tried is open."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(
         middle if math.isfinite(middle) else None,

@@ -34,7 +34,7 @@ LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, about
 
 
 class Shape(NamedTuple):
-    """A shape of a table. block: what tells it from other nets of its depth and width; empty where there are none."""
+    """A shape of a table. block: mark among nets of its depth and width, or empty."""
 
     depth: int
     width: float
@@ -253,8 +253,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
 
 
 def chance_loss(run: Run, unit: str) -> float | None:
-    """ln V, the loss of guessing every token alike; None where the table names no vocabulary, or its losses are not
-    those of tokens."""
+    """ln V, the loss of a uniform guess; None where the table names no vocabulary, or its losses are not per token."""
     vocabulary = run.row.get("vocab_size")
     if unit == BITS or not vocabulary or not 1 < vocabulary < math.inf:
         return None

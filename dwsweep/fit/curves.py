@@ -89,7 +89,7 @@ class Curves:
         return np.flatnonzero(self.depth == depth)
 
     def sizes(self, depth: int) -> np.ndarray:
-        """The distinct x of a depth's shapes: what a curve can rest on."""
+        """Distinct x of a depth's shapes, the knots of its curve."""
         x = self.x[self.at(depth)]
         return distinct(x, x[None])[0]
 
@@ -326,7 +326,7 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
     """(G,) sd of g on ``grid`` for not knowing the curves between the ``sizes`` trained, nats.
 
     Two interpolants of the same cell means, PCHIP (values, (1 + D, G)) and a spline (other, (1 + D', G)), agree where
-    the sizes are dense. What their difference exceeds its own noise by is taken as the error: δ² = max(0, Δ² − Var Δ).
+    the sizes are dense. The excess of their difference over its noise is taken as the error: δ² = max(0, Δ² − Var Δ).
     With five sizes or fewer both may miss the same bend, so each inner size is also predicted from the others: halving
     a gap divides the error by about four, so a quarter of that miss (half of it with three sizes, too few for the rule)
     is expected in the middle of the neighbouring gaps. With two sizes no bend can be seen, and the curve may leave the

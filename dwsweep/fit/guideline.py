@@ -38,7 +38,7 @@ FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
-LEAST_ODDS, HELD_WITH_LUCK = 2.0, 76  # of scatter along a depth; percent of intervals (README.md)
+LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # of scatter along a depth; percent of intervals (README.md)
 OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
 
 
@@ -112,15 +112,15 @@ def held_out_line(found: HeldOut) -> str:
     )
 
 
-def luck_warning(surface: LossSurface) -> list[str]:
+def depth_scatter_warning(surface: LossSurface) -> list[str]:
     """A line where shapes of one depth share scatter, which the best depth then follows."""
-    luck = surface.luck
-    if luck is None or luck.odds < LEAST_ODDS:
+    found = surface.depth_scatter
+    if found is None or found.odds < LEAST_ODDS:
         return []
     return [
-        f"surface: shapes of one depth share a scatter of {luck.sd:.2g} nats (sd; odds {luck.odds:.2g} to 1), a part "
+        f"surface: shapes of one depth share a scatter of {found.sd:.2g} nats (sd; odds {found.odds:.2g} to 1), a part "
         "of which passes for an effect of depth; in simulated sweeps with such a scatter of 0.004 nats 95 % intervals "
-        f"of the best depth hold in {HELD_WITH_LUCK} %, and more seeds do not average it out"
+        f"of the best depth hold in {HELD_WITH_SCATTER} %, and more seeds do not average it out"
     ]
 
 

@@ -170,9 +170,9 @@ SAME_TOKENS = 1.02
 
 @dataclass(frozen=True)
 class TrainedBudgets:
-    """axis: flops or device_seconds. known_from: how the budgets are known. only: what the table was trained by, so
-    that the tokens follow the shape; otherwise equal values occur only incidentally. rows: of each budget.
-    left_out: finished runs in none of them."""
+    """Budgets of training. axis: flops or device_seconds. known_from: origin of the budgets, in words. only: all runs
+    were trained to a budget, so that tokens follow the shape; else equal values are chance. rows: rows of each budget.
+    left_out: count of finished runs in no budget."""
 
     axis: str
     known_from: str
@@ -276,8 +276,8 @@ def train_section(directory: str, row: Row) -> Mapping[str, Any]:
 
 
 def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict[float, list[Row]]:
-    """Groups of rows whose values agree and whose sizes do not, by their middle value; what several of them leave free
-    between them may be what tells them apart. column: that holds the values."""
+    """Groups of rows of agreeing values and different sizes, by their middle value; gaps between the values of several
+    groups may separate them. column: name of the column of values."""
     of = column or name
     having = sorted((row for row in rows if _value(row, of) is not None), key=lambda row: row[of])
     ends = [k for k in range(1, len(having)) if having[k][of] > APART[name] * having[k - 1][of]]

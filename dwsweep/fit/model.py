@@ -13,7 +13,7 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
         belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0, and
-        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: luck that
+        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: scatter that
         follows a depth is then no effect of depth.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
         their spectral densities (Solin and Särkkä 2020). S is what depth does near the best depth, and grows with the
@@ -23,7 +23,7 @@ Given the form and the hyperparameters η the model is linear in Gaussian coeffi
 precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
 ``Model.drawn``). Sums over the cells are taken once per group of equal variance: the cost of η does not grow with rows.
 
-Priors, a table: each is normal; those of η are of natural logarithms but for p and a.
+Priors, a table: each is normal; priors of η are of natural logarithms but for p and a.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ class Cells:
         return cells.with_few_factors()
 
     def with_few_factors(self) -> Cells:
-        """The cells with few directions of what means share, of many documents: those that hold ``HELD`` of its
-        variance, at most ``MOST_FACTORS``. What they do not hold is each mean's own."""
+        """Cells with fewer shared factors: the directions with ``HELD`` of the shared variance, at most
+        ``MOST_FACTORS``. The rest of the variance is added to each mean's own."""
         if self.factors.shape[1] <= FEW_FACTORS:
             return self
         U, s, _ = np.linalg.svd(self.factors, full_matrices=False)
@@ -809,7 +809,7 @@ def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
     return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
 
 
-def with_luck_along_depths(cells: Cells) -> Cells:
+def with_depth_scatter(cells: Cells) -> Cells:
     """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
     shapes of a depth share beside all that depth does."""
     frame = Frame.of(cells.x, cells.y)

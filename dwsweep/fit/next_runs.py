@@ -6,7 +6,10 @@ that may be trained. By the normal approximation a run of net j, whose loss scat
     Var(b | j) = Var b − Cov(b, f_j)² / (Var f_j + σ²)
 
 and moves all draws as an ensemble filter does (Evensen 1994); the net that leaves least is taken, then the next one.
-What nothing in the table separates stands in these draws: nets at the held values separate it.
+Together they cost no more than as many nets of sizes at even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``):
+each leaves enough for the cheapest ones. Depths lie about the best one of their size: what a net far off says of the
+best one rests on the form of the law alone. What nothing in the table separates stands in these draws: nets at the held
+values separate it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit import ask
+from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE
 from dwsweep.fit.posterior import Posterior
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
@@ -26,17 +30,16 @@ from dwsweep.records.fit import FitResult
 SIZES = 8  # tried per depth
 LEAST, MOST = 1.0 / 16.0, 1.5  # of the size that is asked for: larger nets cost more than they tell
 DEPTHS = 14  # tried, from half the shallowest to twice the deepest of the table
-MULTIPLE = 16  # of a width
+MULTIPLE = 16  # of a width, where no head size is held
+ABOUT = 2.0  # times outside the central 68 % of the best depth of a size, up to which its depths are tried
+TOKENS_PER_PARAM = 20.0  # of a net to train, where no count of tokens is held (Hoffmann et al. 2022)
 
 
 @dataclass(frozen=True)
 class _Net:
     depth: int
     width: int
-
-    @property
-    def n_params(self) -> float:
-        return 12.0 * self.depth * self.width**2
+    n_params: float
 
 
 def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
@@ -57,17 +60,22 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
             f"{argument('params', '--params')}: {params:g}; allowed: from {math.exp(low) / 100:.3g} to "
             f"{100 * math.exp(high):.3g}, a hundred times beyond the table"
         )
-    nets = _candidates(surface, params)
+    nets = _candidates(surface, params, *_block(result))
     best = np.clip(ask.best_depths(posterior, x), posterior.grid[0], posterior.grid[-1])
     losses = _losses(posterior, nets)
     noise = float(np.median(np.exp(posterior.stacked("scatter"))))
-    chosen, rows = [], []
-    before = float(best.std())
-    for _ in range(runs):
+    tokens = _held_tokens(result)
+    cost = np.array([_flops(net.n_params, tokens) for net in nets])
+    rule = sum(_flops(n, tokens) for n in np.geomspace(LEAST * params, MOST * params, runs))
+    rows = []
+    before, budget = float(best.std()), max(rule, runs * float(cost.min()))
+    for place in range(runs):
         away = losses - losses.mean(axis=0)
         variance = away.var(axis=0) + noise**2
         shared = (best - best.mean()) @ away / len(best)
-        k = int((shared**2 / variance).argmax())
+        allowed = cost <= budget - (runs - 1 - place) * cost.min() + 1e-9 * rule
+        k = int(np.where(allowed, shared**2 / variance, -1.0).argmax())
+        budget -= float(cost[k])
         gain = away[:, k] / math.sqrt(len(best))
         # a deterministic square-root update (Whitaker and Hamill 2002): a run is one number
         total = float(variance[k])
@@ -75,9 +83,16 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         own = away[:, k].copy()
         best = best - keep * shared[k] / total * own
         losses = losses - keep * np.outer(own, (away.T @ gain) / math.sqrt(len(best)) / total)
-        chosen.append(k)
         net = nets[k]
-        rows.append(NextRun(depth=net.depth, width=net.width, n_params=net.n_params, ln_depth_sd=float(best.std())))
+        rows.append(
+            NextRun(
+                depth=net.depth,
+                width=net.width,
+                n_params=net.n_params,
+                ln_depth_sd=float(best.std()),
+                flops=float(cost[k]),
+            )
+        )
     interval = surface.at(params)
     held = tuple(one.held for one in result.adjusted.columns) if result.adjusted else ()
     return NextRuns(
@@ -86,19 +101,44 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         ln_depth_sd=before,
         runs=tuple(rows),
         held=tuple(dict.fromkeys(held)),
+        tokens=tokens,
+        flops_of_rule=rule,
     )
 
 
-def _candidates(surface: ask.LossSurface, params: float) -> list[_Net]:
-    """Nets of many depths from a sixteenth of the size to one and a half times it."""
+def _held_tokens(result: FitResult) -> float | None:
+    """Tokens that the answer is for; None where the table does not say."""
+    rows = result.adjusted.equal if result.adjusted else ()
+    return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
+
+
+def _flops(n_params: float, tokens: float | None) -> float:
+    """Training FLOPs of a net, 6·N per token."""
+    return 6.0 * n_params * (TOKENS_PER_PARAM * n_params if tokens is None else tokens)
+
+
+def _block(result: FitResult) -> tuple[float, int]:
+    """(N over L·d², what divides a width) of nets at the held values."""
+    columns = result.adjusted.columns if result.adjusted else ()
+    held = {one.name: float(one.held.split()[-1]) for one in columns if one.name in (D_FF, HEAD_SIZE)}
+    shapes = [cell.n_params / cell.depth / cell.width**2 for cell in result.cells if cell.n_params]
+    per_block = 4.0 + 2.0 * held[D_FF] if D_FF in held else float(np.median(shapes)) if shapes else 12.0
+    return per_block, max(1, round(held.get(HEAD_SIZE, MULTIPLE)))
+
+
+def _candidates(surface: ask.LossSurface, params: float, per_block: float, multiple: int) -> list[_Net]:
+    """Nets of many depths about the best one of their size, from a sixteenth of the size to one and a half times it."""
     first, last = max(1.0, surface.shallowest / 2.0), 2.0 * surface.deepest
     depths = sorted({round(depth) for depth in np.geomspace(first, last, DEPTHS)})
     found = set()
     for n in np.geomspace(LEAST * params, MOST * params, SIZES):
-        for depth in depths:
-            width = MULTIPLE * round(math.sqrt(n / 12.0 / depth) / MULTIPLE)
-            if width >= MULTIPLE and width >= depth:
-                found.add(_Net(depth, width))
+        low, _, high = ask.quantiles(ask.best_depths(surface.posterior, math.log(n)), ask.ONE_SD)
+        shallow, deep = math.exp(min(low, math.log(last))) / ABOUT, math.exp(max(high, 0.0)) * ABOUT
+        own = [depth for depth in depths if shallow <= depth <= deep] or depths
+        for depth in own:
+            width = multiple * round(math.sqrt(n / per_block / depth) / multiple)
+            if width >= multiple and width >= depth:
+                found.add(_Net(depth, width, per_block * depth * width**2))
     return sorted(found, key=lambda net: (net.depth, net.width))
 
 

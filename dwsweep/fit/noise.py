@@ -187,7 +187,7 @@ class Scatter:
 
     def df(self, variance: float) -> float:
         """Degrees of freedom of the whole variance of a mean of its own, to which its runs give ``variance`` by the
-        estimate of their noise, nats². What means share cancels between them, and has none."""
+        estimate of their noise, nats². Errors that means share cancel between them, and have none."""
         return chi2_df(np.log(self.scale * variance + self.own))
 
 
@@ -195,14 +195,14 @@ class Scatter:
 class Noise:
     """Noise of one run and of a fitted cell mean.
 
-    source: what the numbers rest on. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
+    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: scatter between shapes as it was judged, nats; tau_df its degrees of freedom; None, 0: it was not.
-    shape_variance: nats², what a mean varies beyond its replicates; shape_source: what it rests on.
+    shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
     replicate_df: degrees of freedom of the replicates alone, 0 without; replicated: a shape has several runs.
-    known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, of what
-    the seeds of a shape share, as it was declared; None: it was not. documents: nats², variance between shapes by their
-    documents; None without. most_df: that documents allow.
+    known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, sd of the
+    error that the seeds of a shape share, as declared; None: not declared. documents: nats², variance between
+    shapes by their documents; None without. most_df: degrees of freedom that documents allow.
     """
 
     source: str
@@ -507,7 +507,7 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
     return float(fdtrc(dfn, dfd, x)) if math.isfinite(dfd) else chi2_tail(x * dfn, dfn)
 
 
-# documents that belong to the row give its loss up to rounding; those of another checkpoint of the run do not
+# documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
 FEW_DOCUMENTS = 30  # below which their spread says little about another sample of them
 FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training

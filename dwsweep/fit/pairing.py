@@ -40,9 +40,9 @@ MOST_SHARED = 0.75
 class Arm:
     """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
 
-    label: what the arm is called. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
+    label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
     all depths together, gains: as ``fit_with_gains`` has them; None and empty where
-    there are too few shapes. diverged: how many of its runs did and how they were treated, in words; empty for none.
+    there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
     eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
     """
 
@@ -220,8 +220,8 @@ def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
 
 
 def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """(M,) loss at x on the curve of each cell's depth less that at the cell's own size: what a difference of losses
-    holds because the other arm's shape has another size."""
+    """(M,) nats, correction of a loss difference for sizes that differ between the arms: loss at x on the curve of each
+    cell's depth − loss there at the cell's own size."""
     gaps = np.zeros(len(i))
     for depth in np.unique(curves.depth[i]):
         where, of = curves.at(int(depth)), curves.depth[i] == depth

@@ -32,8 +32,8 @@ from dwsweep.fit.model import (
     asymptotic,
     decay,
     models,
+    with_depth_scatter,
 )
-from dwsweep.fit.model import with_luck_along_depths as with_luck
 
 SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
@@ -248,21 +248,21 @@ def weigh(
 
 
 @dataclass(frozen=True)
-class Luck:
-    """What shapes of one depth share beside all that depth does. sd: nats. odds: that they share something at all, by
-    the evidence of a form with it and without it."""
+class DepthScatter:
+    """Scatter that shapes of one depth share beside the effect of depth. sd: nats. odds: evidence of a form with such
+    scatter over its evidence without."""
 
     sd: float
     odds: float
 
 
-def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
-    """The luck along depths of ``cells`` beside a ``form``; None where means share something else of unknown size, or
-    no two sizes of a depth could share any."""
+def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatter | None:
+    """Scatter along depths of ``cells`` beside a ``form``; None where means share another effect of unknown size, or
+    no depth has two sizes that could share any."""
     if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
         return None
     evidence, sd = [], 0.0
-    for own in (cells, with_luck(cells)):
+    for own in (cells, with_depth_scatter(cells)):
         model = models(own, (form,))[form]
         nodes = Sampler(model, np.zeros(len(model.names)), seed).nodes
         top = float(nodes.log_weight.max())
@@ -270,7 +270,7 @@ def luck_along_depths(cells: Cells, form: str, seed: int = 0) -> Luck | None:
         evidence.append(top + math.log(float(weight.sum())))
         if own.shared is not None:
             sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
-    return Luck(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
+    return DepthScatter(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:
@@ -287,7 +287,7 @@ def _shares(nodes: Sequence[Nodes]) -> list[float]:
 
 
 def _weights(nodes: Sequence[Nodes], share: Sequence[float]) -> np.ndarray:
-    """(N,) weights of all nodes: those of a form add up to its share."""
+    """(N,) weights of all nodes: the weights of a form add up to its share."""
     own = [np.exp(one.log_weight - one.log_weight.max()) for one in nodes]
     return np.concatenate([part * w / w.sum() for part, w in zip(share, own, strict=True)])
 
@@ -297,7 +297,7 @@ def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int)
     count = np.zeros(len(weight), dtype=int)
     own = np.array([weight[scramble == k].sum() for k in range(SCRAMBLES)])
     exact = draws * own / own.sum()
-    # the scrambles of a good proposal weigh about the same: what one weighs more it gets more draws
+    # scrambles of a good proposal weigh about the same: a heavier scramble gets more draws
     edges = np.round(np.cumsum(np.concatenate([[0.0], exact]))).astype(int)
     start = np.random.default_rng([seed, 99]).random(SCRAMBLES)
     for k in range(SCRAMBLES):
@@ -313,8 +313,8 @@ def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int)
 class Draws:
     """Coefficients of D draws of one form, all of equal weight.
 
-    eta: name → (D,) hyperparameters. parts: see ``Model.split``. scramble: (D,). other: (D, M) standard normals, of
-    what departures do beyond the sizes of the data.
+    eta: name → (D,) hyperparameters. parts: see ``Model.split``. scramble: (D,). other: (D, M) standard normals of
+    departures beyond the sizes of the data.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""Scatter between shapes: what all seeds of a shape share and replicates do not show (tuning, initialisation).
+"""Scatter between shapes: an error that all seeds of a shape share and replicates do not show (tuning, initialisation).
 
 The posterior of the losses has it as a hyperparameter (``scatter`` in model.py), and where a table has that posterior
 every output has its number (``of_posterior``). Few depths or sizes, curves over sizes along another column, and

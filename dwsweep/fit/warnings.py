@@ -80,7 +80,7 @@ def check_fitted(result: Fit) -> None:
 
 
 def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Iterator[str]:
-    """Warnings where the loss or a count looks like something else. data: what the runs are of.
+    """Warnings where the loss or a count looks like something else. data: table of the runs.
     shorter: larger nets were trained on less, so that the loss may rise with N.
 
     Raises:
@@ -107,8 +107,8 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     same = all(value is not None and abs(value - run.loss) < 1e-9 for value, run in zip(bits, runs, strict=True))
     if same and data.unit == NATS:
         yield (
-            "loss: equal to bits_per_byte, so it looks like bits per byte, not nats per token; unit bpb labels every "
-            "number so"
+            "loss: equal to bits_per_byte, so it looks like bits per byte, not nats per token; unit bpb labels all "
+            "numbers as such"
         )
     yield from _near_chance(runs, data.unit)
     if rising:
@@ -212,7 +212,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
                 f"crossing is claimed unless every run has its losses per document"
             )
     if max(curves.n) > 1 and not curves.paired:
-        yield "seeds: shapes have different seeds (or none is named), so errors that seeds add to all do not cancel"
+        yield "seeds: shapes have different seeds (or none is named), so errors of a seed do not cancel between shapes"
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:

@@ -146,7 +146,7 @@ def _mlp_backward(activation: str, gated: bool, dtype: str, saved: Any, g: jax.A
     x_NxD, up, inner, (matrix, bias), like = saved
     g_NxD = g.reshape(-1, g.shape[-1])
     ws, bs = _parts(up, gated)
-    # together: what is computed again from ``inner`` is not computed before ``da`` is there
+    # tied together: values recomputed from ``inner`` wait until ``da`` is there
     inner, da = _apart((inner, product(g_NxD, matrix, dtype, (-1, -1), dtype)))
     rows = tuple(y.astype(jnp.float32) for y in inner)
     a, pull = jax.vjp(lambda *rows: _activated(rows, bs, activation), *rows)

@@ -215,10 +215,10 @@ class Transformer(nnx.Module):
     The parameters of all blocks are stacked along a leading layer axis and scanned, so compile time does not grow with
     depth.
 
-    With an ``embedding_rank`` r the token embedding is a table (V, r) times a matrix (r, D): what enters the blocks has
-    rank at most min(V, r), the bottleneck of Wies et al. 2021 (arXiv 2105.03928). Positions are added to it at full
-    width. A tied unembedding is the same two, transposed. A free one stays (V, D): it is the input's rank that their
-    argument is about, and logits of rank r would be another limit on top, that of the output.
+    With an ``embedding_rank`` r the token embedding is a table (V, r) times a matrix (r, D): the input of the blocks
+    then has rank at most min(V, r), the bottleneck of Wies et al. 2021 (arXiv 2105.03928). Positions are added to it at
+    full width. A tied unembedding is the same two, transposed. A free one stays (V, D): their argument is about the
+    rank of the input, and logits of rank r would be another limit, on the output.
     """
 
     def __init__(self, shape: Shape, scales: Scales, compute: Compute) -> None:
@@ -318,7 +318,7 @@ class Model:
     matrices: Params  # the ``Matrices`` of each
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
-    hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: what the unembedding reads
+    hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: input of the unembedding
     heads: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → of all blocks' heads (L, B, T, H·P)
     continued: Callable[[Params, jax.Array, Cache, jax.Array | int], tuple[jax.Array, Cache]]
     """(parameters, tokens (B, T), cache, position of the first) → (hidden (B, T, D), the cache with them)"""
@@ -362,7 +362,7 @@ class Model:
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
-    """The model of ``shape``: the module is split here, once; what remains are pure functions to jit."""
+    """The model of ``shape``: the module is split here, once, into pure functions to jit."""
     graph, abstract = nnx.split(nnx.eval_shape(lambda: Transformer(shape, scales, compute)))
 
     @jax.jit

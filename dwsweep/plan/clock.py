@@ -60,7 +60,7 @@ class Clock:
         return self.calibration.distance(shape.depth, shape.width, recipe) if self.calibration else None
 
     def recipe(self, shape: Shape) -> str:
-        """Recipe of a shape: all that a rate depends on besides its size."""
+        """Recipe of a shape: the settings on which a rate depends besides the size."""
         return recipe_of(shape, self.spec.train.optimizer)
 
     def knows_recipe(self, shape: Shape) -> bool:
@@ -99,8 +99,8 @@ def clock_of(spec: Spec, calibrations: Sequence[Calibration]) -> Clock:
 
 
 def _is_of(calibration: Calibration, named: str | None, spec: Spec) -> bool:
-    """Decide whether a calibration's rates are those of the device in question. What was measured on this host stands
-    for a device that nobody named; what was compiled for some chip does not."""
+    """True if a calibration's rates are rates of the device in question. Rates measured on this host are used for a
+    device that nobody named; rates compiled for some chip are not."""
     if calibration.basis == MEASURED:
         return named is None or find(named) == find(calibration.device_kind)
     same = named is not None and find(named) is not None and find(named) == find(calibration.device_kind)

@@ -97,7 +97,7 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A shape of the grid. drop: why it is dropped, or empty. note: what to know about it, or empty. mark: tells its
+    """A shape of the grid. drop: reason to drop it, or empty. note: a remark, or empty. mark: distinguishes its
     ids from those of other rules of ``grid.heads`` while there is no hash; empty where there is one rule."""
 
     shape: Shape
@@ -343,7 +343,7 @@ def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
 
 
 def _warnings(plans: Sequence[Plan], names: Sequence[str]) -> tuple[str, ...]:
-    """Merge the warnings: those of all arms once, the others with the arm that they are of."""
+    """Merge the warnings: warnings of all arms once, the others with the name of their arm."""
     every = dict.fromkeys(line for plan in plans for line in plan.warnings)
     having = {line: [name for plan, name in zip(plans, names, strict=True) if line in plan.warnings] for line in every}
     return tuple(line if len(arms) == len(plans) else f"{', '.join(arms)}: {line}" for line, arms in having.items())

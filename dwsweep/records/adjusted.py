@@ -131,18 +131,21 @@ class Adjustment(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRun(Record):
-    """A net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it."""
+    """A net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it. flops: of its
+    training, 6·N per token."""
 
     depth: Count
     width: Count
     n_params: float
     ln_depth_sd: float
+    flops: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
     """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of
-    the best depth as it is known now."""
+    the best depth as it is known now. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
+    sizes at even steps of ln N from N/16 to 1.5·N."""
 
     n_params: float
     depth: float | None
@@ -151,4 +154,6 @@ class NextRuns(Record):
     depth_interval = IntervalOf()
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
+    flops_of_rule: float
+    tokens: float | None = None
     held: tuple[str, ...] = ()

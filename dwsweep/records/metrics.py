@@ -10,6 +10,7 @@ from dwsweep import paths
 from dwsweep.records.record import Damaged, read
 from dwsweep.records.run import RunResult
 
+MOST = 1 << 63  # of a whole number: one with 400 digits has no float
 METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
 
 
@@ -77,8 +78,8 @@ def _metrics_row(row: dict[str, Any]) -> MetricsRow | None:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < MOST
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is float or (type(value) is int and abs(value) < MOST)

@@ -45,8 +45,8 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     if record.equal:
         parts += equal_parts(record)
     if record.rates:
-        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and what the one "
-        title += f"rate {record.shared_rate:.2g} costs, {short}"
+        title = f"Best learning rate of each depth at N = {format_count(record.rates[0].n_params)}, and the cost of "
+        title += f"one rate {record.shared_rate:.2g} for all, {short}"
         rates = Table(title, [number("depth"), number("rate"), INTERVAL, number("costs"), number("at most")])
         for row in record.rates:
             rate = row.learning_rate_interval
@@ -75,7 +75,7 @@ def equal_parts(record: Adjustment) -> list[Part]:
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in record.equal}
     if "N" in equal and any(name.startswith("N and ") for name in equal):
-        lines.append("N and FLOPs, N and wall time: the budget is that of the best net at equal N")
+        lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
 
 
@@ -90,17 +90,24 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     """The nets to train next, in order, with what each is expected to leave."""
     best = found.depth_interval.format(".1f", "not known")
     lines = [
-        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of its ln {found.ln_depth_sd:.3f}."
+        f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."
     ]
     if found.held:
         lines.append(f"Train these nets at {join(found.held, 12)}.")
     table = Table(
         "Runs that narrow it most, in order",
-        [*map(number, ("run", "depth", "width", "N", "sd after"))],
+        [*map(number, ("run", "depth", "width", "N", "FLOPs", "sd after"))],
     )
     for place, row in enumerate(found.runs, start=1):
-        table.add(str(place), str(row.depth), str(row.width), format_count(row.n_params), f"{row.ln_depth_sd:.3f}")
-    return [Lines(lines), table]
+        net = [str(row.depth), str(row.width), format_count(row.n_params), f"{row.flops:.2g}"]
+        table.add(str(place), *net, f"{row.ln_depth_sd:.3f}")
+    each = "20 tokens per parameter" if found.tokens is None else f"{format_count(found.tokens)} tokens each"
+    many = len(found.runs)
+    cost = (
+        f"Together {sum(row.flops for row in found.runs):.2g} FLOPs at {each}; {many} net{'s' * (many > 1)} from N/16 "
+        f"to 1.5·N at even steps of ln N cost {found.flops_of_rule:.2g}."
+    )
+    return [Lines(lines), table, Lines([cost], apart=True)]
 
 
 def held(one: AdjustedColumn) -> str:

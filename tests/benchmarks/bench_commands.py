@@ -88,7 +88,7 @@ def dwsweep(*arguments: object) -> list[str]:
 
 
 def show(what: str, measured: str, beside: str = "") -> None:
-    print(f"| {what} | {measured} | {beside or '–'} |", flush=True)
+    print(f"| {what} | {measured} | {beside or '–'} | {os.getloadavg()[0]:.1f} |", flush=True)
 
 
 def start(repeats: int, folder: Path) -> None:
@@ -192,7 +192,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="dwsweep-bench-"))
     folder.mkdir(parents=True, exist_ok=True)
-    print("| what | measured | beside |\n| --- | --- | --- |")
+    print("| what | measured | beside | load average |\n| --- | --- | --- | --- |")
     try:
         for part in options.parts.split(","):
             more = (options.runs,) if part == "sweep" else ()

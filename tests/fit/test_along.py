@@ -99,9 +99,9 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
 def test_what_seeds_share_cancels_and_the_luck_of_a_shape_does_not(degraded: AlongResult) -> None:
     """Seeds move all losses by 0.02 nats; two seeds of noise 0.0005 alone would give a tenth of these errors."""
     assert degraded.along is not None
-    default_luck = 0.004
+    default_shape_sd = 0.004
     for row in degraded.along.rows:
-        assert row.se == pytest.approx(default_luck, rel=0.35)
+        assert row.se == pytest.approx(default_shape_sd, rel=0.35)
     without = along(replace(DEGRADES, off=0.0), shape_noise=0.0)
     assert all(row.se is not None and row.se < 0.0006 for row in without.rows)
 

@@ -89,12 +89,12 @@ def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors(
     scenario = truths()["a seed worse when deep"]
     rows = scenario.rows(np.random.default_rng(2))
     result = dwsweep.fit_table(rows, draws=400)
-    (line,) = (line for line in result.warnings if line.startswith("seeds: seed "))
+    (line,) = (line for line in result.warnings if line.startswith("seeds: losses of seed "))
     deepest, shallowest = (pick({row["depth"] for row in rows}) for pick in (max, min))
     assert line.startswith("seeds: losses of seed 0 drift with depth, by +0.01")
     assert f"from {shallowest} to {deepest} layers" in line
     even = dwsweep.fit_table(truths()["bent"].rows(np.random.default_rng(2)), draws=400)
-    assert not any(line.startswith("seeds: seed ") for line in even.warnings)
+    assert not any(line.startswith("seeds: losses of seed ") for line in even.warnings)
     for n, tokens in scenario.at:
         found = LossSurface(result.surface).at(n)
         assert (found.low or 0.0) <= scenario.best_depth(n, tokens) <= (found.high or math.inf)

@@ -208,7 +208,7 @@ def test_what_looks_like_something_else_is_refused_in_a_line(change, columns, li
     ("change", "columns", "line"),
     [
         (lambda r: {"loss": 6.0 - r["loss"]}, None, "loss: it rises with N at depth 6, 12;"),
-        (lambda r: {"bits_per_byte": r["loss"]}, None, "loss: it looks like bits"),
+        (lambda r: {"bits_per_byte": r["loss"]}, None, "loss: equal to bits_per_byte, so it looks like bits"),
     ],
 )
 def test_what_may_be_meant_is_warned_of(change, columns, line):

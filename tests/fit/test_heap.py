@@ -15,6 +15,7 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
+from dwsweep.fit.data.covariates import _held as held_value
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import Heap, heap_of
@@ -201,6 +202,14 @@ def test_a_number_of_which_each_shape_has_one_value_follows_the_shape_and_that_i
     record = heap(rows).record
     assert "patience" not in {one.name for one in record.columns}
     assert any(line.startswith("Patience follows the shape here") for line in record.sentences)
+
+
+@pytest.mark.parametrize(
+    ("counts", "held"), [((192, 183, 175, 172), 1.0), ((300, 220, 215, 210), 0.5), ((8, 6, 6), 1.0)]
+)
+def test_the_commonest_value_is_held_and_of_those_as_common_by_chance_the_middle_one(counts: Any, held: float) -> None:
+    values = np.repeat([0.5, 1.0, 1.5, 2.0][: len(counts)], counts)
+    assert held_value("d_ff / d", values, None) == held
 
 
 # What nothing separates
@@ -414,6 +423,30 @@ def test_the_next_runs_narrow_the_best_depth_and_each_more_than_the_one_before()
     assert len(found.runs) == 4 and all(b < a for a, b in pairwise(left)) and left[-1] < 0.95 * left[0]
     assert all(1.5e8 / 25 < row.n_params < 1.5e8 * 1.8 for row in found.runs)
     assert found.held == ("each net's best learning rate", "tokens 2B", "batch 128")
+
+
+def test_the_next_runs_cost_no_more_than_as_many_by_rule_and_the_output_says_so() -> None:
+    from dwsweep.report import adjusted_report
+
+    found = next_runs(fitted(), 6e7, 5)
+    assert sum(row.flops for row in found.runs) <= found.flops_of_rule * (1.0 + 1e-9)
+    assert found.tokens == pytest.approx(2e9)  # the commonest, at which each net is trained
+    assert all(row.flops == pytest.approx(6.0 * row.n_params * 2e9) for row in found.runs)
+    *_, last = adjusted_report.next_runs_parts(found)
+    assert "FLOPs at 2B tokens each; 5 nets from N/16 to 1.5·N at even steps of ln N cost" in str(last)
+
+
+def test_the_next_runs_are_nets_that_can_be_built_at_the_held_values() -> None:
+    def heads(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        size = int(rng.choice([32, 64, 64]))
+        heads = max(1, round(row["width"] / size))
+        row["width"] = heads * size
+        return {"heads": heads, "d_ff": 2 * row["width"]}, 0.0
+
+    found = next_runs(dwsweep.fit_table(piled(48, more=heads), draws=DRAWS), 3e7, 3)
+    assert "head size 64" in found.held
+    for net in found.runs:
+        assert net.width % 64 == 0 and net.n_params == pytest.approx(8.0 * net.depth * net.width**2, rel=1e-6)
 
 
 def test_a_size_far_outside_a_table_is_refused_a_proposal() -> None:

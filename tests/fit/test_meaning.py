@@ -482,7 +482,7 @@ def test_a_best_depth_below_the_depths_tried_is_said_so() -> None:
 
 
 def test_declared_noise_names_every_depth() -> None:
-    with pytest.raises(InputError, match=r"noise: \{2: 0.01\}; nothing for depths 6, 10, 16, 24, 36; allowed"):
+    with pytest.raises(InputError, match=r"noise: \{2: 0.01\}; has no value for depths 6, 10, 16, 24, 36; allowed"):
         fitted(drawn(), noise={2: 0.01})
 
 

@@ -44,7 +44,7 @@ TARGETS = (1.0e7, 5.0e7)
 SIZES = (4, 8, 16)  # per depth, of the aimed grid
 UNIFORM_SIZES = (4, 8)
 BELOW, ABOVE = 16.0, 1.5  # times the size asked for: where aimed sizes begin and end
-SEEDS, SIGMA, LUCK, SEED_SD = 2, 0.012, 0.013, 0.003  # nats
+SEEDS, SIGMA, SHAPE_SD, SEED_SD = 2, 0.012, 0.013, 0.003  # nats
 TOKENS = 6_000_000
 MOVED = 0.15  # of ln L*: by up to this much its place differs between simulations
 DRAWS = 400
@@ -106,7 +106,7 @@ class Request:
         rows = []
         for depth, width in sorted(set(shapes)):
             shape_error, *noise = np.random.default_rng([self.number, index, depth, width]).normal(
-                0.0, [LUCK, *[SIGMA] * SEEDS]
+                0.0, [SHAPE_SD, *[SIGMA] * SEEDS]
             )
             mean_loss = self.loss(depth, n_params(depth, width)) + shape_error
             rows += [

@@ -25,7 +25,7 @@ from dwsweep.fit.next_runs import LEAST, MOST, next_runs
 from tests.simulations.harness import OPTIONS, Simulated, Study, mean, median, rms
 from tests.simulations.heaps import Pile
 
-RUNS, FACTOR, HEAD_SIZE = 6, 1.6, 64
+RUNS, FACTOR = 6, 1.6
 
 
 @dataclass(frozen=True)
@@ -60,24 +60,33 @@ def answer(found: Heap, n: float) -> tuple[float, float]:
     return float(np.median(drawn)), float(drawn.std())
 
 
+def held_of(found: Heap) -> tuple[int, float]:
+    """(head size, d_ff / d) that the heap's answer is for."""
+    held = {one.name: float(one.held.split()[-1]) for one in found.record.columns}
+    return round(held.get("head size", 64.0)), held.get("d_ff / d", 4.0)
+
+
 def ruled(found: Heap, n: float) -> list[tuple[int, int]]:
     posterior = ask.LossSurface(found.surface).posterior  # type: ignore[arg-type]
-    nets = []
+    head, ratio = held_of(found)
+    nets, block = [], 4.0 + 2.0 * ratio
     for k, size in enumerate(np.geomspace(LEAST * n, MOST * n, RUNS)):
         drawn = ask.best_depths(posterior, math.log(size))
         depth = max(1, round(math.exp(float(np.median(drawn[np.isfinite(drawn)]))) * FACTOR ** (1 if k % 2 else -1)))
-        nets.append((depth, 16 * max(1, round(math.sqrt(size / 12.0 / depth) / 16))))
+        nets.append((depth, head * max(1, round(math.sqrt(size / block / depth) / head))))
     return nets
 
 
-def trained(pile: Pile, nets: Iterable[tuple[int, int]], rng: np.random.Generator) -> list[Row]:
-    """The nets at the held head size of 64 and four times the width in the MLP."""
-    rows = []
+def trained(pile: Pile, found: Heap, nets: Iterable[tuple[int, int]], rng: np.random.Generator) -> list[Row]:
+    """The nets at the held head size and inner width."""
+    (size, ratio), rows = held_of(found), []
     for depth, width in nets:
-        n = 12.0 * depth * width**2
+        heads = max(1, round(width / size))
+        n = depth * width * (4.0 * heads * size + 2.0 * ratio * width)
         loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(depth / pile.best(n)) ** 2 + rng.normal(0.0, pile.sigma)
-        row = {"depth": depth, "width": width, "heads": max(1, width // HEAD_SIZE), "head_size": HEAD_SIZE}
-        rows.append({**row, "d_ff": 4 * width, "loss": loss})
+        loss += pile.heads * math.log(size / 64.0) + pile.inner * math.log(ratio / 4.0)
+        row = {"depth": depth, "width": width, "heads": heads, "head_size": size}
+        rows.append({**row, "d_ff": round(ratio * width), "loss": loss})
     return rows
 
 
@@ -88,12 +97,12 @@ def simulate(question: Any, rng: np.random.Generator, index: int) -> Line:
     found = heap_of(read_table([dict(row) for row in rows]), OPTIONS)
     if found is None or found.surface is None:
         return Line(index=index)
-    proposed = next_runs(SimpleNamespace(surface=found.surface, adjusted=found.record), n, RUNS)  # type: ignore[arg-type]
+    proposed = next_runs(SimpleNamespace(surface=found.surface, adjusted=found.record, cells=()), n, RUNS)  # type: ignore[arg-type]
     nets = [(row.depth, row.width) for row in proposed.runs]
     rule = ruled(found, n)
     sds, errors = [answer(found, n)[1], proposed.runs[-1].ln_depth_sd], []
     for chosen in (nets, rule):
-        more = heap_of(read_table([*map(dict, rows), *trained(pile, chosen, rng)]), OPTIONS)
+        more = heap_of(read_table([*map(dict, rows), *trained(pile, found, chosen, rng)]), OPTIONS)
         assert more
         middle, sd = answer(more, n)
         sds.append(sd)

@@ -169,6 +169,13 @@ def test_rows_of_metrics_are_missed(sweep: Path) -> None:
     assert finding.lost[0].why == "rows are lost: 4 of 30"
 
 
+def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> None:
+    path, huge = tmp_path / "metrics.jsonl", "9" * 400
+    path.write_text(f'{{"step":1,"loss":2.0}}\n{{"step":2,"loss":{huge}}}\n{{"step":{huge},"loss":2.0}}\n')
+    found = read_metrics(path)
+    assert [row["step"] for row in found.rows] == [1] and found.lost == 2
+
+
 def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command) -> None:
     """A FIFO, a device, a loop of links in place of each file: every command ends."""
     paths_ = [path for name in ("*.json", "*.jsonl", "*.npy", "*.csv", "spec.yaml") for path in sweep.rglob(name)]

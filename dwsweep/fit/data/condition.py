@@ -34,7 +34,7 @@ def compile_expression(
     """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``; a text that is a
     numeral equals the number that a table's text was read as.
 
-    names: keys of the rows. own: those of them that the table calls otherwise, by its names.
+    names: keys of the rows. own: keys that have another name in the table, by that name.
 
     Raises InputError for anything but comparisons of columns and constants, and for an unknown column.
     """

@@ -61,7 +61,7 @@ FEWEST_COUNTED = 5  # whole numbers without a gap, from which on they number run
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
 COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
-ABOUT_AS_COMMON = 1.5  # times, by which the commonest value may lead another one
+ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # times, and roots of its count, by which the commonest value may lead another
 CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
 
 
@@ -431,8 +431,9 @@ def _held(word: str, values: np.ndarray, asked: Any) -> float:
     most, middle = max(rounded.values()), float(np.median(values))
     if most < max(3, COMMON * len(values)):
         return middle
-    # of values that are about as common the one next to the middle of all
-    common = [value for value, count in rounded.items() if count * ABOUT_AS_COMMON >= most]
+    # of values that are as common but for chance the one next to the middle of all
+    least = max(most / ABOUT_AS_COMMON, most - BY_CHANCE * math.sqrt(most))
+    common = [value for value, count in rounded.items() if count >= least - 1e-9]
     value = min(common, key=lambda one: (abs(math.log((one + SAME) / (middle + SAME))), one))
     return float(np.median([one for one in values if float(f"{one:.3g}") == value]))
 

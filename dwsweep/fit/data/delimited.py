@@ -59,7 +59,7 @@ def _columns(lines: Sequence[str], separator: str) -> int:
 def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
     """Columns of rows of fields, the header among them, behind a title or comments.
 
-    what: begins the line of an error, ``table: runs.csv;``. separator: what stood between the fields.
+    what: begins the line of an error, ``table: runs.csv;``. separator: mark between the fields.
     """
     rows = iter(rows)
     first = list(islice(rows, LOOKED_AT))

@@ -33,8 +33,8 @@ LARGEST_INT = 10**300  # integers from here on are read as infinite
 def in_columns(
     held: Mapping[Any, list[Any]], what: str = "table:", marks: Mapping[str, numerals.Mark] | None = None
 ) -> Columns:
-    """The columns as numbers where texts read as some. What a table calls its columns and holds in them enters here,
-    so that nothing of it steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
+    """Columns as numbers where their texts are numerals. All names and values of a table pass here and are made
+    printable, so that none steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
     many as they have keys (config.n_layer).
 
     what: begins the line of an error. marks: before the decimals of a column's numbers; default: as its texts show.

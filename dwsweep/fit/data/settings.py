@@ -136,7 +136,7 @@ def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]
 
 
 def names_a_result(name: str) -> bool:
-    """Whether a column's name is of a result: a loss, a time, a memory, a pace, a norm of gradients, a benchmark."""
+    """True if a column is named as a result: a loss, a time, a memory, a pace, a norm of gradients, a benchmark."""
     words = plain(name).split("_")
     pace = words[-1] == "s" or ("per" in words and bool({"second", "sec", "minute", "hour"} & {*words}))
     norm = "norm" in words and bool({"grad", "gradient", "update"} & {*words}) and not {"max", "clip"} & {*words}
@@ -283,7 +283,7 @@ def _differ(name: str, seen: set[Any]) -> bool:
 def _refusal(
     rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Any], found_: set[str]
 ) -> str:
-    """The refusal: what varies, where, and the choice that keeps the most shapes."""
+    """Refusal of settings that differ: names, shapes, and the choice that keeps the most shapes."""
     parts = []
     values: dict[str, set[Any]] = {}
     for name, cell in varying.items():

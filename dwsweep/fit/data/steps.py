@@ -44,7 +44,7 @@ SAME_STEP = 1.02
 
 @dataclass(frozen=True)
 class Ends:
-    """rows: one per run (and replicate). left_out: what became of the others. said: a sentence."""
+    """Last points of runs. rows: one per run (and replicate). left_out: reason → rows not used. said: a sentence."""
 
     rows: list[Row]
     left_out: list[LeftOutRows] = field(default_factory=list)

@@ -54,12 +54,12 @@ class Table:
     sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
     n_read: rows before ``where``, with lines of comments among them.
-    loss_column: what the table calls the loss.
+    loss_column: the table's name of the loss.
     named: columns beyond those that the analysis reads to which the user gave a name.
     taken: ``ours = theirs`` for columns that were found under another usual name.
     unit: of the losses. left_out: why runs have no loss that counts → how many.
-    settings: columns that tell runs of one shape apart, found by their values. theirs: the table's name of a column →
-    ours. account: rows that are out already. notes: what the columns were taken to mean. doubts: warnings about that.
+    settings: columns that distinguish runs of one shape, found by their values. theirs: the table's name of a column →
+    ours. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about them.
     """
 
     rows: list[Row]
@@ -109,9 +109,9 @@ def read_table(
     columns: ``{ours: theirs}`` or strings ``"ours=theirs"``.
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
-    unit: of the losses, one of ``UNITS``; default: what the name of their column says, else nats.
-    drop: columns that are read as if the table had none of that name, by its names or ours. arm: the column that tells
-    arms apart.
+    unit: of the losses, one of ``UNITS``; default: by the name of their column, else nats.
+    drop: columns that are read as if the table had none of that name, by its names or ours. arm: the column that
+    names the arm of a run.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
     """
@@ -369,7 +369,7 @@ def rename(name: str) -> str:
 
 
 def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
-    """given: what the table calls its columns. renamed: what the user named already, and has to name again."""
+    """Refuses a table without a required column. given: its names of columns. renamed: names that the user gave."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
     missing = [name for name in REQUIRED if name not in held]

@@ -1,4 +1,4 @@
-"""Figure of a heap of runs: the influence of each column, and the curve of each column's effect."""
+"""Figures of a heap of runs: what each column matters, and the best depth at each kind of equality."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.records.adjusted import AdjustedColumn
+from dwsweep.records.adjusted import AdjustedColumn, EqualWhat
 from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style
 from dwsweep.text import SHORT, format_count
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 22
 COUNTS = 1e4  # value from which on an axis is labelled 2B and not 2e9
+ROOM = 1.3  # beyond the ends of the axis of depths
 MILLI = 1e3  # nats → 10⁻³ nats
 
 
@@ -64,6 +65,49 @@ def _curve(axes: Axes, row: AdjustedColumn, unit: str) -> None:
     axes.set_ylabel(f"effect (10⁻³ {unit})")
     above = "above its best" if row.kind == "rate" else f"above {row.held}"
     axes.set_title(f"Loss {above}")
+
+
+def middle_equal(fit: FitResult) -> list[EqualWhat]:
+    """Best depth of each kind of equality at its middle size or budget, in the order of the table."""
+    kinds: dict[str, list[EqualWhat]] = {}
+    for row in fit.adjusted.equal if fit.adjusted else ():
+        kinds.setdefault(row.equal, []).append(row)
+    middle = [row.n_params for row in kinds.get("N", ()) if row.n_params]
+    size = sorted(middle)[len(middle) // 2] if middle else None
+    return [next((row for row in rows if row.n_params == size), rows[len(rows) // 2]) for rows in kinds.values()]
+
+
+def equal_what(fit: FitResult) -> Figure:
+    """Bar of the best depth with its interval for each kind of equality."""
+    rows = middle_equal(fit)[::-1]
+    made = style.figure(style.WIDTH, 1.5 + 0.34 * len(rows))
+    axes = made.subplots()
+    found = [row.depth_interval for row in rows]
+    known = [end for one in found for end in (one.value, one.low, one.high) if end]
+    if not known:
+        style.says(axes, "No kind of equality bounds a best depth.")
+        return style.settle(made)
+    style.log_axis(axes, "x", min(known) / ROOM, max(known) * ROOM, style.plain)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    for place, one in enumerate(found):
+        style.interval_mark(axes, place, one, style.OWN, upright=False, face="white" if one.unbounded else style.OWN)
+    axes.set_yticks(range(len(rows)), [_equality(row) for row in rows])
+    axes.set_xlabel("best depth (layers)")
+    axes.grid(visible=False, axis="y")
+    style.note(
+        made,
+        f"One heap, one posterior: bars are {100 * fit.curves.confidence:.0f} % intervals, an arrow has no bound. "
+        "Lines with FLOPs or wall time alone give each depth its best size.",
+    )
+    return style.settle(made)
+
+
+def _equality(row: EqualWhat) -> str:
+    """``N and FLOPs 2.1e18, N 26.7M``."""
+    from dwsweep.report.adjusted_report import budget
+
+    size = f", N {format_count(row.n_params)}" if row.n_params and row.equal not in ("N", "FLOPs", "wall time") else ""
+    return f"{row.equal} {budget(row)}{size}"
 
 
 def _short(name: str) -> str:

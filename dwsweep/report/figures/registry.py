@@ -60,6 +60,14 @@ DRAWINGS = (
         lambda fit: fit.adjusted is not None,
     ),
     Drawing(
+        "equal_what",
+        "Best depth with its interval at equal size, tokens per parameter, FLOPs and wall time",
+        "The answers of one heap to each reading of equal, at the middle size or budget: where a bar lies apart from "
+        "the others, what was held equal decides which depth is best. The table has the other sizes and budgets.",
+        adjusted.equal_what,
+        lambda fit: fit.adjusted is not None and bool(fit.adjusted.equal),
+    ),
+    Drawing(
         "loss_vs_depth",
         "Loss above the best against depth at fixed sizes, with the fitted loss surface",
         "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained. All is "
