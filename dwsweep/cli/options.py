@@ -289,6 +289,9 @@ OTHER_NAMES = {
 NEAR = 0.6  # likeness of two names, from which on one is suggested
 
 
+SETTING = "--set KEY=VALUE, such as --set train.steps=50"
+
+
 def hint(error: Any) -> str:
     """The line for a usage error that has a nearest name, of an option or of a choice; empty for any other error
     and where none is near."""
@@ -296,7 +299,9 @@ def hint(error: Any) -> str:
     if context is None:
         return ""
     kind = type(error).__name__
-    return _option_hint(error, context) if kind == "NoSuchOption" else _choice_hint(error)
+    if kind == "NoSuchOption":
+        return _option_hint(error, context)
+    return _choice_hint(error) or _extra_hint(error, context)
 
 
 def _choice_hint(error: Any) -> str:
@@ -321,7 +326,18 @@ def _option_hint(error: Any, context: Any) -> str:
     ]
     meant = OTHER_NAMES.get(name.replace("_", "-"))
     near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
-    return f"{name}: no such option; did you mean {near[0]}?" if near else ""
+    if near:
+        return f"{name}: no such option; did you mean {near[0]}?"
+    return f"{name}: no such option; a key of the spec is given as {SETTING}" if "--set" in known else ""
+
+
+def _extra_hint(error: Any, context: Any) -> str:
+    """Line for a KEY=VALUE without ``--set`` before it."""
+    extra = re.search(r"unexpected extra argument\S* \((.*)\)", getattr(error, "message", None) or "")
+    known = {option for param in context.command.get_params(context) for option in param.opts}
+    if extra is None or "=" not in extra[1] or "--set" not in known:
+        return ""
+    return f"{extra[1]}: not an argument; a key of the spec is given as {SETTING}"
 
 
 def _without_types_of_switches(params: list[Any]) -> list[Any]:

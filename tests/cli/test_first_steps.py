@@ -40,6 +40,12 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("plan smoke --set train.source=stdlib-docs", "unknown key; did you mean `data.source`? "),
         ("plan smoke --set execution.loggers=wandb", "execution.loggers: 'wandb'; must be a list, such as [wandb]"),
         ("plan smoke --set grid.learning_rates=1e-3", "grid.learning_rates: 0.001; must be a list, such as [0.001]"),
+        ("run smoke --loggers wandb", "--loggers: no such option; a key of the spec is given as --set KEY=VALUE"),
+        (
+            "run smoke loggers=[wandb]",
+            "loggers=[wandb]: not an argument; a key of the spec is given as --set KEY=VALUE",
+        ),
+        ("run smoke --address auto", "--address: auto; the address of a Ray cluster, allowed only with --executor ray"),
         ("guide 1B --mlp swiglu", "--mlp: 'swiglu'; did you mean gated? allowed: plain, gated"),
         ("guide 1B --at compute", "--at: 'compute'; did you mean flops? allowed: size, flops, time, decode"),
         ("guide 1B --mlp 7", "--mlp: '7'; allowed: plain, gated"),
