@@ -28,11 +28,12 @@ from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer, source_of
 from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
 from dwsweep.records import fit as fit_record
+from dwsweep.records.metrics import Metrics
 from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import PENDING, RUNNING, RunState
 from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
-from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, losses_chart, runs_table
+from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, logs, losses_chart, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
@@ -581,7 +582,7 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     monkeypatch.setattr(runs_table, "MANY", 30)
     monkeypatch.setattr(runs_table, "MOST_CURVES", 24)
     monkeypatch.setattr(
-        sweep_page.paths, "read_lines", lambda path: read_logs.append(path.parent.name) or [{"step": 1, "loss": 2.0}]
+        logs, "metrics_of", lambda folder: read_logs.append(folder.name) or Metrics(({"step": 1, "loss": 2.0},))
     )
     page = sweep_page.write(directory)
     curves = set(data_of(page)["training"]["curves"])
