@@ -91,7 +91,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Budget:
-    """What every run spent. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: how it is known."""
+    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: how it is known."""
 
     unit: str
     value: float
@@ -141,7 +141,7 @@ def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget |
 
 
 class _Question:
-    """What is asked of one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
+    """Question to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
     None where they are not known or follow the shape."""
 
     def __init__(self, surface: ask.LossSurface, runs: Runs, rng: np.random.Generator) -> None:
@@ -276,7 +276,7 @@ class _Question:
     # Costs
 
     def _fitted(self, unit: str, per_token: np.ndarray, column: str) -> Cost | None:
-        """What a token costs, from a column of the table; None where too few runs have one, or none has tokens."""
+        """Cost of a token, from a column of the table; None where too few runs have one, or none has tokens."""
         with np.errstate(divide="ignore"):
             ln = np.log(per_token)
         use = np.isfinite(ln)
@@ -345,7 +345,7 @@ class _Question:
         return (t - self.runs.at) / self.runs.spread
 
     def _between(self, t: np.ndarray) -> np.ndarray:
-        """Whether ln tokens are among those of the runs."""
+        """True where ln tokens are among those of the runs."""
         return (self.low - 1e-9 <= t) & (t <= self.high + 1e-9)
 
     def _allowed(self, t: np.ndarray, held: float) -> np.ndarray:

@@ -142,7 +142,7 @@ def over_tokens(data: Table, options: FitOptions) -> Heap | None:
 
 
 def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether depth follows from the size."""
+    """True if the depth follows from the size."""
     return found_in.share_left(y, found_in.quadratic(x, y)[:, [0, 1, 3]]) < found_in.LEAST_OWN / 2.0
 
 
@@ -457,7 +457,7 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
 
 
 def too_many_far(far: np.ndarray) -> bool:
-    """Whether so many runs lie far off that they speak of the noise, and none is left out."""
+    """True if so many runs lie far off that they speak of the noise, and none is left out."""
     return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
 
 
@@ -715,7 +715,10 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
 
 
 def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
-    """What is held fixed, and what cannot be told from depth. outside: columns that are held where none was tried."""
+    """Sentences on columns that are held fixed and columns that cannot be told from depth.
+
+    outside: columns that are held where none was tried.
+    """
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"]
     for column in outside:
@@ -759,7 +762,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
 
 
 def _tokens_said(record: Adjustment) -> list[str]:
-    """How the best depth moves with tokens, and where recipes disagree on that."""
+    """Sentences on the best depth against tokens, and on recipes that disagree about it."""
     ends: dict[str, list[DepthAfter]] = {}
     for row in record.along_tokens:
         ends.setdefault(row.of, []).append(row)

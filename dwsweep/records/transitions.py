@@ -465,5 +465,5 @@ class FitCurves(Record):
 
     @property
     def size_name(self) -> str:
-        """How a value of the axis is called in a sentence."""
+        """Name of a value of the axis in a sentence."""
         return "N" if self.axis == "n_params" else self.axis

@@ -347,7 +347,7 @@ class SweepStore:
             paths.sync_folder(folder)
 
     def evaluation(self, run_id: str) -> Evaluation | None:
-        """How a finished run does in downstream tasks; None where nothing was evaluated, or other parameters."""
+        """Scores of a finished run in downstream tasks; None where nothing was evaluated, or other parameters."""
         found = self._sound(Evaluation, run_id)
         result = self.result(run_id) if found else None
         return found if found and result and result.params_sha256 == found.params_sha256 else None
@@ -396,7 +396,7 @@ class SweepStore:
         return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
 
     def has_checkpoints(self, pack_id: str) -> bool:
-        """Whether any checkpoint is there, one that a killed worker left half written included."""
+        """True if any checkpoint is there, one that a killed worker left half written included."""
         return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
 
     def log_path(self, pack_id: str) -> Any:

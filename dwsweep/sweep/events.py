@@ -124,7 +124,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt ended: ``kind`` is one of ``policy.ENDS``, ``cause`` one line for a person.
+    """End of an attempt: ``kind`` is one of ``policy.ENDS``, ``cause`` one line for a person.
 
     The worker reports these two; the parent adds what it has heard.
     """

@@ -92,7 +92,7 @@ class RayCluster:
             )
 
     def places(self) -> int:
-        """How many tasks the cluster, as it is now, can run at a time; one may always wait for a node."""
+        """Number of tasks that the cluster, as it is now, can run at a time; one may always wait for a node."""
         found = sum(int(min(node.get(k, 0.0) / need for k, need in self.needs.items())) for node in self._nodes())
         return max(1, found)
 

@@ -303,7 +303,7 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
 
 
 def _has_key() -> bool:
-    """Whether W&B finds a key: in its variable, or in the netrc file of the user."""
+    """True if W&B finds a key: in its variable, or in the netrc file of the user."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = urllib.parse.urlparse(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""

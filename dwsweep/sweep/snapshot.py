@@ -222,7 +222,7 @@ def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
 
 
 def _are_of(store: SweepStore, state: str) -> bool:
-    """Whether the tables are whole, and were made when the runs' files had this ``state``."""
+    """True if the tables are whole, and were made when the runs' files had this ``state``."""
     try:
         derived = store.read(sweep_record.Derived)
         if derived is None or derived.runs != state or store.results_path.name not in derived.files:

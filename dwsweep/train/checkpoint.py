@@ -387,7 +387,7 @@ class Mirror:
 
 
 def _copy(source: Any, target: Any, last: str = "") -> None:
-    """All that is in a folder, the entry ``last`` after all others."""
+    """Entries of a folder, the entry ``last`` after all others."""
     paths.make_directory(target)
     for entry in sorted(source.iterdir(), key=lambda entry: entry.name == last):
         if entry.is_dir():

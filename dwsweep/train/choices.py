@@ -129,7 +129,7 @@ def at_hand(
 
 @dataclass(frozen=True)
 class Choices:
-    """How one pack is trained on its devices. Nothing in here changes a result beyond rounding."""
+    """Plan of training one pack on its devices. Nothing in here changes a result beyond rounding."""
 
     hardware: Hardware
     layout: Layout  # of the pack on its devices
@@ -141,7 +141,7 @@ class Choices:
     attention_why: str | None = None  # of the attention kernel; None before it is chosen
 
     def param_layout(self, model: Model) -> ParamLayout:
-        """How the parameters of ``model`` lie in the training loop."""
+        """Layout of the parameters of ``model`` in the training loop."""
         return (as_vector if self.as_vector else by_leaf)(model)
 
 

@@ -179,7 +179,7 @@ class Layout:
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
     def replica_map(self, on_cpu: bool) -> ReplicaMap:
-        """How a step is applied to all replicas."""
+        """Function that applies a step to all replicas."""
         base = sequentially if on_cpu else vectorized
         if self.size == 1 or (self.mesh.shape[REPLICA] == 1 and self.mesh.shape[FSDP] > 1):
             return base

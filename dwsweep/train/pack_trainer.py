@@ -35,7 +35,7 @@ from dwsweep.train.step import HeldoutLoss, State
 
 @dataclass(frozen=True)
 class Outcome:
-    """How ``train_pack`` ended."""
+    """End of ``train_pack``."""
 
     interrupted: bool  # stopped by should_stop, checkpointed, to be resumed
     step: int  # of the state in hand
@@ -49,7 +49,7 @@ def finite(values: np.ndarray) -> list[float | None]:
 
 
 class Pace:
-    """How many steps the next dispatch takes: a fixed number, or about ``seconds`` of them, growing gently from 1."""
+    """Number of steps in the next dispatch: a fixed number, or about ``seconds`` of them, growing gently from 1."""
 
     def __init__(self, seconds: float, fixed_steps: int | None = None) -> None:
         self.seconds, self.fixed_steps = seconds, fixed_steps

@@ -69,7 +69,7 @@ SNIMU = "A100, snimu, 10,000 steps; its batch is not published"
 PUBLISHED = {(6, 192): 0.18, (3, 384): 0.35, (6, 384): 0.30, (12, 384): 0.27, (12, 576): 0.35, (6, 768): 0.49}
 """MFU by (depth, width), as measured by others: see ``SNIMU``."""
 VOCABULARY = 50_304
-"""Of the shapes whose rate is measured: GPT-2's, in whole tiles."""
+"""Vocabulary of the shapes whose rate is measured: GPT-2's, in whole tiles."""
 LEAST_OF_PUBLISHED = 0.5
 """Share of a published MFU below which the same kind of device is surely not used as it could be."""
 

@@ -32,6 +32,7 @@ def wandb_of(asked: list[str]) -> Any:
             state="finished" if k < len(SHAPES) else "crashed",
             config={"model": {"n_layer": depth, "d_model": width}, "loss": "cross", "tags": ["a"], "_wandb": {"t": 1}},
             summary={"loss": loss, "_runtime": 3.0, "_step": 500, "plot": {"_type": "image-file"}},
+            sweep=SimpleNamespace(id="ab12") if k == 0 else None,
         )
         for k, (depth, width, loss) in enumerate([*SHAPES, (2, 32, 9.0)])
     ]
@@ -73,6 +74,12 @@ def test_runs_of_a_project_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("plot" in name or "_wandb" in name for name in table.columns)
     assert asked == ["me/depths"] and table.source == "wandb:me/depths"
     assert sorted(finished(table)) == sorted(SHAPES)
+
+
+def test_runs_of_a_sweep_are_left_out_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", wandb_of([]))
+    kept = read_table("wandb:me/depths", where=["sweep_id != 'ab12'"])
+    assert [row["loss"] for row in kept.rows if row["status"] == "done"] == [loss for _, _, loss in SHAPES[1:]]
 
 
 def test_runs_of_an_experiment_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

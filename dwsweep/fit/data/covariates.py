@@ -103,8 +103,8 @@ class Covariate:
 
 @dataclass(frozen=True)
 class Covariates:
-    """What the rows of a table differ in. rows: those that can be tied together. left_out: reason → how many are not.
-    follow: columns that follow the shape, in words."""
+    """Differences between the rows of a table. rows: those that can be tied together. left_out: reason → how many rows
+    are not. follow: columns that follow the shape, in words."""
 
     rows: list[Row]
     columns: tuple[Covariate, ...]
@@ -153,7 +153,7 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
 
 
 def positive(value: Any) -> TypeGuard[float]:
-    """Whether a value is a finite number above zero."""
+    """True for a finite number above zero."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
@@ -246,7 +246,7 @@ def request(
 
 
 def swept_rates(rows: Sequence[Row]) -> bool:
-    """Whether nearly every shape was trained at several learning rates: the best one of each is taken."""
+    """True if nearly every shape was trained at several learning rates: the best one of each is taken."""
     rates: dict[Any, set[Any]] = {}
     for row in rows:
         rates.setdefault((row["depth"], row["width"], row.get(BLOCK)), set()).add(row.get("learning_rate"))
@@ -254,7 +254,7 @@ def swept_rates(rows: Sequence[Row]) -> bool:
 
 
 Usual = Callable[[str], bool]
-"""Whether a usual setting enters unasked."""
+"""True for a usual setting, which enters unasked."""
 
 
 @dataclass
@@ -303,12 +303,12 @@ class _Search:
         ]
 
     def _by_depth(self, values: np.ndarray) -> bool:
-        """Whether every depth has one value: depth and the column are one variable."""
+        """True if every depth has one value: depth and the column are one variable."""
         pairs = set(zip(self.y[self.keep].tolist(), values[self.keep].tolist(), strict=True))
         return len(pairs) == len(set(self.y[self.keep].tolist()))
 
     def _by_shape(self, columns: Sequence[str]) -> bool:
-        """Whether the shapes that have several rows have one value each: nothing shows that it is no part of them."""
+        """True if the shapes that have several rows have one value each: nothing shows that it is no part of them."""
         seen: dict[Any, list[Any]] = {}
         for row in self.rows:
             seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(columns[0]))
@@ -360,7 +360,7 @@ def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
 
 
 def is_date(values: Collection[Any]) -> bool:
-    """Whether whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
+    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
     if not all(isinstance(value, int | float) and float(value).is_integer() for value in values):
         return False
     low, high = min(values), max(values)
@@ -368,7 +368,7 @@ def is_date(values: Collection[Any]) -> bool:
 
 
 def is_index(values: Collection[Any]) -> bool:
-    """Whether numbers count something through: whole numbers without a gap."""
+    """True if numbers count something through: whole numbers without a gap."""
     if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
         return False
     return max(values) - min(values) == len(values) - 1

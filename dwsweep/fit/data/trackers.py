@@ -64,7 +64,9 @@ def _wandb(place: str) -> Iterator[dict[str, Any]]:
     for run in wandb.Api(timeout=SECONDS).runs(place):
         config = {key: value for key, value in dict(run.config).items() if not key.startswith("_")}
         summary = {key: value for key, value in dict(run.summary).items() if not key.startswith("_") or key == "_step"}
-        yield _row(run.name, run.state, config, summary)
+        row = _row(run.name, run.state, config, summary)
+        swept = getattr(run, "sweep", None)
+        yield {**row, "sweep_id": swept.id} if swept is not None else row
 
 
 def _mlflow(place: str, said: str) -> Iterator[dict[str, Any]]:
