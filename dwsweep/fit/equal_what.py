@@ -432,13 +432,7 @@ class _Question:
 def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """(D,) where ``rows`` (D, n) are least over y (n,), by the parabola through three points; ±inf at an end."""
     k = rows.argmin(axis=1)
-    each, inner = np.arange(len(rows)), np.clip(k, 1, len(y) - 2)
-    a, b, c = (rows[each, inner + step] for step in (-1, 0, 1))
-    left, right = y[inner] - y[inner - 1], y[inner + 1] - y[inner]
-    down, up = (b - a) / left, (c - b) / right
-    bend = np.where(up > down, up - down, 1.0)
-    turn = np.where(up > down, y[inner] - (down * right + up * left) / (2.0 * bend), y[inner])
-    found = np.clip(turn, y[inner - 1], y[inner + 1])
+    found = ask.vertex(y, rows, np.clip(k, 1, len(y) - 2))
     return np.where(k == 0, -np.inf, np.where(k == len(y) - 1, np.inf, found))
 
 

@@ -44,7 +44,6 @@ TEMPER = 0.5  # power of the evidence between forms
 DRAWS = 1024
 DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # the normal of the first nodes over that at the mode
-MARGIN = 1.0  # scale of the later nodes over the spread of the first
 TAILS = 8.0  # degrees of freedom of the nodes' t
 LEAST_ESS, LEAST_POWER = (
     3.0,
@@ -182,7 +181,7 @@ class Sampler:
         sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
         correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
         np.fill_diagonal(correlation, 1.0)
-        sds = np.clip(sds, 0.5, 2.0) * MARGIN
+        sds = np.clip(sds, 0.5, 2.0)
         self.centre = self.centre + self.root @ mean
         self.root = self.root @ (sds[:, None] * np.linalg.cholesky(correlation))
 
