@@ -38,8 +38,8 @@ from typing import IO, Any
 
 from dwsweep.errors import InputError, install
 
-SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
-MOST_BYTES = 1 << 33  # of a file that is read whole: parameters of two billion weights
+SEGMENT_SECONDS = 30.0  # interval between two uploads of appended lines
+MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
 BUCKETS = {"gs": install("gcs"), "s3": install("s3"), "az": "pip install adlfs"}  # command that makes each reachable
 
 
@@ -212,7 +212,7 @@ def read_bytes(path: Any, most_bytes: int = MOST_BYTES) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise NotAFile(path, "must be a file")
         data = file.read(found.st_size + 1)
-        while more := file.read(1 << 20) if len(data) > found.st_size else b"":  # it grows while it is read
+        while more := file.read(1 << 20) if len(data) > found.st_size else b"":  # the file grows while it is read
             data += more
             if len(data) > most_bytes:
                 raise NotAFile(path, f"has more than {most_bytes:,} bytes")
@@ -294,7 +294,7 @@ def write_atomic(
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        check_fence(path)  # as late as can be
+        check_fence(path)  # check as late as possible
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None and not isinstance(error, FencedOff):
@@ -306,7 +306,7 @@ def write_atomic(
         sync_folder(path.parent)
 
 
-SETTLE_SECONDS = 2.0  # in a bucket without conditions: until the last of two writers at once is settled
+SETTLE_SECONDS = 2.0  # bucket without conditional writes: time until the last of two simultaneous writers wins
 
 
 def create(path: Any, content: str) -> bool:
@@ -420,7 +420,7 @@ def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> 
     bytes."""
     from safetensors.numpy import save
 
-    if not is_remote(path):  # what a killed process left half written is as large as the file
+    if not is_remote(path):  # a killed process leaves a half-written file as large as the whole one
         for stale in path.parent.glob(f".{path.name}.*.tmp"):
             remove(stale)
     data = save(dict(arrays), metadata={"format": "np", **metadata})
@@ -527,7 +527,7 @@ def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, 
             continue
         found = row.pop(CHECK, None)
         if found is None and not checked and not _SEALED_LINE.search(line):
-            yield None, row  # of an earlier version
+            yield None, row  # row of an earlier version
             continue
         checked = True
         number, _, digest = str(found).partition("-")
@@ -636,7 +636,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} does not go into JSON")
 
 
-PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
+PACK_WAIT_SECONDS = 180.0  # time for an orphaned worker to reach its checkpoint
 
 
 @contextlib.contextmanager

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
+JOINT = "\ue000"  # stands for a space that must not break; rich breaks at no-break spaces too
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
 
-_BYTES_LINE_SECONDS = 15.0  # between two lines of a ``ByteProgress``
+_BYTES_LINE_SECONDS = 15.0  # interval between two lines of a ``ByteProgress``
 
 _BLANKS_AT_THE_END = re.compile(r" +(?=\n)")
 
-_lost: list[OSError] = []  # of standard output, the first failure
+_lost: list[OSError] = []  # first failure of standard output
 
 
 class _Descriptor(io.FileIO):
@@ -39,7 +39,7 @@ class _Descriptor(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             written = super().write(data)
-            if written is None:  # the other end made it non-blocking, and reads slowly
+            if written is None:  # a non-blocking reader at the other end is slow
                 select.select([], [self.fileno()], [])
             return written or 0
         except OSError as error:
@@ -135,7 +135,7 @@ def tolerant_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__"):  # else it is somebody's own
+        if stream is getattr(sys, f"__{name}__"):  # otherwise the stream belongs to somebody else
             setattr(sys, name, _tolerant(stream))
 
 

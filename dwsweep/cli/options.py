@@ -107,7 +107,7 @@ def number_value(text: str | float) -> float:
         raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
-_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # of a unit, by its first letter
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # hours per unit, by the unit's first letter
 _UNIT = re.compile(r"(?P<number>.*[0-9.])\s*(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)", re.I)
 
 
@@ -198,7 +198,7 @@ Unit = StrEnum("Unit", ["nats", "bits", "bpb"])
 
 
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
-PLAN = "A spec to write"  # of `design --help`
+PLAN = "A spec to write"  # panel of `design --help`
 Rules = Annotated[
     list[str] | None,
     typer.Option(metavar="RULE", help="Judge 'width = 64 * depth', or gpt3, nanochat, ratio-100, ratio-128."),

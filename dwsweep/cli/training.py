@@ -215,7 +215,7 @@ def bench(
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
-    each = max(1, len(cores()) // (sweep.execution.workers or 1))  # what a worker of the sweep has
+    each = max(1, len(cores()) // (sweep.execution.workers or 1))  # cores of one worker of the sweep
     os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(each))
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
@@ -323,7 +323,7 @@ def sample(
     prepare_environment()  # programs that were compiled before are read from the cache
     from dwsweep.trained.sample import sample as draw
 
-    prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # as the shell gave it
+    prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # the bytes that the shell passed
 
     def text(one: runs.TrainedRun, seed: int) -> str:
         return draw(one, prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, seed=seed)

@@ -80,8 +80,8 @@ class Memory:
     """Bytes on one device while a pack trains."""
 
     parameters: int  # float32 masters, and the 16-bit copy the products read
-    optimizer: int  # its moments
-    gradients: int  # and the copy that is clipped
+    optimizer: int  # moments of the optimizer
+    gradients: int  # gradients and their clipped copy
     activations: int  # values kept from the forward to the backward pass, at the microbatch
     data: int  # the token store, where it lies on the device
     microbatch: int  # sequences of each replica in one forward pass

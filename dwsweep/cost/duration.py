@@ -45,7 +45,7 @@ def assumed_mfu(
     once += again - recomputed_bytes_per_token(shape)
     traffic: float = ACTIVATION_PASSES * (shape.depth * (block + again) + once)
     traffic += 7 * FLOAT32 * shape.n_params_total / tokens_per_step
-    extra = 4 / 3 if remat else 1.0  # one more forward pass
+    extra = 4 / 3 if remat else 1.0  # rematerialisation adds a forward pass
     seconds = extra * flops / (PEAK_SHARE * device.peak_flops) + traffic / (BANDWIDTH_SHARE * device.bandwidth)
     return flops / (device.peak_flops * seconds)
 
@@ -89,7 +89,7 @@ class Calibration:
     device_kind: str
     rows: tuple[Rate, ...]
     devices: int = 1  # most devices of a pack in the bench
-    basis: str = MEASURED  # or COMPILED: upper bounds of the rates
+    basis: str = MEASURED  # MEASURED, or COMPILED: upper bounds of the rates
     precision: str | None = None  # precision of compiled programs; None for measured rates
 
     @classmethod

@@ -31,7 +31,7 @@ class Frame:
     n_bytes: NDArray[np.uint32]  # (n_documents,)
     n_characters: NDArray[np.uint32]  # (n_documents,)
     digest: NDArray[np.uint64]  # (n_documents,): first 8 bytes of BLAKE2b of each text
-    skipped: Skipped = field(default_factory=Skipped)  # of the whole item, on its last frame, like the next field
+    skipped: Skipped = field(default_factory=Skipped)  # whole item; set on its last frame
     source_bytes: int = 0
 
 
@@ -48,7 +48,7 @@ class FramePlace(NamedTuple):
 class Encoded:
     """Tokens of one frame on one side of the split."""
 
-    tokens: bytes  # of the tokenizer's dtype, an end token after each document
+    tokens: bytes  # tokens in the tokenizer's dtype, with an end token after each document
     n_tokens: NDArray[np.uint32]  # (n_documents,), without the end token
 
 

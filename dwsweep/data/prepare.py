@@ -125,7 +125,7 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
 
     try:
         with paths.exclusive(_beside(path, ".lock"), waiting):
-            found = _look(path, data)  # the other process may have made it
+            found = _look(path, data)  # another process may have made the store
             if isinstance(found, Store):
                 return found
             old = _set_aside(path, found, progress) if found else None

@@ -18,8 +18,8 @@ from dwsweep.data.files import File, open_stream
 from dwsweep.text import printable
 
 ITEM_BYTES = 1 << 20
-MAX_DOCUMENT_BYTES = 64 << 20  # of a document or its record; a larger one is skipped and counted
-SMALL_BYTES = 8 << 20  # up to this size one process reads and encodes a corpus, sooner than workers start
+MAX_DOCUMENT_BYTES = 64 << 20  # limit per document or record; a larger one is skipped and counted
+SMALL_BYTES = 8 << 20  # up to this corpus size one process is faster than workers that have to start
 WHOLE_FILE_BYTES = 8 << 20  # workers read files up to this size; the parent streams larger ones
 WORKER_BLOCK_BYTES = 16 << 20  # read by a worker at a time: a whole file, unless it is compressed
 _MAX_PLACE = 300  # characters of a place in a message
@@ -38,7 +38,7 @@ class Skipped:
 
     left_out: Counter[str] = field(default_factory=Counter)  # redirects, empty articles …
     bad: Counter[str] = field(default_factory=Counter)  # invalid UTF-8, no text field …
-    first_bad: str | None = None  # where, for the message
+    first_bad: str | None = None  # place of the first bad record, for the message
 
     def add_bad(self, reason: str, where: str) -> None:
         """Count a bad record. ``where`` may quote the source and is made printable and short."""

@@ -47,7 +47,7 @@ class Examples(NamedTuple):
     """Payload of examples of one shard, or of their places."""
 
     path: str
-    first: int  # its number in the shard
+    first: int  # number of the first record in the shard
     records: Stored | list[bytes]
     feature: str  # name of the feature that holds the text
 

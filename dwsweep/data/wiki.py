@@ -226,7 +226,7 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 _HEADING = "\x02"
 
 MAX_PAGE_CHARACTERS = 4 << 20  # twice what MediaWiki lets a page have; the parser keeps some hundred bytes for each
-MAX_NESTING = 100  # of templates, links, tables and tags; articles stay below 30
+MAX_NESTING = 100  # nested templates, links, tables and tags; articles stay below 30
 # From each unclosed piece of markup the parser reads on to the end of the enclosing element, and then goes back:
 # characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.
 MAX_REREAD_CHARACTERS, MAX_REREADS = 1 << 20, 4

@@ -28,7 +28,7 @@ CANDIDATES: tuple[tuple[int, ...], ...] = (
     *((6, 12, 18, 24, 30, 36), (6, 12, 18, 24, 30, 36, 48)),
 )
 SMALLEST, LARGEST = 1e5, 1e11  # range of sizes that are searched
-SHARE = 0.9  # of the time is planned; compiling and evaluating take the rest
+SHARE = 0.9  # share of the time that is planned; compilation and evaluation take the rest
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ import numpy as np
 CENTRE = math.log(1e8)
 TOKENS_PER_PARAM = 20.0  # compute-optimal training (Hoffmann et al. 2022)
 LENGTH = 2.0  # correlation length of w, in ln N
-DRAWS = 1000  # as many as a fit has
+DRAWS = 1000  # as many draws as a fit has
 BENDS, SLOPES = (0.0, 0.25, 0.5, 0.75, 1.0), tuple(np.linspace(0.10, 0.60, 11))
 OFFSETS, OWN_SLOPES, LOCALS = (0.08, 0.15, 0.25, 0.4, 0.6), (0.03, 0.12, 0.25, 0.45), (0.04, 0.12, 0.25)
 PRICE_OFFSETS = (0.1, 0.25, 0.4, 0.6)
@@ -54,7 +54,7 @@ HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
 STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
 NEWTON_STEPS = 6
 PRIMES = (2, 3, 5, 7, 11)  # bases of the draws' axes: two constants, then the scores of three quantities
-SCORES = 2  # the first axis of those
+SCORES = 2  # index of the first axis of the scores
 TINY = 1e-4
 LEAST_ROOM = 1e-3  # width left to a score between two bounds that contradict each other
 

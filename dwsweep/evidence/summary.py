@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
 
 SIZES = 4  # most sizes of a table at which its answer is taken
-STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which the curvature is read
+STEP = math.log(2.0)  # distance in ln L on either side of the best depth over which the curvature is read
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 BEYOND = 0.05  # share of draws beyond either end of the depths that leaves the central 68 %, and so the sd, whole
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
@@ -162,7 +162,7 @@ def summarised(path: Path) -> Evidence:
     return Evidence(**meta, **read, shift=given.get("below", 0.0))
 
 
-Read = dict[str, Estimates]  # by the fields of Evidence
+Read = dict[str, Estimates]  # estimates by field of Evidence
 
 
 def _losses(given: dict[str, Any]) -> Read:

@@ -40,7 +40,7 @@ def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_p
     """A source's best depth at a size, after so many tokens per parameter."""
     own = source.depth
     factor = outside(n_params, min(own.n_params), max(own.n_params))
-    if source.kind == "law":  # it has words for every size for which it was published
+    if source.kind == "law":  # a law has words for every size for which it was published
         factor = laws.published().extrapolation(n_params)
         sd = float(np.interp(math.log(n_params) - CENTRE, own.x, np.sqrt(np.diag(np.array(own.covariance)))))
         whose = "own" if factor <= 1.0 else "own, beyond its nets"

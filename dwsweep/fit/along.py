@@ -53,8 +53,8 @@ from dwsweep.records.studies import (
 )
 from dwsweep.text import SHORT, format_count, join
 
-SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # which arm is ahead, by the sign of the other's loss − the base's
-WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
+SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # the arm that is ahead, by the sign of (the other's loss − the base's loss)
+WITH_HEADS = {"heads", "head_size"}  # either column determines the other
 
 
 def fit_along(

@@ -60,7 +60,7 @@ SEED = 17  # seeds the draws of slopes and of errors that arms share
 SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
 # d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
 DEFAULT_SLOPE = -0.076
-SAME_SIZE = 1e-3  # in ln N, below which nothing is corrected
+SAME_SIZE = 1e-3  # difference in ln N below which losses are not corrected
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three 
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # counts of tokens at which the model of all depths is fitted, at most
 HEAP = 3  # settings that differ between shapes, from which on the account says so
-MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
+MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
 
 def fit_table(

@@ -72,13 +72,13 @@ from dwsweep.records.studies import (
 from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, join
 
-MOST_ARMS = 50  # each is a fit of its own
+MOST_ARMS = 50  # limit, since each arm takes a fit
 NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
-SIZES = 9  # at which best depths are compared
+SIZES = 9  # number of sizes at which best depths are compared
 POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
 SEED = 11  # seeds the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
-UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
+UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens from which on two arms had unequal data
 ALONE = 4000  # draws of two crossings that share nothing
 SAME_BYTES = 0.01  # relative difference of held-out texts that are one
 
@@ -175,7 +175,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         tokens = tokens if number else key
         try:
             group = TokenGroup.of(data, groups[key], options)
-        except InputError as error:  # which of them it is about
+        except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
         if group.curves is None:

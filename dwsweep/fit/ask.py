@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # depths with shapes of one size, for a best depth among them
-SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
+SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # best depths that a posterior keeps
-MANY_DEPTHS = 24  # from which on losses are read from profiles
+MANY_DEPTHS = 24  # number of depths from which on losses are read from profiles
 MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
 MOST_FOR_DEPTH_SCATTER = 400  # shapes, up to which the scatter that shapes of a depth share is estimated
-LEAST_WEIGHT = 0.01  # below which a form is rejected
+LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %

@@ -233,7 +233,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
     if not parts.diverged:
         return None
     bad = {run.candidate for run in parts.diverged}
-    stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # at another learning rate
+    stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # shapes that keep other rates
     dropped = [candidate for candidate in bad if candidate.shape in stayed]
     before = len(parts.runs)
     rules = []
@@ -309,8 +309,8 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
 
 
 IMPOSSIBLE = 8.0  # robust standard deviations
-CLEANER = 2.5  # by this factor a depth's other residuals must be smaller once the bad cell is out
-LEAST_NATS = 1e-3  # below which nothing is called impossible, however small the noise
+CLEANER = 2.5  # factor by which a depth's other residuals must shrink once the bad cell is out
+LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
 FEWEST_SIZES = 6  # sizes of a depth by whose curve a cell is judged, at least
 MOST_GAPS = 10  # gaps from a run to later runs of its cell that enter the spread, at most

@@ -38,7 +38,7 @@ FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds
 DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
 
 WIDTH_MULTIPLE = 64
-LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # of scatter along a depth; percent of intervals (README.md)
+LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # odds of scatter along a depth; percent of intervals that hold (README.md)
 OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
 
 

@@ -45,10 +45,10 @@ from dwsweep.text import format_count, join
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: effects of settings before losses are seen
 MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
-LENGTH_X, LENGTH_Y = 2.5, 0.8  # of departures, in ln N and ln L
+LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and ln L
 CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
 ONE_VARIABLE = 0.95  # |r| from which on they cannot be told apart, whatever the interval: variance is inflated tenfold
-WIDER = 1.5  # of the interval at a held value over that without it, from which on they cannot be told apart
+WIDER = 1.5  # widening of the interval by a held column from which on the two are inseparable
 NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
@@ -59,7 +59,7 @@ LEAST_SHARED = 2.0  # last over first count of tokens that values of a text shar
 LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
-ROUNDS = 3  # of fits, between which impossible runs are left out
+ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class LawForm(ABC):
     name: str
     left: str
     right: str
-    least_b = 0.0  # at which N stops growing with L
+    least_b = 0.0  # slope at which N stops growing with L
 
     @property
     def label(self) -> str:

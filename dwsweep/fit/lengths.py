@@ -37,8 +37,8 @@ from dwsweep.text import format_count, join
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
 # 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
 LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
-FARTHEST = math.log(2.0)  # in ln tokens, over which a loss is moved
-AS_IT_IS = 0.005  # in ln tokens, within which a loss is not moved
+FARTHEST = math.log(2.0)  # largest distance in ln tokens over which a loss is moved
+AS_IT_IS = 0.005  # distance in ln tokens within which a loss stays as it is
 MOVED = "moved_ln_tokens"  # the column that says over how much of ln tokens a row's loss was moved
 RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
@@ -159,7 +159,7 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
 
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # axis → key of the spec's section ``train``, in order of trial
 AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
-APART = {FLOPS: 1.15, SECONDS: 1.2}  # from one budget to the next, at least
+APART = {FLOPS: 1.15, SECONDS: 1.2}  # least ratio of one budget to the next
 FREE_OVER_SPREAD = 3.0  # least gap between budgets over the widest spread of one budget, in ln values
 ASKED = "asked"
 SIZES_FACTOR = 2.0  # factor that the sizes of a budget span, at least

@@ -83,7 +83,7 @@ AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
 FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is the smaller matrix
 LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
-BORDER = 1e30  # on the diagonal of rows that are only solved for
+BORDER = 1e30  # diagonal of rows that are only solved for
 MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
 NOTHING = -1e10  # log density of η at which the model cannot be evaluated
 BINS = 0.05  # width of a bin in ln variance: its cells count as equal in variance
@@ -462,7 +462,7 @@ class Model:
         self.typical = {name: prior.mean for name, prior in priors.items()}
         self.prior_mean = np.array([priors[name].mean for name in self.names])
         self.prior_sd = np.array([priors[name].sd for name in self.names])
-        if 0.0 < cells.df < math.inf:  # its likelihood bounds it, and no prior is wanted
+        if 0.0 < cells.df < math.inf:  # the likelihood bounds the scale, which then needs no prior
             self.prior_sd[self.names.index("scale")] = 3.0
         self.x_waves = frame.in_x(cells.x)[:, 1:]
         level = [np.ones((len(cells.x), 1)), self.x_waves]
@@ -514,7 +514,7 @@ class Model:
             return
         points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
         half = (self.depths - self.frame.y0)[:, None] / 2.0
-        self.points, self.weights = half * (points + 1.0), half * weights  # from y₀
+        self.points, self.weights = half * (points + 1.0), half * weights  # nodes, measured from y₀
         self.k, self.J = self.form.parts(self.frame.y0 + self.points, self.frame, self.ends)
         x_T = self.k + (1.0 - self.J) * self.ends[0] + self.J * self.ends[1]
         w = self.cells.x[:, None] - x_T[self.at_depth]
@@ -700,7 +700,7 @@ class Model:
         G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
         inner = G[:, :w, :w] + np.eye(w)
         sides = G[:, :w, w:]
-        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # for y and c, with C
+        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # Schur complement of y and c
         log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
         value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
         if 0.0 < cells.df < math.inf:  # χ² of the replicates

@@ -28,11 +28,11 @@ from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 
 SIZES = 8  # tried per depth
-LEAST, MOST = 1.0 / 16.0, 1.5  # of the size that is asked for: larger nets cost more than they tell
+LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they tell
 DEPTHS = 14  # tried, from half the shallowest to twice the deepest of the table
-MULTIPLE = 16  # of a width, where no head size is held
+MULTIPLE = 16  # widths are multiples of it if no head size is held
 ABOUT = 2.0  # times outside the central 68 % of the best depth of a size, up to which its depths are tried
-TOKENS_PER_PARAM = 20.0  # of a net to train, where no count of tokens is held (Hoffmann et al. 2022)
+TOKENS_PER_PARAM = 20.0  # tokens of a new net if no count is held (Hoffmann et al. 2022)
 
 
 @dataclass(frozen=True)

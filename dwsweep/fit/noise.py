@@ -31,7 +31,7 @@ MOST_DENSE = 5_000  # cell means whose covariance is formed in full
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
 FEWEST_SIZES = 4  # sizes of a curve that leave residuals about a parabola, at least
-SEPARABLE_SIZES = 6  # from which on scatter is told from the bend of a curve
+SEPARABLE_SIZES = 6  # sizes from which on scatter differs from the bend of a curve
 # sources of the scatter between shapes, an error that all seeds of a shape share
 SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
@@ -509,7 +509,7 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
-FEW_DOCUMENTS = 30  # below which their spread says little about another sample of them
+FEW_DOCUMENTS = 30  # fewer documents say little about another sample of documents
 FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
 FEWEST_POINTS = 5
 

@@ -26,7 +26,7 @@ from dwsweep.records.studies import AtOneSize
 from dwsweep.text import join
 
 ONE_SIZE = 1.3  # largest over smallest N of one size
-SAME_SIZE = 1.05  # … of nets of one depth that are one size
+SAME_SIZE = 1.05  # largest over smallest N of nets of one depth that are one size
 FEWEST_DEPTHS = 3
 FORMS = ("power", "free", "none")  # laws differ in how transitions move with the size: at one size they are one law
 ROUNDING = 1e-6  # distance in ln L

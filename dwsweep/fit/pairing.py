@@ -29,7 +29,7 @@ from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.transitions import Pair
 from dwsweep.text import NATS, join
 
-TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
+TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
 # largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
 # (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
@@ -190,7 +190,7 @@ def _paired(
         return noise.with_scatter(judged, found, depth), found
 
     noise, found = estimate(None if shape_sd is None else independent)
-    if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the scatter of each arm is its own
+    if shape_sd is None and noise.shape_source != SCATTER:  # unmeasured: each arm has a scatter of its own
         noise, found = estimate(independent)
     covariance = found.dense()
     if not noise.known:

@@ -49,10 +49,10 @@ LEAST_ESS, LEAST_POWER = (
     3.0,
     0.1,
 )  # effective nodes per hyperparameter, below which weights are tempered, down to a power
-LEAST_SPREAD = 1e-9  # of the nodes, in units of the normal that gave them
+LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
 ROUNDS, MOVES = 12, 1
-BRIDGE = 0.1  # in e^share·E per √ln L, sd of the loss between trained depths, where no shape measures it
+BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0

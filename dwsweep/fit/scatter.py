@@ -21,7 +21,7 @@ from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
 from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Scatter
 from dwsweep.fit.posterior import Posterior, weigh
 
-MOST_CURVES, MOST_CELLS = 12, 240  # from which the scatter of many is judged
+MOST_CURVES, MOST_CELLS = 12, 240  # counts from which on the scatter of many shapes is judged
 NODES = 100.0  # effective: the median of τ is then known to 3 %
 
 

@@ -174,7 +174,7 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
     widths = [effect(ln_d[:, k], confidence) for k in np.flatnonzero(inside)]
     bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)
     slope = effect(theta[:, 1], confidence)
-    bounded = bounded and slope.low is not None and slope.low > equation.least_b  # else it may be no law at all
+    bounded = bounded and slope.low is not None and slope.low > equation.least_b
     return FormTies(
         law=Law(
             f"own: {equation.label}", form, constants, float(n.min()), float(n.max()),

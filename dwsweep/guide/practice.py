@@ -110,7 +110,7 @@ def _root(excess: Callable[[float], float]) -> float | None:
     changes = np.flatnonzero(np.isfinite(values[:-1]) & np.isfinite(values[1:]) & (values[:-1] * values[1:] <= 0))
     if not len(changes):
         return None
-    with contextlib.suppress(ValueError):  # between the two the rule gives no number
+    with contextlib.suppress(ValueError):  # between the two depths the rule gives no number
         return float(brentq(excess, *GRID[changes[0] : changes[0] + 2], xtol=1e-13, rtol=1e-14))
     return None
 

@@ -120,7 +120,7 @@ def lattice(low: float, high: float, unit: int = 1) -> list[int]:
     return [multiple * unit for multiple in multiples if multiple % max(1, 1 << multiple.bit_length() >> 7) == 0]
 
 
-VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
+VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 
 
 @dataclass(frozen=True)

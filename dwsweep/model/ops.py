@@ -95,7 +95,7 @@ linear.defvjp(_linear_forward, _linear_backward)
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": jax.nn.gelu,  # its approximation by tanh, as GPT-2's
+    "gelu": jax.nn.gelu,  # approximated by tanh, as in GPT-2
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,  # SwiGLU if gated (Shazeer 2020)
     "relu2": lambda h: jnp.square(jax.nn.relu(h)),  # So et al. 2021, Primer

@@ -64,7 +64,7 @@ GPT2_WIDTH = 768
 class Group:
     """Settings shared by one kind of parameters."""
 
-    learning_rate: float  # at the schedule's peak
+    learning_rate: float  # peak of the schedule
     init_std: float  # sd of a normal at 0; norms start at gain 1 and biases at 0, whatever this value
     weight_decay: float  # λ of p ← p − learning_rate·λ·p
     epsilon: float  # Adam's ε

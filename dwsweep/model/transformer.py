@@ -200,7 +200,7 @@ PASSES: dict[str, tuple[Callable[..., jax.Array], ...]] = {
 def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
     if sharding is None:
         return tree
-    inside = jax.sharding.get_abstract_mesh()  # where replicas are divided by hand: the mesh without their axis
+    inside = jax.sharding.get_abstract_mesh()  # the mesh without its replica axis, if replicas are divided by hand
     placed = sharding if inside.empty else NamedSharding(inside, sharding.spec)
     return jax.lax.with_sharding_constraint(tree, placed)
 
@@ -243,7 +243,7 @@ class Transformer(nnx.Module):
 
     def heads(self, tokens_BxT: jax.Array) -> jax.Array:
         """Outputs of the heads of each block's attention, side by side, (L, B, T, H·P)."""
-        first = self.passes[0]  # the one with the attention in it
+        first = self.passes[0]  # the pass that holds the attention
         return self.through_blocks(self.embedded(tokens_BxT), first, Block.heads)[1]
 
     def embedded(self, tokens_BxT: jax.Array, at: jax.Array | int | None = None) -> jax.Array:
@@ -318,7 +318,7 @@ class Model:
     matrices: Params  # the ``Matrices`` of each
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
-    hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: input of the unembedding
+    hidden: Callable[[Params, jax.Array], jax.Array]  # the stream after the final norm: input of the unembedding
     heads: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → of all blocks' heads (L, B, T, H·P)
     continued: Callable[[Params, jax.Array, Cache, jax.Array | int], tuple[jax.Array, Cache]]
     """(parameters, tokens (B, T), cache, position of the first) → (hidden (B, T, D), the cache with them)"""

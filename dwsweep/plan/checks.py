@@ -422,7 +422,7 @@ def _widest(runs: Sequence[Run]) -> tuple[float, Run | None, Run | None]:
 def epochs(runs: Sequence[Run], data: DataFacts | None) -> list[str]:
     if data is None:
         return []
-    longest: dict[Shape, int] = defaultdict(int)  # without the shorter runs of token branches
+    longest: dict[Shape, int] = defaultdict(int)  # steps of the longest branch: shorter token branches do not count
     for run in runs:
         longest[run.shape] = max(longest[run.shape], run.tokens)
     fewest, most = (pick(longest.values()) / data.n_train_tokens for pick in (min, max))

@@ -179,7 +179,7 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
         }
         suffix = content_hash(content, data_hash) + mark
         if data_hash is None and len(parts) > 1:
-            suffix += f"-{number}"  # without a hash nothing else tells the packs of one shape apart
+            suffix += f"-{number}"  # without a hash only this number tells packs of one shape apart
         packs.append(
             Pack(
                 pack_id=f"{shape.label}-{suffix}",

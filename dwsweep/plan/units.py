@@ -66,7 +66,7 @@ class DataFacts:
     n_train_tokens: int
     n_validation_tokens: int
     n_heldout_documents: int | None = None
-    caution: str | None = None  # where the store holds out too few documents
+    caution: str | None = None  # warning if the store holds out too few documents
 
     @classmethod
     def of(cls, store: Store) -> DataFacts:
@@ -84,7 +84,7 @@ class RunEstimate:
     flops: int
     flops_6nd: int
     epochs: float | None  # passes over the training tokens; None before ``prepare``
-    device_seconds: float | None  # its share of its pack on one device; None: unknown
+    device_seconds: float | None  # the run's share of its pack on one device; None: unknown
     hidden_learning_rate: float
     residual_multiplier: float
 
@@ -106,7 +106,7 @@ class Estimates:
     """Estimates of every run and pack by id, and the totals of what is still to be trained."""
 
     device: str  # name of the device, or "unknown"
-    basis: str  # where the times come from, in words
+    basis: str  # source of the times, in words
     time_basis: str | None  # measured, compiled or assumed; None: there are no times
     runs: dict[str, RunEstimate]
     packs: dict[str, PackEstimate]
@@ -119,7 +119,7 @@ class Estimates:
     checkpoint_bytes: int  # if the checkpoints of all packs are kept
     results_bytes: int  # metrics and results of all runs
     params_bytes: int  # parameters that are kept (``execution.keep_params``)
-    disk_bytes: int  # at most at any time: the checkpoints of the packs at work, or of all where they are kept
+    disk_bytes: int  # largest disk use at any time: checkpoints of the packs at work, or of all kept packs
 
 
 @dataclass(frozen=True)

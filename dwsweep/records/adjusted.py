@@ -13,11 +13,11 @@ from dwsweep.records.record import Count, Record, one_of
 class AdjustedColumn(Record):
     """A column that runs differ in. matters: root mean square over the runs of what it moves their losses, nats."""
 
-    name: str  # in words
-    column: str  # of the table, by our name
+    name: str  # name in words
+    column: str  # our name of the table's column
     kind: Annotated[str, one_of("number", "text", "rate")]
-    held: str  # in words, "best" for a learning rate
-    low: float | None = None  # of the runs, for a number
+    held: str  # held value in words, "best" for a learning rate
+    low: float | None = None  # smallest value among the runs, if it is a number
     high: float | None = None
     own: float  # share of its variance that size and depth leave
     r: float  # correlation with ln depth at equal size
@@ -92,7 +92,7 @@ class EqualWhat(Record):
     n_params_low: float | None = None
     n_params_high: float | None = None
     n_params_interval = IntervalOf()
-    tokens: float | None  # of the best net
+    tokens: float | None  # tokens of the best net
     depth: float | None
     depth_low: float | None
     depth_high: float | None
@@ -112,16 +112,16 @@ class Adjustment(Record):
     columns: tuple[AdjustedColumn, ...]
     follow: tuple[str, ...] = ()  # columns that follow the shape, and are part of it here
     depth_left: float
-    scatter: float  # of a run about the surface (sd), nats
+    scatter: float  # sd of a run about the surface, nats
     shared: float | None = None  # sd of what points of one run share, nats
     inseparable: tuple[str, ...] = ()
     readings: tuple[Reading, ...] = ()
     rates: tuple[BestRate, ...] = ()
-    along_tokens: tuple[DepthAfter, ...] = ()  # where runs have several counts
+    along_tokens: tuple[DepthAfter, ...] = ()  # best depths by tokens, if runs have several counts
     tokens_disagree: tuple[str, ...] = ()  # values of a text whose runs move the best depth otherwise with tokens
     equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs, time, as far as runs tell
     shared_rate: float | None = None  # the learning rate that costs all depths least
-    sentences: tuple[str, ...] = ()  # what is held fixed and what cannot be separated: the first lines
+    sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
 
     @property
     def held(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class BenchRow:
     """
 
     device_kind: str
-    devices: Positive = 1  # that the pack takes
+    devices: Positive = 1  # number of devices of the pack
     depth: Positive
     width: Positive
     heads: int | None = None
@@ -48,9 +48,9 @@ class BenchRow:
     attention_kernel: str | None = None
     compile_seconds: float | None = None
     step_seconds: float | None = None
-    tokens_per_second: Rate  # on all its devices
-    flops_per_token: Rate  # of training
-    memory_bytes: int | None = None  # of the program on one device
+    tokens_per_second: Rate  # rate of all devices of the pack
+    flops_per_token: Rate  # training FLOPs
+    memory_bytes: int | None = None  # memory of the program on one device
     achieved_flops: float | None = None  # FLOP/s
     peak_flops: float | None = None  # FLOP/s of one device
     peak_basis: str | None = None  # ``measured …`` or the name of a datasheet
@@ -65,10 +65,10 @@ class CollectiveRow:
     """Exchanges of one kind along the same axes of the mesh, in one step."""
 
     kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, collective-permute
-    axes: tuple[str, ...]  # of the mesh: replica, data, fsdp
+    axes: tuple[str, ...]  # mesh axes: replica, data, fsdp
     times: int
-    bytes: float  # of all of them
-    largest_bytes: float  # of one
+    bytes: float  # sum over all calls
+    largest_bytes: float  # largest single call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,35 +89,35 @@ class CompiledRow:
     microbatch: int  # sequences
     remat: bool
     batch_size: int  # sequences
-    compile_seconds: float  # of the training program
-    memory_bytes: int | None  # by the compiled program's own analysis
-    state_bytes: int  # its part that stays between steps
-    n_train_tokens: int | None  # of the token store; None: compiled without one
-    target: str | None = None  # what it was compiled for, such as ``TPU-v5e:2x4``; None: the devices at hand
+    compile_seconds: float  # compilation of the training program
+    memory_bytes: int | None  # estimate by the compiler's own analysis
+    state_bytes: int  # part of memory that stays between steps
+    n_train_tokens: int | None  # size of the token store; None: compiled without a store
+    target: str | None = None  # compilation target, such as ``TPU-v5e:2x4``; None: the devices at hand
     heads: int | None = None
     head_size: int | None = None
     seq_len: int | None = None
     vocab_size: int | None = None
     precision: str | None = None
-    concessions: tuple[str, ...] = ()  # what was given up for a program that fits
+    concessions: tuple[str, ...] = ()  # memory savings that the program needed
     refused: str | None = None  # why it does not fit even so; then there is no roofline
     kernels: int | None = None  # launched
     traffic_bytes: float | None = None  # read and written in main memory
-    program_flops: float | None = None  # that XLA counts in the program, elementwise operations included
-    flops_per_token: float | None = None  # of training: what the model asks for
+    program_flops: float | None = None  # FLOPs that XLA counts, elementwise operations included
+    flops_per_token: float | None = None  # FLOPs of the model in training
     collectives: tuple[CollectiveRow, ...] = ()
     roofline_seconds: float | None = None
-    products_seconds: float | None = None  # each part of the roofline alone
+    products_seconds: float | None = None  # each part of the roofline alone (three fields)
     traffic_seconds: float | None = None
     launch_seconds: float | None = None
     link_seconds: float | None = None
     bound: str | None = None  # products, traffic, launches or links: what takes most of the time
-    tokens_per_second: float | None = None  # at the roofline, of all replicas on all devices
-    mfu: float | None = None  # at the roofline, against the 16-bit peak of the data sheet
-    recipe: str | None = None  # as in bench.json
-    compile_cpu_seconds: float | None = None  # of all the compiler's threads and processes
+    tokens_per_second: float | None = None  # rate at the roofline, all replicas on all devices
+    mfu: float | None = None  # utilisation at the roofline, against the 16-bit peak of the data sheet
+    recipe: str | None = None  # recipe in the words of bench.json
+    compile_cpu_seconds: float | None = None  # CPU time of all the compiler's threads and processes
     unroll: int | None = None  # layers written out, 1: all in a loop
-    training_steps: int | None = None  # of all packs of the shape; None: its length follows from rates
+    training_steps: int | None = None  # steps of all packs of the shape; None: rates decide the length
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:

@@ -52,7 +52,7 @@ COLUMNS = (
     Column("device_seconds", "outcome", "count", "s", "the run's share of its pack, on one device", any_case=True),
     Column("budget", "size", "any", "parameters", "non-embedding parameters that the shape was matched to"),
     Column("flops_6nd", "size", "any", "FLOPs"),
-    Column("train_flops", "size", "number", "FLOPs"),  # what each run was to spend
+    Column("train_flops", "size", "number", "FLOPs"),  # requested FLOPs of each run
     Column("train_seconds", "size", "number", "s"),
     Column("heads", "recipe", "number", "", "attention heads per block"),
     Column("head_size", "recipe", "number", "", "width of a head", any_case=True),

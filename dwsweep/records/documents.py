@@ -10,7 +10,7 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.records.run import RunResult
 
-SUM_TOLERANCE = 1e-9  # of the loss: only the order of the additions differs between writing and checking
+SUM_TOLERANCE = 1e-9  # tolerance relative to the loss: writing and checking add in different orders
 
 
 def fault_of_documents(path: Any, result: RunResult) -> str:

@@ -12,7 +12,7 @@ from dwsweep.records.record import Count, Name, Positive
 class TaskScores:
     """Scores of a run in one task of lm-evaluation-harness."""
 
-    scores: dict[str, float]  # by metric
+    scores: dict[str, float]  # score by metric
     errors: dict[str, float]  # standard error of those that have one
     limit: Positive | None = None  # examples at most; None: all
     shots: Count | None = None  # solved examples before each; None: as the task says
@@ -24,7 +24,7 @@ class Evaluation:
     """``eval.json``: how a finished run does in downstream tasks."""
 
     run_id: Name
-    params_sha256: str  # of the parameters that were evaluated
+    params_sha256: str  # hash of the evaluated parameters
     tasks: dict[str, TaskScores]
 
     def columns(self) -> dict[str, float]:

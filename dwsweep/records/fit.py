@@ -60,7 +60,7 @@ class DepthSpan(Record):
     high: float
 
 
-NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
+NO_FORM_FITS = "no form fits"  # words of a warning: surface and losses disagree
 LawForm = Annotated[str, one_of("exponential", "power", "linear", "free", "none")]  # fit.model.FORMS
 ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
@@ -79,8 +79,8 @@ class LossForm(Record):
     """
 
     form: LawForm
-    weight: Share  # of the form in the average, by its evidence
-    rejected: bool  # its weight is below 1 %
+    weight: Share  # weight of the form in the average, by its evidence
+    rejected: bool  # weight below 1 %
     tau: float  # scatter between shapes (sd), nats
     ends: tuple[float, float]
     names: tuple[str, ...]
@@ -179,7 +179,7 @@ class Surface(Record):
     cells: FittedCells = field(repr=False)
     held_out: HeldOut | None = None
     effect_p: float = 0.0  # probability that depth does nothing, the weight of the form ``none``
-    seed: int = 0  # of the nodes and draws
+    seed: int = 0  # seed of the nodes and draws
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,10 +217,10 @@ class WidthLaw(Record):
     form: str
     a: float
     b: float
-    cov: Matrix  # of (a, b)
+    cov: Matrix  # covariance of (a, b)
     interval_a: Ends
     interval_b: Ends
-    chi2: float | None  # of a fit to pairs alone, which is no more
+    chi2: float | None  # χ² of a fit to pairs alone
     df: int
     pairs_used: int
     pairs_censored: int  # bound it from one side
@@ -228,7 +228,7 @@ class WidthLaw(Record):
     valid_to: float
     p_value: float | None
     confidence: float
-    delta_chi2: float  # that bounds the region
+    delta_chi2: float  # Δχ² that bounds the region
     region: Matrix = field(repr=False)  # (a, b) pairs: corners of the confidence region
     winner: str | None  # the form that fits clearly better than the others
 
@@ -275,15 +275,15 @@ class NoiseSummary(Record):
     """The noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
     out."""
 
-    source: str  # none, declared, replicates, scatter, replicates and scatter
+    source: str  # source of the noise: none, declared, replicates, scatter, replicates and scatter
     sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
     df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
-    pooled: bool | None = None  # one sigma for all depths
-    bartlett_p: float | None = None  # of equal sigma
+    pooled: bool | None = None  # True if all depths share one sigma
+    bartlett_p: float | None = None  # p value of equal sigma
     tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
     tau_df: float | None = None
-    shape_sd: float | None = None  # what all seeds of a shape share, nats
-    shape_source: str | None = None  # what that rests on: surface, scatter, documents, declared, default
+    shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
+    shape_source: str | None = None  # source of shape_sd: surface, scatter, documents, declared, default
     paired_seeds: bool | None = None
     documents: str | None = None  # how the held-out documents were used
     diverged_rule: str | None = None
@@ -306,8 +306,8 @@ class FitOptions(Record):
     documents: bool = True
     shape_noise: Any = None
     at_tokens: float | None = None
-    tokens_per_param: float | None = None  # of non-embedding parameters
-    unit: str | None = None  # of the losses; None: what their column's name says
+    tokens_per_param: float | None = None  # tokens per non-embedding parameter
+    unit: str | None = None  # unit of the losses; None: read from the column's name
     drop: tuple[str, ...] | None = None  # columns that are not read
     arm: str | None = None  # the column that tells arms apart
     adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual ones
@@ -318,7 +318,7 @@ class FitOptions(Record):
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
 
 
-ONE_VARIABLE = "depth and width are one variable here"  # in a note of the account: no question of shape has an answer
+ONE_VARIABLE = "depth and width are one variable here"  # note of the account: no question of shape has an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +327,7 @@ class LeftOutRows(Record):
 
     rows: Count
     why: str  # "repeat another row exactly"
-    option: str = ""  # what to give for them to count
+    option: str = ""  # option that includes the rows
 
 
 def _of_one(why: str) -> str:
@@ -343,7 +343,7 @@ class Account(Record):
     read: Count
     used: Count  # rows that a loss of the fit rests on
     left_out: tuple[LeftOutRows, ...] = ()  # most rows first
-    notes: tuple[str, ...] = ()  # what the columns were taken to mean, a sentence each
+    notes: tuple[str, ...] = ()  # meanings that the columns were given, one sentence each
 
     @property
     def one_variable(self) -> bool:
@@ -390,7 +390,7 @@ class TrainedNets(Record):
 class OtherFit(Record):
     """Transitions of another table, fitted with the same options, for comparison."""
 
-    name: str  # of its folder or file
+    name: str  # name of the table's folder or file
     input: str
     input_sha256: str
     transitions: list[Transition]  # the verdict on each pair
@@ -417,9 +417,9 @@ class AlongFit(_Kept):
 
     along: Along
     left_out: list[LeftOutRun]  # impossible losses
-    warnings: list[str]  # one line each
-    noise: NoiseSummary  # of curves named by their depth and value
-    unit: str  # of every loss here
+    warnings: list[str]  # one warning per line
+    noise: NoiseSummary  # noise of curves, named by depth and value
+    unit: str  # unit of every loss here
     provenance: Provenance
 
 
@@ -430,8 +430,8 @@ class FitResult(_Kept):
     Each table is a list of records whose fields are the columns of its CSV file.
     """
 
-    cells: list[Cell]  # one per shape
-    transitions: list[Transition]  # one per pair and estimator, the verdict first
+    cells: list[Cell]  # one cell per shape
+    transitions: list[Transition]  # one row per pair and estimator, the verdict first
     width_law: WidthLaw | None
     law_statement: str  # the law in a sentence, or why there is none
     rivals: list[Rival]  # the forms compared, the best first
@@ -441,22 +441,22 @@ class FitResult(_Kept):
     guideline: list[GuidelineRow]
     published: PublishedLaw
     transition_cov: TransitionCovariance
-    warnings: list[str]  # one line each
+    warnings: list[str]  # one warning per line
     noise: NoiseSummary
-    by_tokens: list[TokenTransition]  # where the table holds several token counts
+    by_tokens: list[TokenTransition]  # transitions by tokens, if the table holds several token counts
     curves: FitCurves
     rates: list[RateRun]
     contrasts: list[Contrast]  # any two depths at equal size
     left_out: list[LeftOutRun]  # impossible losses
     with_left_out: list[Transition]  # the verdicts, had they counted
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
-    equal_budgets: EqualBudgets | None  # where runs were trained at equal compute, which is the axis
+    equal_budgets: EqualBudgets | None  # best shapes by budget, if the axis of the fit is compute
     comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
     along: Along | None = None  # the loss against a column
-    adjusted: Adjustment | None = None  # where runs differ in more than depth and size
+    adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
     at_one_size: AtOneSize | None = None  # the best depth, where all nets have about one size
     nets: TrainedNets
-    unit: str  # of every loss here
+    unit: str  # unit of every loss here
     provenance: Provenance
 
     @property

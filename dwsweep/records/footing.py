@@ -40,12 +40,12 @@ class Footing:
     """Host and software of an attempt, as its worker found them; ``StartFacts`` has the devices and
     the choices of the program."""
 
-    host: str = ""  # for a person; no bit rests on it
-    processor: str | None = None  # its name; None where the system does not say
+    host: str = ""  # host name, for a person; no bit rests on it
+    processor: str | None = None  # name of the processor; None if the system does not give it
     instructions: tuple[str, ...] = ()  # sets of vector instructions that XLA may use on a CPU
-    cores: Positive | None = None  # that the worker may use
+    cores: Positive | None = None  # cores that the worker may use
     workers: Positive | None = None  # ``execution.workers``, which share the host's cores
-    flags: dict[str, str] = field(default_factory=dict)  # those of FLAGS that are set
+    flags: dict[str, str] = field(default_factory=dict)  # environment flags among FLAGS that are set
     backend: str | None = None  # version of the device's own software: CUDA, libtpu
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from dwsweep import paths
 from dwsweep.records.record import Damaged, read
 from dwsweep.records.run import RunResult
 
-MOST = 1 << 63  # of a whole number: one with 400 digits has no float
+MOST = 1 << 63  # largest whole number: one with 400 digits has no float
 METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
 
 
@@ -21,16 +21,16 @@ class MetricsRow(TypedDict, total=False):
     loss: float | None  # training, nats per token
     learning_rate: float | None
     grad_norm: float | None
-    seconds: float | None  # of training so far
-    conditioning: list[float | None]  # after this step: condition number of each block's attention (train.conditioning)
-    conditioning_at_start: list[float | None]  # in the first row: the same before the first step
+    seconds: float | None  # training seconds so far
+    conditioning: list[float | None]  # condition number of each block's attention after this step (train.conditioning)
+    conditioning_at_start: list[float | None]  # condition numbers before the first step; set in the first row
 
 
 @dataclass(frozen=True)
 class Metrics:
     """The readable rows of a run's metrics."""
 
-    rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
+    rows: tuple[MetricsRow, ...]  # rows in file order, steps rising
     lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
 
     def left_out(self, run_id: str) -> str:
@@ -63,7 +63,7 @@ def read_metrics(path: Any) -> Metrics:
 def metrics_of(folder: Any) -> Metrics:
     """Metrics in the ``folder`` of a run; lost are also lines that its result.json counts and the file lacks."""
     found = read_metrics(folder / "metrics.jsonl")
-    with contextlib.suppress(Damaged, OSError):  # what is wrong with result.json, others name
+    with contextlib.suppress(Damaged, OSError):  # faults of result.json are reported elsewhere
         result = read(folder / "result.json", RunResult)
         if result is not None and result.metrics_rows is not None:
             return replace(found, lost=max(found.lost, result.metrics_rows - len(found.rows)))

@@ -33,9 +33,9 @@ from dwsweep.errors import InputError
 Kind = TypeVar("Kind")
 
 LEAVES = {str, int, bool, type(None)}
-MOST_DIGITS = 300  # of a whole number: JSON's have no limit, and those of floats end there
+MOST_DIGITS = 300  # digit limit of a whole number: JSON has none, and floats end here
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # name of a run or a pack
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -131,7 +131,7 @@ def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number
     return buffer.getvalue()
 
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # at the start of a cell, a spreadsheet runs it
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # signs with which a spreadsheet formula begins
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-](inf|nan)")
 
 

@@ -24,7 +24,7 @@ PENDING, RUNNING, DONE, DIVERGED = "pending", "running", "done", "diverged"
 FAILED, OOM, INTERRUPTED = "failed", "oom", "interrupted"
 
 RUN_STATES = (DONE, RUNNING, PENDING, INTERRUPTED, DIVERGED, FAILED, OOM)
-FINAL = frozenset({DONE, DIVERGED})  # has a result that stands
+FINAL = frozenset({DONE, DIVERGED})  # states whose result stands
 STOPPED = frozenset({FAILED, OOM})  # ended without a result; tried again on request
 
 # sections of a run's spec, with all their keys; those that others read are checked
@@ -50,7 +50,7 @@ class RunConfig:
     model: ModelFacts
     data: dict[str, Any]  # the section ``data`` of the spec
     train: TrainFacts
-    arm: str | None = None  # of a sweep with arms
+    arm: str | None = None  # arm of the run, in a sweep with arms
 
 
 @dataclass(frozen=True)
@@ -72,24 +72,24 @@ class RunResult:
     """``result.json``: what a finished run yielded. A loss is a finite number or there is no result."""
 
     loss: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]  # held-out nats per token
-    loss_stderr: Amount = None  # of the sample of held-out documents, nats per token
+    loss_stderr: Amount = None  # standard error over the sampled held-out documents, nats per token
     bits_per_byte: Amount = None
-    train_loss: Number = None  # of the last step, nats per token
+    train_loss: Number = None  # training loss at the last step, nats per token
     steps: Count | None = None
     tokens: Count | None = None
     wall_seconds: Amount = None  # training clock of the whole pack along this run's path
-    tokens_per_second: Amount = None  # of the whole pack
+    tokens_per_second: Amount = None  # rate of the whole pack
     device_seconds: Amount = None  # the run's share of its pack
     compile_seconds: Amount = None
-    flops: Count | None = None  # of its training, forward and backward
+    flops: Count | None = None  # FLOPs of training, forward and backward
     attention_kernel: str | None = None
     device_kind: str | None = None
     pack_size: Positive | None = None  # replicas that trained together
     pack_id: Name | None = None
-    versions: dict[str, str] | None = None  # of Python and the packages that results depend on
+    versions: dict[str, str] | None = None  # versions of Python and of the packages that results depend on
     run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
-    params_sha256: str | None = None  # of params.safetensors (hex); None: the parameters were not kept
+    params_sha256: str | None = None  # hash (hex) of params.safetensors; None: the parameters were not kept
     params_bytes: Count | None = None
-    heldout_tokens: Positive | None = None  # that the loss is the mean over; None in files of earlier versions
-    documents_sha256: str | None = None  # of documents.npy (hex); None in files of earlier versions
+    heldout_tokens: Positive | None = None  # tokens over which the loss is the mean; None in files of earlier versions
+    documents_sha256: str | None = None  # hash (hex) of documents.npy; None in files of earlier versions
     metrics_rows: Count | None = None  # lines of metrics.jsonl when the run was done; None in files of earlier versions

@@ -34,8 +34,8 @@ MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_F
 class DepthAtBudget(Record):
     """One depth at one budget: the size at which its loss is least."""
 
-    axis: str  # what was equal: flops or device_seconds
-    budget: float  # its value
+    axis: str  # the equal quantity: flops or device_seconds
+    budget: float  # value of the equal quantity
     depth: Positive
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
     n_params: float | None = None  # non-embedding, at the minimum
@@ -57,7 +57,7 @@ class DepthAtBudget(Record):
     sizes: Count  # distinct ones tried
     smallest: float  # non-embedding parameters
     largest: float
-    tried_width: Numeric  # of the shape of this depth with the lowest mean loss
+    tried_width: Numeric  # width of this depth's shape with the lowest mean loss
     tried_n_params: Numeric
     tried_loss: float | None
     misfit: float | None = None  # factor by which the errors were widened, since no smooth curve passes the points
@@ -71,7 +71,7 @@ class BestAtBudget(Record):
 
     axis: str
     budget: float
-    spread: float  # of the runs' own values: largest / smallest − 1
+    spread: float  # largest / smallest value of the runs, − 1
     runs: Count
     shapes: Count
     depths: Count
@@ -97,13 +97,13 @@ class BestAtBudget(Record):
     loss_low: float | None = None
     loss_high: float | None = None
     loss_interval = IntervalOf()
-    worst_depth: float | None = None  # of the depths tried, each at its best size
-    worst_nats: float | None = None  # above the best depth
+    worst_depth: float | None = None  # worst depth tried, each at its best size
+    worst_nats: float | None = None  # loss above the best depth
     worst_nats_low: float | None = None
     worst_nats_high: float | None = None
     worst_nats_interval = IntervalOf()
-    worst_percent: float | None = None  # of the loss
-    tried_depth: int | None  # of the shape with the lowest mean loss
+    worst_percent: float | None = None  # excess in percent of the loss
+    tried_depth: int | None  # depth of the shape with the lowest mean loss
     tried_width: Numeric | None
     tried_n_params: Numeric | None
     tried_loss: float | None
@@ -154,14 +154,14 @@ class Budget(Record):
 class BudgetTrend(Record):
     """quantity ∝ budget^exponent over the budgets at which it is reached."""
 
-    quantity: str  # one of TRENDS, of the best shape
+    quantity: str  # one of TRENDS: a quantity of the best shape
     exponent: float
     exponent_low: float | None
     exponent_high: float | None
     exponent_interval = IntervalOf()
     budgets: Count
     at_budget: float  # the geometric mean of the budgets …
-    value: float  # … and the quantity there
+    value: float  # the quantity at that budget
     misfit: float = 1.0  # factor by which the errors were widened, since no power law passes the points
 
 
@@ -173,7 +173,7 @@ class EqualBudgets(Record):
     known_from: str  # how the budgets were recognised
     only: bool  # every shape was trained to its budget, so that no curve runs over the axis
     budgets: tuple[Budget, ...]
-    trends: tuple[BudgetTrend, ...]  # with three budgets or more
+    trends: tuple[BudgetTrend, ...]  # trends, if there are three budgets or more
 
     @property
     def best(self) -> list[BestAtBudget]:
@@ -216,10 +216,10 @@ class AlongRow(Record):
     above_best_low: float | None
     above_best_high: float | None
     above_best_interval = IntervalOf()
-    above_first: float | None  # above the first value of the group
+    above_first: float | None  # loss above the first value of the group
     above_first_low: float | None
     above_first_high: float | None
-    above_base: float | None = None  # above the first arm at this value
+    above_base: float | None = None  # loss above the first arm at this value
     above_base_low: float | None = None
     above_base_high: float | None = None
     above_base_interval = IntervalOf()
@@ -236,8 +236,8 @@ class AlongCurve(Record):
     budget: float | None
     rows: tuple[AlongRow, ...]
     best: Numeric  # value with the lowest loss
-    worse_from: Numeric | None  # from here on every value is shown to be worse than the best one
-    worse_to: Numeric | None  # up to here every value is
+    worse_from: Numeric | None  # least value from which on every value is shown to be worse than the best one
+    worse_to: Numeric | None  # largest value up to which every value is shown to be worse
     spread: float | None  # loss of the worst value − that of the best, less what noise adds to it
     spread_low: float | None
     spread_high: float | None
@@ -264,7 +264,7 @@ class ArmDivergence(Record):
     ahead: Annotated[str, one_of(BASE, OTHER, NEITHER)]
     start: Numeric | None
     after: Numeric | None
-    pairing: str  # by what, or why not
+    pairing: str  # kind of pairing, or the reason for none
     sentence: str
 
 
@@ -278,10 +278,10 @@ class EqualShape(Record):
     heads: Numeric | None
     head_size: Numeric | None
     n_params: Numeric
-    saved_percent: float  # of the baseline's n_params
+    saved_percent: float  # saving in percent of the baseline's n_params
     loss: float | None
     worse: float | None  # than the baseline
-    worse_high: float | None  # at most, at the confidence; holds for all shapes of the table together
+    worse_high: float | None  # upper bound at the confidence, simultaneous over all shapes of the table
     equal: bool  # worse_high is below the margin
 
 
@@ -311,7 +311,7 @@ class Along(Record):
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]
     partings: tuple[ArmDivergence, ...]
-    equal: tuple[EqualToBaseline, ...] = ()  # of each arm, where a baseline was asked for
+    equal: tuple[EqualToBaseline, ...] = ()  # one table per arm, if a baseline was given
     notes: tuple[str, ...] = ()
 
     @property
@@ -332,13 +332,13 @@ class AtOneSize(Record):
     confidence: float
     known: bool  # the noise is: without it there is no interval
     lowest: Positive  # the depth tried with the least loss
-    at_edge: str = ""  # below, above: where the best depth lies beyond the depths tried
+    at_edge: str = ""  # below or above: the best depth lies beyond the depths tried on that side
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
     depth_interval = IntervalOf()
-    worst_depth: Positive | None = None  # of the depths tried
-    worst_percent: float | None = None  # by how much its loss is above the least
+    worst_depth: Positive | None = None  # worst depth tried
+    worst_percent: float | None = None  # excess of the worst depth over the least loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
     effect_p: float | None = None  # probability that depth does nothing
@@ -351,7 +351,7 @@ class AtOneSize(Record):
 
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
-VERDICTS = {  # by quantity: where the interval lies below no change, and above it
+VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
     TRANSITION: ("smaller", "larger"),
     BEST_DEPTH: ("shallower", "deeper"),
     LOSS: ("better", "worse"),
@@ -366,12 +366,12 @@ class ComparedRow(Record):
     None is unbounded; without either end nothing can be compared.
     """
 
-    arm: str  # the other arm
+    arm: str  # name of the other arm
     quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
-    depth: Positive | None = None  # of a loss; the shallower one of a transition
-    deep: Positive | None = None  # of a transition
+    depth: Positive | None = None  # depth of a loss, or the shallower depth of a transition
+    deep: Positive | None = None  # deeper depth of a transition
     n_params: float | None = None  # the value of the axis at which depths or losses are compared
-    base_status: str = ""  # of a transition
+    base_status: str = ""  # status of a transition in the base arm
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
     base_high: float | None
@@ -385,7 +385,7 @@ class ComparedRow(Record):
     change_low: float | None
     change_high: float | None
     change_interval = IntervalOf()
-    correlation: float | None = None  # of the errors of the two; 0: nothing is paired
+    correlation: float | None = None  # correlation of the two errors; 0: nothing is paired
     confidence: float
     verdict: str
 
@@ -438,9 +438,9 @@ class Comparison(Record):
     arm: str
     input: str
     input_sha256: str
-    unit: Annotated[str, one_of(*SHORT)]  # of the losses that are compared
+    unit: Annotated[str, one_of(*SHORT)]  # unit of the compared losses
     paired: bool = False
-    pairing: str  # by what, or why not
+    pairing: str  # kind of pairing, or the reason for none
     matched_shapes: Count = 0
     answer: tuple[str, ...]  # does it change the answer? Best depth, transitions, losses
     rows: tuple[ComparedRow, ...] = ()

@@ -49,7 +49,7 @@ from dwsweep.records.record import (
 )
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
 
-RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
+RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to train; done before; left out
 
 Flops = Annotated[float, Field(gt=0, lt=1e300, allow_inf_nan=False)]
 
@@ -59,7 +59,7 @@ class PlanRow:
     """One run: its shape, cost and fate. None, an empty field, where a figure is unknown or waits for the data."""
 
     run_id: str
-    pack_id: str = ""  # none where the run is dropped
+    pack_id: str = ""  # empty for a dropped run
     action: Annotated[str, one_of(RUN, SKIP, DROP)]
     reason: str = ""  # why it is skipped or dropped, or what to know about it
     depth: Positive
@@ -74,22 +74,22 @@ class PlanRow:
     steps: Positive
     tokens: Positive
     mismatch: float | None = None  # n_params / budget − 1
-    hidden_learning_rate: float | None = None  # of the hidden weights, as the parametrization resolves the base rate
+    hidden_learning_rate: float | None = None  # derived by the parametrization from the base rate
     residual_multiplier: float | None = None
-    flops: Flops  # of the run's training
+    flops: Flops  # FLOPs of the run's training
     flops_6nd: float | None = None
     epochs: float | None = None  # passes over the training tokens
     device_seconds: float | None = None  # the run's share of its pack, on one device
     pack_size: int | None = None  # replicas
-    pack_memory_bytes: float | None = None  # on one device
+    pack_memory_bytes: float | None = None  # memory on one device
     microbatch: int | None = None  # sequences
     pack_checkpoint_bytes: float | None = None  # while it trains
     time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
-        None  # of device_seconds: measured, compiled or assumed
+        None  # source of device_seconds: measured, compiled or assumed
     )
-    arm: str | None = None  # of a sweep with arms
+    arm: str | None = None  # arm of the run, in a sweep with arms
     rate: float | None = None  # tokens per second of one device that the steps follow from (``train.seconds``)
-    rate_origin: str | None = None  # where that rate comes from, and when it was fixed
+    rate_origin: str | None = None  # source of the rate, and the time at which it was fixed
 
 
 PLAN_COLUMNS = columns_of(PlanRow)
@@ -173,10 +173,10 @@ _CALLS_KEPT = 100
 class Manifest:
     """``manifest.json``: with what, where and how a sweep was made."""
 
-    versions: dict[str, str] = field(default_factory=dict)  # of dwsweep, Python and the packages, at the last call
+    versions: dict[str, str] = field(default_factory=dict)  # dwsweep, Python, packages; last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
-    devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
-    rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of workers, by device_kind
+    rates: tuple[FixedRate, ...] = ()  # rates by which run lengths were fixed (``train.seconds``)
     files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
 
     def with_call(self, **flags: Any) -> Manifest:
@@ -206,7 +206,7 @@ class Manifest:
         return replace(self, devices=self.devices | {kind: known})
 
 
-FORGOTTEN_SECONDS = 600.0  # without renewal, by clocks that may differ, after which nobody counts on an owner
+FORGOTTEN_SECONDS = 600.0  # age of a lock, by clocks that may differ, beyond which its owner does not count
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Owner:
         None  # seconds since the epoch; None: of an earlier version
     )
     beats: Count = 0  # how often it was renewed
-    space: str | None = None  # of process numbers: containers of one host each have their own
+    space: str | None = None  # namespace of process numbers: containers of one host have different ones
 
     @classmethod
     def this_process(cls, shard: tuple[int, int]) -> Owner:
@@ -339,18 +339,18 @@ class StoreSplit:
     """Contents of one split of a token store."""
 
     n_documents: Count
-    n_tokens: Positive  # of the stream, end tokens included
-    n_bytes: Count  # of the documents' UTF-8
+    n_tokens: Positive  # tokens of the stream, end tokens included
+    n_bytes: Count  # bytes of the documents in UTF-8
     n_shards: Positive
 
 
 Settings = Annotated[
     dict[str, str | int | float | None], AfterValidator(lambda settings: _with_fraction(settings))
-]  # those of ``data``
+]  # settings of ``data``
 
 
 def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
-    fraction = settings.get("validation_fraction", 0.5)  # who writes a store by hand may leave it out
+    fraction = settings.get("validation_fraction", 0.5)  # a store written by hand may lack it
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
         raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
     return settings
@@ -381,23 +381,23 @@ class StoreManifest:
     revision: str | None = None  # commit of the source, where it has one
     settings: Settings  # the section ``data`` of the spec, without what changes nothing
     vocab_size: Positive
-    dtype: Literal["<u2", "<u4"]  # of the shards, as NumPy writes it
+    dtype: Literal["<u2", "<u4"]  # dtype of the shards, as NumPy writes it
     end_token: Count
     tokenizer_hash: str  # SHA-256 (hex) of pieces.json
     tokenizer_file_hash: str | None = None  # SHA-256 (hex) of the file of data.tokenizer, where that is one
     splits: Annotated[dict[str, StoreSplit], AfterValidator(_both)]
-    n_documents: Count  # of both splits, as are the next three
+    n_documents: Count  # documents of both splits; the next three fields count both splits too
     n_tokens: Count
     n_characters: Count
     n_bytes: Count
     characters_per_token: float
     bytes_per_token: float
     duplicates: Count  # documents dropped since their text had come before
-    left_out: dict[str, Count]  # by design, by reason: redirects, empty articles
+    left_out: dict[str, Count]  # documents left out by design, by reason: redirects, empty articles
     skipped: dict[str, Count]  # bad records by reason
-    first_skipped: str | None  # where the first bad one is
-    seconds: dict[str, float]  # by pass
-    versions: dict[str, str]  # of Python and the packages
+    first_skipped: str | None  # place of the first bad record
+    seconds: dict[str, float]  # seconds by pass
+    versions: dict[str, str]  # versions of Python and the packages
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
     # SHA-256 (hex) of each file but the manifest; earlier versions kept none, or none of the tokenizer's
     files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))] = field(default_factory=dict)

@@ -45,8 +45,8 @@ class Cell(Record):
     learning_rate: Numeric | None
     excluded: bool
     reason: str  # why it is excluded, or what was left out of it
-    axis_value: float | None  # on the axis of the fit
-    block: str = ""  # what tells it from other nets of its depth and width, such as "d_ff 528"
+    axis_value: float | None  # value on the axis of the fit
+    block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Transition(Record):
     deep: Positive
     estimator: str  # surface, pchip or levine
     status: Annotated[str, one_of(*STATUSES)]
-    n_params: float | None  # only where it crossed
+    n_params: float | None  # crossing, if the curves crossed
     n_params_low: float | None
     n_params_high: float | None
     n_params_interval = IntervalOf()
@@ -71,7 +71,7 @@ class Transition(Record):
     width_high: float | None
     width_interval = IntervalOf()
     se_ln_n: float | None
-    slope_difference: float | None  # of the loss difference at the crossing, nats per ln of the axis
+    slope_difference: float | None  # slope of the loss difference at the crossing, nats per ln of the axis
     sup_t_left: float | None  # largest t of the shallower's lead left of the crossing
     sup_t_right: float | None  # largest t of the deeper's lead right of it
     sign_changes: Count
@@ -86,7 +86,7 @@ class Transition(Record):
     axis_low: float | None
     axis_high: float | None
     reason: str
-    cause: str  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
+    cause: str  # cause of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
     tie_low: float | None  # ends of the stretch beyond the bound where the two do not differ
     tie_high: float | None
 
@@ -148,7 +148,7 @@ class GuidelineRow(Record):
 
     name: str
     n_params: Numeric  # non-embedding
-    trained_depth: int | None  # of the model of this name
+    trained_depth: int | None  # depth of the model of this name
     trained_width: int | None
     depth: float | None  # None where the law gives none, as ``law`` says
     depth_low: float | None
@@ -160,11 +160,11 @@ class GuidelineRow(Record):
     width_interval = IntervalOf()
     depth_int: int | None  # a shape one can build
     width_int: int | None
-    n_params_actual: int | None  # of that shape
+    n_params_actual: int | None  # size of that shape
     law: str
-    rival_depth_min: float | None  # over the intervals of every form that is not rejected
+    rival_depth_min: float | None  # least depth over the intervals of all forms that are not rejected
     rival_depth_max: float | None
-    extrapolation_factor: float  # outside the range of the law; 1 inside
+    extrapolation_factor: float  # factor outside the range of the law; 1 inside
     loss_penalty: float | None  # nats that the trained depth loses against the best one
     penalty_low: float | None
     penalty_high: float | None
@@ -202,7 +202,7 @@ class Rival(Record):
     b: float | None
     chi2: float | None
     df: int
-    delta_chi2: float | None  # above the best form's
+    delta_chi2: float | None  # Δχ² above the best form
     rejected: bool
     winner: bool
     bounded: bool  # the data bound both constants
@@ -340,7 +340,7 @@ class LawBand(Sampled):
     width: Values
     width_low: Values
     width_high: Values
-    error_tag: str  # where the errors come from, when not from this fit
+    error_tag: str  # source of the errors, if not this fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +369,7 @@ class Optimum(Record):
     depth_high: float | None
     depth_interval = IntervalOf()
     loss: float
-    at_edge: str | None  # below or above
+    at_edge: str | None  # edge of the depths tried: below or above
     depth_min: float  # depths that the data span there
     depth_max: float
 
@@ -391,8 +391,8 @@ class SizedOptimum(Optimum):
     """An optimum of the list in fit.json, with its size."""
 
     n_params: float  # the value of the axis
-    worst_depth: float | None = None  # of the depths tried at this size: the one with the highest loss …
-    worst_percent: float | None = None  # … and by how many percent of the best depth's loss it is above that
+    worst_depth: float | None = None  # depth with the highest loss among the depths tried at this size
+    worst_percent: float | None = None  # its excess over the best depth's loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
     # Monte-Carlo standard errors of ln depth and of ln of the ends of its interval

@@ -25,7 +25,7 @@ class Check:
     value: Number = None
     tolerance: Number = None
     unit: str = ""
-    said: str = ""  # what was compared, or why not
+    said: str = ""  # quantity compared, or the reason for no comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +61,14 @@ class Verification:
 
     created: str  # UTC, ISO 8601
     dwsweep: str
-    versions: dict[str, str]  # of Python and the packages that results depend on
+    versions: dict[str, str]  # versions of Python and of the packages that results depend on
     system: str
     processor: str | None
     cores: Positive
     device_kind: str
     devices: Positive
     backend: str  # JAX's platform and the version it gives of it
-    driver: str | None  # of the device; None: not found, or the device has none
+    driver: str | None  # driver of the device; None: not found, or the device has none
     settings: dict[str, str]  # environment variables that change programs
     seconds: float
     checks: tuple[Check, ...]

@@ -35,7 +35,7 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
 from dwsweep.text import format_count, printable
 
-RELOAD_SECONDS = 10.0  # between reloads of a page that follows a sweep
+RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
     "are held-out, in nats per token where no other unit stands beside them.",

@@ -37,7 +37,7 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._works: dict[str, _Work] = {}  # in the order of the queue
+        self._works: dict[str, _Work] = {}  # packs in the order of the queue
         self._slots = 1  # largest number of packs seen side by side
 
     def expect(self, name: str, weight: float) -> None:

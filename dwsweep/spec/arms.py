@@ -24,7 +24,7 @@ ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
-MOST_ARMS = 100  # each arm is a plan, compared with all others
+MOST_ARMS = 100  # limit: each arm is a plan, compared with all others
 
 
 def arms_of(spec: Spec) -> list[tuple[str, Spec]]:

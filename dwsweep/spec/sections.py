@@ -76,7 +76,7 @@ Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
-LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`; one of them sets the run length
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # `train` has one of them
 
 # forms of data.source
 SOURCE_FORMS = (
@@ -260,7 +260,7 @@ class Grid(Section):
             values = getattr(self, name) if name != "heads" else [str(rule) for rule in self.head_rules()]
             if isinstance(values, list) and len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
-            if values == [] and name != "depths":  # which may follow from the widths
+            if values == [] and name != "depths":  # these values may follow from the widths
                 raise ValueError(f"`{name}` is empty; give at least one")
         return self
 

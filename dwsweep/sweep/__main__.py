@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PR_SET_PDEATHSIG = 1  # option of Linux's prctl
 
 
 def wake_when_the_parent_dies() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
 
     status = run()
     sys.stderr.flush()
-    os._exit(status)  # at once: a compilation begun ahead must not hold up, or break, the end of the interpreter
+    os._exit(status)  # exit at once: a compilation begun ahead must not hold up or break the interpreter's end
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ KEPT_RECORDS = 1 << 15
 SETTLED_SECONDS = 0.1
 """Age from which on a file that changes once more surely gets another time of change: kernels count ticks of 1 to 10
 milliseconds, and a younger file is read again."""
-_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # by kind and path: version of the file, record
+_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # (kind, path) → (version of the file, record)
 
 
 @lru_cache(1 << 14)
@@ -188,7 +188,7 @@ class SweepStore:
             if run.action == DROP:
                 continue
             known = self.config(run.run_id) if run.run_id in there else None
-            if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
+            if known is None or known.arm != (run.arm or None):  # a known run may belong to an arm of another sweep
                 self.write(run.run_id, run_config(run, plan))
         # last: whoever finds a run in the plan finds its config.json too
         with self.manifest_guard():  # several shards write the same files
@@ -212,7 +212,7 @@ class SweepStore:
         text = sweep_record.plan_csv(to_rows(plan))
         path = paths.make_directory(self.directory) / PLAN
         with contextlib.suppress(OSError):
-            if paths.read_bytes(path) == text.encode():  # its time of change is part of what results.csv was made of
+            if paths.read_bytes(path) == text.encode():  # a rewrite would change the time on which results.csv rests
                 return text
         paths.write_atomic(path, text, durable=True)
         return text

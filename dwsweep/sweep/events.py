@@ -23,12 +23,12 @@ class Job:
     """One attempt at one pack."""
 
     pack: Pack
-    directory: str  # of the sweep
-    store_path: str  # of the tokens
+    directory: str  # directory of the sweep
+    store_path: str  # path of the token store
     attempt: int = 1
     frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
-    following: Pack | None = None  # what the same worker will probably train next
-    fence: Fence | None = None  # of the owner of the directory: who loses it trains no further step
+    following: Pack | None = None  # pack that the same worker will probably train next
+    fence: Fence | None = None  # fence of the directory's owner: a worker that loses it trains no further step
 
 
 # commands of the parent
@@ -38,13 +38,13 @@ class Job:
 class Join:
     """Join the slice of several hosts, first of all."""
 
-    store_path: str  # of the tokens, on this host
+    store_path: str  # path of the token store on this host
 
 
 @dataclass(frozen=True)
 class Train:
     job: Job
-    log: str  # where the worker's output goes from here on
+    log: str  # log file of the worker from here on
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Resumed:
-    step: int  # that the pack resumes from
+    step: int  # step from which the pack resumes
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Evaluating:
-    share: float  # of the held-out set that is done
+    share: float  # share of the held-out set that is done
 
 
 @dataclass(frozen=True)

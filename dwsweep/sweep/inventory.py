@@ -39,7 +39,7 @@ WHOLE, REBUILT, LOST = "whole", "rebuilt", "lost"
 class Fault:
     """A file that is not what was written, or is not there though others say that it was."""
 
-    kind: str  # of the file, such as runs/*/result.json
+    kind: str  # kind of the file, such as runs/*/result.json
     path: Any
     why: str
 
@@ -99,7 +99,7 @@ def verify(directory: Any) -> Inventory:
     return Inventory(tuple(findings.values()), tuple(notes))
 
 
-_ROWS = "rows are lost"  # what is left of the file is whole again, and shorter
+_ROWS = "rows are lost"  # fault after which the rest of the file is whole but shorter
 
 
 def _look(store: SweepStore) -> Look:

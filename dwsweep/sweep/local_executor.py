@@ -46,7 +46,7 @@ from dwsweep.sweep.events import (
     to_line,
 )
 
-EXIT_SECONDS = 10.0  # for an idle worker to leave
+EXIT_SECONDS = 10.0  # time for an idle worker to leave
 
 
 class WorkerProcess:
@@ -89,11 +89,11 @@ class WorkerProcess:
             return self._attempt(job, on_event, log, start)
 
     def _attempt(self, job: Job, on_event: Emit, log: Path, start: int) -> Ended:
-        heard = Ended(INTERRUPTED)  # what is known of the attempt so far
+        heard = Ended(INTERRUPTED)  # last known state of the attempt
         try:
             process = self._ensure(log)
             self._send(Train(job, os.fspath(log)))
-            if self._stop_cause:  # it came while the process was starting
+            if self._stop_cause:  # the stop came while the process was starting
                 self._send(Stop(self._stop_cause))
         except OSError as error:
             self.kill()

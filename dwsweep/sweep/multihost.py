@@ -23,8 +23,8 @@ from dwsweep.errors import InputError
 from dwsweep.sweep.events import Joined
 from dwsweep.sweep.local_executor import WorkerProcess
 
-MAX_RESTARTS = 20  # of a worker that follows; what is tried again is process 0's decision
-HEARTBEAT_SECONDS = 30  # until the others are ended when one process is gone
+MAX_RESTARTS = 20  # restarts of a worker that follows; process 0 decides about retries
+HEARTBEAT_SECONDS = 30  # time until the other processes end after one is gone
 _VARIABLES = ("DWSWEEP_COORDINATOR", "DWSWEEP_PROCESSES", "DWSWEEP_PROCESS")
 
 

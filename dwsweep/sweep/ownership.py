@@ -47,10 +47,10 @@ def _seconds(name: str, default: float) -> float:
     return default
 
 
-LEASE_SECONDS = _seconds("DWSWEEP_LEASE_SECONDS", 60.0)  # without renewal, an owner that cannot be seen is gone
+LEASE_SECONDS = _seconds("DWSWEEP_LEASE_SECONDS", 60.0)  # age of a lock after which an unseen owner counts as gone
 HEARTBEAT_SECONDS = LEASE_SECONDS / 6
-WORD_SECONDS = 15 * 60.0  # for an owner that still renews its lock to bring its packs to a checkpoint
-LOOK_SECONDS = 1.0  # between two looks at a lock in a bucket, where each is a request
+WORD_SECONDS = 15 * 60.0  # time for an owner that still renews its lock to bring its packs to a checkpoint
+LOOK_SECONDS = 1.0  # interval between two looks at a lock in a bucket, since each look is a request
 
 
 def owners(directory: Any) -> list[Owner]:
@@ -248,7 +248,7 @@ def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner 
         lock = _lock_of(folder, mine)
         if not paths.create(lock, reader.text_of(mine)):
             return None
-        if _superseded(lock, mine.epoch):  # by one that had read the counter a moment later
+        if _superseded(lock, mine.epoch):  # a process that read the counter a moment later took over
             _remove([lock])
             return None
         _remove(old)  # last: an owner that wakes finds a higher epoch
@@ -283,14 +283,14 @@ def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> b
             time.sleep(min(0.5, HEARTBEAT_SECONDS / 4))
             found = _read(path)
             if found is None or found.nonce != other.nonce:
-                return True  # its word; who else may own it now is judged anew
+                return True  # that owner answered; any other owner is judged anew
             if found != state:
                 if not takeover:
                     return False
                 state, since = found, time.monotonic()
             elif time.monotonic() - since >= LEASE_SECONDS:
                 return True
-        return True  # it renews its lock and gives no word: the fence stops it
+        return True  # the owner renews its lock but does not answer: the fence stops it
     finally:
         current = _read(claim)
         if takeover and current and current.nonce == mine.nonce:

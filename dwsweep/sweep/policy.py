@@ -28,7 +28,7 @@ from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
 ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
 
-MAX_HALVINGS = 3  # of the microbatch before the pack is split; each costs a compilation
+MAX_HALVINGS = 3  # halvings of the microbatch before the pack is split; each costs a compilation
 LOG_TAIL_LINES = 30
 
 _LEFT_WAITING = re.compile(r"Termination timeout for `all reduce .* exceeded")
@@ -37,9 +37,9 @@ _OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
 )
 
-NOTICE_SECONDS = 300.0  # of silence before the first notice; each further one after twice the time
-STOP_NOTICE_SECONDS = 60.0  # of silence after a stop was asked for
-STOP_KILL_SECONDS = 300.0  # likewise: a checkpoint of a large model takes a while to write
+NOTICE_SECONDS = 300.0  # silence before the first notice; each further notice after twice the time
+STOP_NOTICE_SECONDS = 60.0  # silence after a request to stop, before a notice
+STOP_KILL_SECONDS = 300.0  # silence after a request to stop, before a kill: a large model's checkpoint takes a while
 
 _PHASES: dict[type, str] = {
     **{Begun: "starting", Compiling: "compiling", StartFacts: "training", PackProgress: "training"},
@@ -244,12 +244,12 @@ def split(pack: Pack, finished: Collection[str] = (), microbatch: int | None = N
 
 @dataclass
 class _Heard:
-    label: str  # of the pack
-    log: str  # where its worker writes
-    at: float  # when it was last heard of
+    label: str  # label of the pack
+    log: str  # log file of its worker
+    at: float  # time of its last message
     patience: float = NOTICE_SECONDS
     phase: str = "starting"
-    pid: int | None = None  # where it runs on this host
+    pid: int | None = None  # process number, if it runs on this host
     given_up: bool = False
 
 
@@ -279,7 +279,7 @@ class Silence:
 
     def stop_asked(self) -> None:
         self._stop_asked = self._clock()
-        for pack in list(self._packs.values()):  # this is another thread than that of the others
+        for pack in list(self._packs.values()):  # a copy, since another thread changes the packs
             pack.patience = STOP_NOTICE_SECONDS
 
     def notices(self) -> Iterator[str]:

@@ -33,13 +33,13 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import CPU_THREADS, WorkerProcess, each_core_a_device, part_of_a_gpu
 
-JOIN_SECONDS = 10.0  # for the first connection to a cluster
-ANSWER_SECONDS = 2.0  # for a connection to the head
+JOIN_SECONDS = 10.0  # time limit for the first connection to a cluster
+ANSWER_SECONDS = 2.0  # time limit for a connection to the head
 _DEVICES = ("GPU", "TPU")
 
 POLL_SECONDS = 1.0
-LOOK_SECONDS = 5.0  # between two looks at the cluster's nodes
-LOST_SECONDS = 30.0  # without an answer of its head; after 60 Ray would end this process
+LOOK_SECONDS = 5.0  # interval between two looks at the cluster's nodes
+LOST_SECONDS = 30.0  # silence of the head after which the cluster counts as lost; after 60 s Ray would end this process
 _PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment that tasks get from here
 
 
@@ -61,7 +61,7 @@ class RayCluster:
         address = address or os.environ.get("RAY_ADDRESS")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if not address:
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes no loopback address
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray refuses loopback addresses
         try:
             import ray
         except ImportError:
@@ -161,8 +161,8 @@ class RayExecutor:
         self._ray = cluster.ray
         self.slots = cluster.places()
         self._post = post
-        self._tasks: dict[str, _Task] = {}  # by pack
-        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the thread that talks to Ray
+        self._tasks: dict[str, _Task] = {}  # task by pack
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # orders to the Ray thread
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._lost: str | None = None
@@ -194,7 +194,7 @@ class RayExecutor:
 
     def close(self) -> None:
         self._closed.set()
-        if not self._lost:  # else they may wait for the cluster in a call of Ray's
+        if not self._lost:  # the threads may wait for the cluster inside a call of Ray
             for thread in self._threads:
                 thread.join()
         self._cluster.leave()
@@ -231,7 +231,7 @@ class RayExecutor:
             "num_cpus": wanted.pop("CPU", 0),
             "num_gpus": wanted.pop("GPU", 0),
             "resources": wanted,
-            "max_retries": 0,  # what is tried again, and how often, is decided by cause
+            "max_retries": 0,  # retries are decided by cause
             "name": task.job.pack.pack_id,
         }
         task.ref = self._ray.remote(run_job).options(**options).remote(task.job, environment)

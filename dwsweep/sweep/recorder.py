@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
 
-EVALUATING_SECONDS = 10.0  # between two reports while the held-out set is read
-PROGRESS_SECONDS = 1.0  # between two writes of progress.json
+EVALUATING_SECONDS = 10.0  # interval between two reports during the evaluation
+PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
 
 
 class RunRecorder(Recorder):
@@ -277,7 +277,7 @@ class Logger(Protocol):
         """Close; everything logged is on disk afterwards."""
 
 
-LOGIN_SECONDS = 30.0  # for W&B to answer whether a key is one of its keys
+LOGIN_SECONDS = 30.0  # time limit for W&B to check a key
 
 
 def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
@@ -324,7 +324,7 @@ def _log_in() -> None:
 
             wandb.login(verify=True, timeout=int(LOGIN_SECONDS))
             found.append("")
-        except BaseException as error:  # of the package, of what it is built on; and it may exit
+        except BaseException as error:  # the package or a dependency failed; it may even exit
             found.append(" ".join(str(error).split())[:200] or type(error).__name__)
 
     thread = threading.Thread(target=log_in, daemon=True)
@@ -461,7 +461,7 @@ class WandbLogger:
 
     def close(self) -> None:
         for run in self._runs.values():
-            run.finish(exit_code=1)  # it did not reach its end
+            run.finish(exit_code=1)  # the run did not reach its end
         self._runs.clear()
 
 

@@ -173,7 +173,7 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     except Damaged as error:
         _set_aside(error, say, "the run is trained again")
         lost = True
-        if result is not None:  # it is the result of documents that are gone
+        if result is not None:  # its documents are missing
             paths.set_aside(store.path_of(RunResult, run_id))
     _not_a_folder(store, store.documents_path(run_id), say)
     try:

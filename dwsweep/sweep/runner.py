@@ -164,7 +164,7 @@ class _Sweep:
             try:
                 self._loop()
             finally:
-                if self.active:  # only on an error in here
+                if self.active:  # packs are left here only after an error
                     self.executor.kill()
                 self.executor.close()
                 try:
@@ -226,7 +226,7 @@ class _Sweep:
                 self.view.stepped(pack_id, event)
             case Compiling():
                 state = self.store.pack_state(pack_id)
-                self.store.write(pack_id, replace(state, compiling=time.time()))  # for `status`, in another process
+                self.store.write(pack_id, replace(state, compiling=time.time()))  # `status` reads it in another process
                 self.view.compiling(pack_id)
             case Evaluating(share):
                 self.view.evaluating(pack_id, share)
@@ -314,7 +314,7 @@ class _Sweep:
 
     def lose(self, why: str, at_once: bool) -> None:
         """Give the sweep up to another owner: by checkpoints, or at once where that one owns it already."""
-        executor: Executor | None = getattr(self, "executor", None)  # none yet while it still repairs
+        executor: Executor | None = getattr(self, "executor", None)  # no executor while the sweep is being repaired
         if self.stop_cause is None and not at_once and executor is not None:
             self._stop(why)
             return

@@ -74,7 +74,7 @@ class RunView:
     """One planned run as the directory has it."""
 
     plan: PlanRow
-    pack_id: str  # of the pack that trains or trained it, else of the planned one
+    pack_id: str  # pack that trains or trained it, else the planned one
     state: RunState
 
 
@@ -85,12 +85,12 @@ class Snapshot:
     name: str
     runs: tuple[RunView, ...]
     orphans: int
-    progress: dict[str, PackProgress]  # of the packs that are running, by pack
-    owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
+    progress: dict[str, PackProgress]  # progress of the running packs, by pack
+    owners: tuple[tuple[ownership.Owner, bool], ...]  # holders of a lock, and whether each process lives
     time: float
     damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
     time_kept: str = ""  # how well the finished runs kept to ``train.seconds``, in words; empty without it
-    stages: Mapping[str, Stage] = field(default_factory=dict)  # of the packs before their first step, by pack
+    stages: Mapping[str, Stage] = field(default_factory=dict)  # stages of the packs before their first step, by pack
     measured: Mapping[str, Measured] = field(default_factory=dict)  # while the sweep is live, by pack
 
     @property
@@ -124,7 +124,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     Raises:
         InputError: it is none.
     """
-    damaged: dict[str, None] = {}  # each once, in the order of reading
+    damaged: dict[str, None] = {}  # damaged files in the order of reading, each once
 
     def note(error: Damaged) -> None:
         damaged[error.lines[0]] = None
@@ -383,7 +383,7 @@ class SweepView(Protocol):
 
 def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:
     """Lines that say what a call is about to train."""
-    again = {run_id for unit in todo.units for run_id in unit.runs}  # what --retry trains once more is not finished
+    again = {run_id for unit in todo.units for run_id in unit.runs}  # runs that --retry trains again are not finished
     left = set(todo.run_ids) - again
     finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in left)
     runs = sum(len(unit.runs) for unit in todo.units)

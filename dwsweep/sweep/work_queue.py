@@ -74,7 +74,7 @@ class Unit:
 
     pack: Pack
     runs: frozenset[str]
-    new: bool = False  # not written yet
+    new: bool = False  # True if the record is not written yet
     rebuilt_from: str | None = None  # the pack whose replicas it takes over
     in_part: bool = False  # new, without some of the replicas that the plan has in it
 
@@ -86,9 +86,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Schedule:
-    units: tuple[Unit, ...]  # of this shard, long ones first
-    states: dict[str, RunState]  # of all planned runs, as found
-    run_ids: tuple[str, ...]  # of this shard, finished ones included
+    units: tuple[Unit, ...]  # units of this shard, long ones first
+    states: dict[str, RunState]  # states of all planned runs, as found
+    run_ids: tuple[str, ...]  # runs of this shard, finished ones included
     orphans: tuple[str, ...]  # runs with a directory that the plan does not have
 
 
@@ -209,7 +209,7 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
     for name in needed:
         state = states[name]
         if state.state == DIVERGED:
-            anew.add(name)  # its pack's checkpoint has it masked
+            anew.add(name)  # the pack's checkpoint masks this replica
             continue
         holder = families.holder(pack.pack_id, name)
         owner = state.pack_id or (families.trained(name) if family and holder is None else None)
@@ -271,7 +271,7 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
     have = {run.run_id for run in done if (result := results[run.run_id]) and result.params_sha256}
     if keep == "all":
         lacking = len(done) - len(have)
-    else:  # one of each pack and length
+    else:  # one pack of each kind and length
         open_packs = {run.pack_id for run in plan.runs if run.action == RUN}
         kept = {(run.pack_id, run.steps) for run in done if run.run_id in have}
         lacking = len({(run.pack_id, run.steps) for run in done if run.pack_id not in open_packs} - kept)

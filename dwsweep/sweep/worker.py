@@ -50,7 +50,7 @@ from dwsweep.train import Recorder
 
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")
-ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
+ORPHAN_GRACE_SECONDS = 120.0  # time to reach a checkpoint once the parent is gone
 
 
 class Channel:
@@ -86,11 +86,11 @@ class Channel:
         try:
             for line in sys.stdin:
                 command = from_line(line)
-                if isinstance(command, Stop):  # at once, while a pack trains
+                if isinstance(command, Stop):  # a stop is heeded at once, while a pack trains
                     self.stop(command.cause)
                 else:
                     self.jobs.put(command)
-        except InputError as error:  # of another version, say; the parent reads the reason in the log
+        except InputError as error:  # such as a job of another version; the parent reads the reason in the log
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
         except ValueError:
@@ -111,7 +111,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back during the imports
     faulthandler.enable()
     prepare_environment()
-    store_path: str | None = None  # of this host, where it joined a slice
+    store_path: str | None = None  # token store of this host, if it joined a slice
     while not isinstance(command := next_command(channel), Release):
         if isinstance(command, Join):
             store_path = command.store_path
@@ -183,7 +183,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
 def _attempt(job: Job, channel: Channel) -> Ended:
     def should_stop() -> bool:
         if job.fence is not None:
-            job.fence.check()  # before the next step
+            job.fence.check()  # check before the next step
         return channel.should_stop()
 
     store = SweepStore(job.directory)

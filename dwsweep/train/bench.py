@@ -26,7 +26,7 @@ from dwsweep.train.choices import CAPACITY, at_hand, refuse_slow_bfloat16
 from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
-MEASURE_SECONDS = 0.5  # of one timed dispatch, at least one step
+MEASURE_SECONDS = 0.5  # least time of one timed dispatch of one step or more
 PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 8192
 
 

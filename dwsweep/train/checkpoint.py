@@ -56,7 +56,7 @@ class Progress:
     phase: int = 0  # position in the list of phases
     tick: int = 0  # steps executed, those of branches included
     seconds: float = 0.0  # training clock of the state in hand
-    trunk_seconds: float = 0.0  # of the trunk that waits while a copy of it is cooled down
+    trunk_seconds: float = 0.0  # clock of the trunk, which waits while a copy of it is cooled down
     compile_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)  # last training loss of each replica
     diverged: list[str] = field(default_factory=list)  # run ids reported to the recorder
@@ -66,10 +66,10 @@ class Progress:
 class PackMeta:
     """The meta data of a pack's checkpoint."""
 
-    pack: Mapping[str, object]  # what must agree for it to be resumed, beside the arrays' shapes
+    pack: Mapping[str, object]  # facts that must agree for a resume, beside the arrays' shapes
     forked: bool  # a trunk waits
     progress: Progress
-    kernel: str  # of attention: the last bits depend on it
+    kernel: str  # attention kernel: the last bits depend on it
 
     @classmethod
     def of(cls, pack: Pack, progress: Progress, *, forked: bool, kernel: str) -> PackMeta:
@@ -172,7 +172,7 @@ class Checkpoints:
         self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
         self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
         self._written: tuple[int, int | None] | None = None  # number and inode of the one that is being committed
-        self._number = 0  # of the last one that was begun
+        self._number = 0  # number of the last checkpoint that was begun
         self._manager = ocp.CheckpointManager(
             self._mirror.local if self._mirror else self.directory,
             options=ocp.CheckpointManagerOptions(
@@ -208,7 +208,7 @@ class Checkpoints:
         except FencedOff:
             raise
         except Exception as error:
-            self._manager.reload()  # it counts a checkpoint from the call on, also one that then fails
+            self._manager.reload()  # Orbax counts a checkpoint from the call on, even one that then fails
             raise OSError(f"checkpoint could not be written to {self.directory}: {error}") from error
 
     def _hashes(self, state: Any) -> dict[str, int]:
@@ -218,7 +218,7 @@ class Checkpoints:
             hashes = fingerprints(jax.device_get(state), np)
             return {name: int(value) for name, value in _named(hashes).items()}
         if isinstance(where, NamedSharding):
-            where = NamedSharding(where.mesh, PartitionSpec())  # each process has to read them
+            where = NamedSharding(where.mesh, PartitionSpec())  # each process has to read these arrays
         if where not in self._hash:
             self._hash[where] = jax.jit(fingerprints, out_shardings=where)
         hashes = self._hash[where](state)

@@ -108,10 +108,10 @@ class Hardware:
     """The devices that a pack may take."""
 
     devices: tuple[jax.Device, ...] | None  # None: all of this host, or of all processes where there are several
-    device: jax.Device  # one of them, here
-    memory_bytes: int | None  # of one device, that JAX may use; None on a CPU, and where the backend does not say
+    device: jax.Device  # one of the devices of this host
+    memory_bytes: int | None  # memory per device that JAX may use; None on a CPU, and if the backend does not say
     on_cpu: bool  # the program is one for a CPU
-    is_here: bool = True  # else only known to a compiler, and nothing can be measured on it
+    is_here: bool = True  # False: only a compiler knows the device, and nothing can be measured on it
 
 
 def at_hand(
@@ -132,13 +132,13 @@ class Choices:
     """Plan of training one pack on its devices. Nothing in here changes a result beyond rounding."""
 
     hardware: Hardware
-    layout: Layout  # of the pack on its devices
-    compute: Compute  # of the model: precision, attention kernel, recomputed activations, unrolled layers, placement
+    layout: Layout  # layout of the pack on its devices
+    compute: Compute  # choices in the model: precision, attention kernel, recomputation, unrolled layers, placement
     microbatch: int  # sequences of each replica in one forward and backward pass
     as_vector: bool  # parameters are one vector per replica in the training loop, else a tree
     streamed: bool  # batches come from the host, else from the token store on the device
     capacity: int  # steps that one dispatch can hold
-    attention_why: str | None = None  # of the attention kernel; None before it is chosen
+    attention_why: str | None = None  # reason for the attention kernel; None before the choice
 
     def param_layout(self, model: Model) -> ParamLayout:
         """Layout of the parameters of ``model`` in the training loop."""
@@ -214,7 +214,7 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
     compute = choices.compute
     if compute.keep_weights and not compute.remat:
         return replace(choices, compute=replace(compute, keep_weights=False))
-    if not compute.remat:  # then those of one layer live at a time
+    if not compute.remat:  # recomputation keeps the weights of one layer at a time
         keep_weights = _keeps_weights(pack, choices.hardware, compute.kernel)
         return replace(choices, compute=replace(compute, remat=True, keep_weights=keep_weights))
     divided = _layout(pack, choices.hardware, must_divide=True)

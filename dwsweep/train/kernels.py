@@ -191,7 +191,7 @@ def _is_free(inside: Computation, one: Instruction) -> bool:
 
 def _counted(program: Program, inside: Computation, one: Instruction) -> tuple[float, float]:
     """(FLOPs, bytes in main memory) of one launch, by XLA's cost analysis; of a call of a library only its arrays."""
-    if one.opcode in ("copy-start", "slice-start"):  # its arrays: both ends, of which one may be larger than the part
+    if one.opcode in ("copy-start", "slice-start"):  # result of both ends, of which one may be larger than the part
         ends = one.arrays[:2]
         return 0.0, sum(min(size for size, _ in ends) for _, in_main in ends if in_main)
     found = None if one.opcode == "custom-call" else _analysis(program.alone(inside, one))
@@ -209,7 +209,7 @@ def _analysis(text: str) -> dict[str, float] | None:
     # JAX has no public name for the analysis of a program that it did not compile itself
     from jaxlib import _jax
 
-    reader: Any = import_module("jaxlib._hlo") if find_spec("jaxlib._hlo") else _jax  # its place before jaxlib 0.10
+    reader: Any = import_module("jaxlib._hlo") if find_spec("jaxlib._hlo") else _jax  # older place, before jaxlib 0.10
     try:
         module = reader.hlo_module_from_text(text)
     except (ValueError, jax.errors.JaxRuntimeError):

@@ -43,9 +43,9 @@ class Load:
 
     replicas: int
     batch: int  # sequences
-    state_bytes: int  # of one replica: parameters, moments, gradients
-    step_flops: float  # of one replica
-    memory_bytes: int | None  # of one device
+    state_bytes: int  # state of one replica: parameters, moments, gradients
+    step_flops: float  # FLOPs of one replica
+    memory_bytes: int | None  # memory of one device
     on_cpu: bool = False
     must_divide: bool = False  # the state, whatever these numbers say: the program was found not to fit
 

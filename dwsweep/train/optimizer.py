@@ -51,7 +51,7 @@ class Settings(NamedTuple):
 
     epsilon: Any
     weight_decay: Any
-    ratio: Any  # of its rate to the base rate
+    ratio: Any  # ratio of its rate to the base rate
     matrices: tuple[tuple[int, float], ...] = ()  # (columns, Muon's factor) of each of an array's; () where it has none
 
 
@@ -156,7 +156,7 @@ class Optimizer:
 
     train: TrainSpec
     labels: Any  # a tree like the parameters: the name of each one's settings
-    settings: Callable[[], dict[str, Settings]]  # by name; called while a step is traced
+    settings: Callable[[], dict[str, Settings]]  # settings by name; called while a step is traced
 
     def transformation(self) -> optax.GradientTransformationExtraArgs:
         """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` beside what Optax's take."""
@@ -224,8 +224,8 @@ class ParamLayout:
 
     pack: Callable[[Params, Any], Any]
     unpack: Callable[[Any, Any], Params]
-    labels: Any  # of the optimizer's settings, where the parameters lie
-    settings: Callable[[], dict[str, Settings]]  # by label
+    labels: Any  # labels of the optimizer's settings, laid out as the parameters
+    settings: Callable[[], dict[str, Settings]]  # settings by label
     is_tree: bool = False  # nothing to do
 
     def optimizer(self, train: TrainSpec) -> Optimizer:

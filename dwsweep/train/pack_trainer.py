@@ -38,7 +38,7 @@ class Outcome:
     """End of ``train_pack``."""
 
     interrupted: bool  # stopped by should_stop, checkpointed, to be resumed
-    step: int  # of the state in hand
+    step: int  # step of the current state
     finished: tuple[str, ...]  # run ids finished by this call
     diverged: tuple[str, ...]  # run ids that ended as diverged, all calls together
 
@@ -78,7 +78,7 @@ class Dispatch:
     """Steps in the device's queue, to be read when it has finished them."""
 
     phase: Phase
-    step: int  # the first of them
+    step: int  # first step
     n: int
     metrics: Any
 
@@ -129,7 +129,7 @@ class _Trainer:
         refuse_slow_bfloat16(pack.train.precision, self.blueprint.choices.hardware)
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
         self.finished: list[str] = []
-        self.kernel: str | None = None  # of the checkpoint that training resumes from
+        self.kernel: str | None = None  # kernel of the checkpoint that training resumes from
         self.state: State = {}
         self.trunk: State | None = None
         kept_in = epath.Path(directory) / "checkpoints"
@@ -276,7 +276,7 @@ class _Trainer:
             queued = Dispatch(phase, step, n, metrics)
             step += n
             self.progress.tick += n
-            if step in self.measured:  # of this state: it is read before the next steps take it
+            if step in self.measured:  # conditioning of this state, read before the next steps replace it
                 self._read(queued)
                 queued = None
         self._read(queued)

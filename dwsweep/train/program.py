@@ -205,12 +205,12 @@ class Program:
     """The compiled functions of a pack, and its data on the devices."""
 
     blueprint: Blueprint
-    first: Choices  # before any concession to the device's memory
+    first: Choices  # choices before any memory saving
     run_dispatch: Any
     run_evaluate: Any
     eval_batch: int  # windows per call of the evaluation
     compile_seconds: float
-    run_heads: Any = None  # where the spec asks for their conditioning
+    run_heads: Any = None  # attention heads, if the spec measures their conditioning
 
     @property
     def choices(self) -> Choices:
@@ -402,7 +402,7 @@ def fitting_dispatch(
         dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
         if all_agree(refusal is None and fits(dispatch, first.hardware.memory_bytes)):
             return first, blueprint, dispatch, None
-        if less is None:  # without a refusal it is too large by its own analysis only: it may still run
+        if less is None:  # only its own analysis calls it too large: it may still run
             return first, blueprint, dispatch, refusal
         blueprint = blueprint.under(less)
         trying(less.microbatch)
@@ -497,5 +497,5 @@ def release(keep_compiled: bool = False) -> None:
     gc.collect()
     if not keep_compiled:
         jax.clear_caches()
-    with contextlib.suppress(OSError, AttributeError):  # another C library: nothing to trim
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries lack malloc_trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -190,7 +190,7 @@ class HeldoutLoss:
     """Held-out loss of one replica."""
 
     loss: float  # nats per token
-    loss_stderr: float  # over documents, of the ratio of summed nats to summed tokens
+    loss_stderr: float  # standard error over documents of (summed nats / summed tokens)
     bits_per_byte: float
     documents: NDArray[np.float64]  # (n_documents, 2): summed nats, tokens
 

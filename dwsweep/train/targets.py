@@ -29,8 +29,8 @@ class Place:
     """Devices to compile for."""
 
     hardware: Hardware
-    target: str | None = None  # its name as asked for; None: at hand
-    device: Device | None = None  # of the table of devices, for the roofline
+    target: str | None = None  # requested name of the target; None: devices at hand
+    device: Device | None = None  # entry in the table of devices, for the roofline
 
 
 def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
@@ -62,7 +62,7 @@ class Chip:
     fpus: int  # float32 units of a multiprocessor
     clock_ghz: float  # boost
     l2_bytes: int
-    shared_bytes: int  # of a multiprocessor, for all its blocks; one block may take 1 KiB less
+    shared_bytes: int  # shared memory of a multiprocessor for all its blocks; one block may take 1 KiB less
     memory_bytes: int
 
 
@@ -100,7 +100,7 @@ def _described(
         return describe(device, topology)
     except InputError:
         raise
-    except Exception as error:  # of either plugin, whatever their types: it refuses the topology, or cannot be loaded
+    except Exception as error:  # either plugin failed, with any type of error: bad topology, or not loadable
         raise InputError(f"--target: {name!r}: {one_line(error)}") from error
 
 

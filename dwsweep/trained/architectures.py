@@ -147,7 +147,7 @@ def _common(shape: Shape, model_type: str, architecture: str) -> dict[str, Any]:
         "vocab_size": shape.vocab_size,
         "tie_word_embeddings": shape.tied_embeddings,
         "dtype": "float32",
-        "torch_dtype": "float32",  # the same for transformers before 5
+        "torch_dtype": "float32",  # the same setting for transformers before 5
     }
 
 
@@ -194,7 +194,7 @@ def _gpt_neox_config(shape: Shape) -> dict[str, Any]:
         **_common(shape, "gpt_neox", "GPTNeoXForCausalLM"),
         **rope,
         "rope_parameters": {**rope["rope_parameters"], "partial_rotary_factor": 1.0},
-        "rotary_pct": 1.0,  # the same two for transformers before 5
+        "rotary_pct": 1.0,  # the same two settings for transformers before 5
         "rotary_emb_base": shape.rope_theta,
         "hidden_size": shape.width,
         "num_hidden_layers": shape.depth,
@@ -283,7 +283,7 @@ def _gemma3_config(shape: Shape) -> dict[str, Any]:
         "final_logit_softcapping": shape.logit_softcap,
         "layer_types": ["full_attention"] * shape.depth,
         "rope_parameters": {"full_attention": rope, "sliding_attention": rope},
-        "rope_local_base_freq": shape.rope_theta,  # for transformers before 5
+        "rope_local_base_freq": shape.rope_theta,  # setting for transformers before 5
     }
 
 

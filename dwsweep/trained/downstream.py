@@ -75,7 +75,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
         raise InputError(f"--include: {include}; must be a folder with task files (YAML)")
     if not tasks:
         raise InputError("--tasks: names no task; must be names of tasks, separated by commas")
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it reports the defaults of every task for each run
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # the harness reports the defaults of every task for each run
     manager = TaskManager(include_path=None if include is None else os.fspath(include))
     for task in tasks:
         if task not in manager.all_tasks:

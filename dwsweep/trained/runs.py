@@ -23,7 +23,7 @@ from dwsweep.spec.bounded_yaml import load_yaml_file
 from dwsweep.sweep.directory import SweepStore
 
 Kind = TypeVar("Kind", bound=Section)
-MOST_PARAMS_BYTES = 1 << 40  # of params.safetensors
+MOST_PARAMS_BYTES = 1 << 40  # size limit of params.safetensors
 Arrays = dict[str, Any]
 """NumPy arrays by dotted name; arrays of the blocks have a leading layer axis."""
 

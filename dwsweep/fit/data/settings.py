@@ -81,7 +81,7 @@ NAME_WORDS = {
 RUN_WORDS = {
     *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
     *("finished", "ended", "updated", "heartbeat"),
-}  # of a number that belongs to one run
+}  # words for a number that belongs to one run
 KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 
 
@@ -161,7 +161,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
     texts = any(isinstance(value, str) for value in values)
     if (words & NAME_WORDS and texts) or RUN_WORDS & words:
         return False
-    if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # one to a run
+    if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # each run has its own value
         return False
     if "seed" in words or _one_to_one(levels, seeds):
         return False

@@ -33,7 +33,7 @@ GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "ac
 GATED_WORDS = ("glu", "gated")
 LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
 AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
-EXPLAINS = 0.01  # … of a count and blocks with embeddings
+EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
 NEAR_GATED = 0.08  # relative distance of an inner width from 8/3·d, rounded to a multiple
 SHARE = 0.9  # share of the rows in which an explanation must hold
@@ -130,7 +130,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             said.append(found.why)
         elif names("n_params") == "n_params" and not _alike(found.ratio):
             raise InputError(_question(counted, found, source))
-        elif not _alike(found.ratio):  # its own name says that it counts no embeddings
+        elif not _alike(found.ratio):  # the column's own name excludes embeddings
             doubts.append(
                 f"confound n_params: {names('n_params')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times "
                 f"{_formula(columns)}, which neither embeddings nor a gated MLP explain; {names('n_params')} is used"

@@ -28,7 +28,7 @@ from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
-LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
+LARGEST = {"depth": 1e5, "width": 1e9}  # larger than any net, far below the largest float
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
 LARGEST_LOSS = 1e6
 NAMES_LISTED = 30
@@ -36,11 +36,11 @@ COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs that do not improve, and they have a loss too
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # columns of results.csv in any folder
-CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
-SUMMARY = {"summary", "metrics", "final", "throughput"}  # … what a run ended with, or was
-EVAL = {"eval", "val"}  # … and its held-out losses
+CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # trackers' sections of settings
+SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
+EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
-MOST_PARAMETERS = 1e13  # beyond any net: a budget above it is of FLOPs
+MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -202,7 +202,7 @@ def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> d
     known, more = {*held, *taken}, {}
     asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
     spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
-    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # not a size: none is so large
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
         more["train_flops"] = asked[0]
     if "loss" not in known:
         if "bits_per_byte" in known:

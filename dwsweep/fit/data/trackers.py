@@ -18,7 +18,7 @@ from dwsweep.text import one_line, printable
 
 _FORMS = {"wandb": r"[^/\s]+/[^/\s]+", "mlflow": r"\S.*"}
 FORMS = ("wandb:ENTITY/PROJECT", "mlflow:EXPERIMENT")
-SECONDS = 60  # to wait for an answer of W&B
+SECONDS = 60  # time limit for an answer of W&B
 
 
 def tracker_of(name: str) -> str | None:

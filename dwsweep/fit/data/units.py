@@ -17,7 +17,7 @@ UNITS = {
 }
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Columns that may stand in a unit, and the largest value of each: a column that would pass it is in no unit."""
-SECTIONS = re.compile(r"^(?:.*[./])?")  # where trackers keep a value: summary.total_tokens_M, eval/tokens_B
+SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
 
 
 def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:

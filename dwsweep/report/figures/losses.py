@@ -264,7 +264,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
     axes.set_xlim(min(depths) - space, max(depths) + space)
     for depth, bar in bars:
         style.interval_mark(axes, depth, bar, marker=None)
-    if len(looks) > MOST_DEPTHS:  # one look: styles of that many depths cannot be told apart
+    if len(looks) > MOST_DEPTHS:  # one style for all: that many styles cannot be told apart
         axes.plot(size.depth, MILLI * above, marker="o", markersize=2.5, color=style.INK, linestyle="none", zorder=5)
     else:
         for depth, value in zip(size.depth, MILLI * above, strict=True):

@@ -50,7 +50,7 @@ BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
 ASIDE = 1.015  # factor between the two arms' bars of one transition, so that neither hides the other
 LONGEST_NAME = 24
 MOST_ARMS = 6  # compared arms that have panels
-ROOM = 1.6  # beyond the smallest and the largest size
+ROOM = 1.6  # margin beyond the smallest and the largest size
 
 
 def with_numbers(fit: FitResult) -> list[Comparison]:

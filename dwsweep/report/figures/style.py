@@ -41,7 +41,7 @@ Item = TypeVar("Item")
 WIDTH = 4.6  # inches
 TEXT = 9.0  # points
 LINE = 66  # characters of a line of full width
-DEPTH_COLOURS = (0.05, 0.64)  # of inferno
+DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
 """Line style of Matplotlib."""
@@ -95,8 +95,8 @@ SETTINGS: Any = {
     "legend.edgecolor": "white",
     "legend.fancybox": False,
     "savefig.dpi": 160,
-    "svg.hashsalt": "dwsweep",  # without it element ids differ from run to run
-    "svg.fonttype": "path",  # so that a page with the figure needs no font
+    "svg.hashsalt": "dwsweep",  # fixed salt: otherwise element ids differ from run to run
+    "svg.fonttype": "path",  # letters as outlines: a page with the figure needs no font
     "path.simplify_threshold": 0.2,
 }
 
