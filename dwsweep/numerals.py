@@ -11,7 +11,7 @@ from typing import Literal
 
 POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
 """Power of ten by the letter behind a number, small or capital."""
-LONGEST = 400  # characters; no number of a float has more
+LONGEST = 400  # characters; floats have no more digits
 
 Mark = Literal["point", "comma"]
 """Sign before the decimals. The other one, a blank or an apostrophe may separate groups of three digits."""

@@ -125,7 +125,7 @@ def _read_listings_anew() -> None:
     What a client finally fails with is our one line, so its log of it is not shown.
     """
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, and keeps no listings
+    with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, which keeps no listings
         import fsspec
 
         for protocol in ("gcs", "gs", "s3", "abfs"):
@@ -184,7 +184,7 @@ def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
         if error.errno == errno.ENAMETOOLONG:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
         raise
-    except ValueError:  # a NUL in the name, which no file has
+    except ValueError:  # a NUL in the name: no such file exists
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), repr(str(path))) from None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -205,7 +205,7 @@ def read_bytes(path: Any, most_bytes: int = MOST_BYTES) -> bytes:
     if is_remote(path):
         return bytes(path.read_bytes())
     check_file(path, most_bytes)
-    # what was a file a moment ago may be a FIFO now: opened without waiting, and looked at once more
+    # a former file may be a FIFO now: open without waiting, and look once more
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
@@ -239,7 +239,7 @@ class FencedOff(OSError):
         return str(self.strerror)
 
 
-_fences: dict[str, Callable[[], None]] = {}  # directory with a slash → what raises where it is owned by another
+_fences: dict[str, Callable[[], None]] = {}  # directory with a slash → function that raises if another process owns it
 
 
 @contextlib.contextmanager
@@ -298,7 +298,7 @@ def write_atomic(
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None and not isinstance(error, FencedOff):
-            error.filename = str(path)  # a full disk does not say whose file it was
+            error.filename = str(path)  # a full disk does not name the file
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
@@ -334,7 +334,7 @@ def create(path: Any, content: str) -> bool:
             system.pipe_file(name, data, mode="create")
         except FileExistsError:
             return False
-        # its own default looks first and writes then
+        # its own default looks first and then writes
         if system.async_impl or type(system).pipe_file is not fsspec.AbstractFileSystem.pipe_file:
             return True
     if not path.exists():
@@ -373,7 +373,7 @@ def _sync(path: Any) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # a file system that syncs no folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # a file system that cannot sync folders
             error.filename = error.filename or str(path)
             raise
     finally:

@@ -100,7 +100,7 @@ def _drawn(made: dict[str, Callable[[], Figure]], name: str | None, called: str)
         raise InputError(f"{called}: {chosen!r}; allowed: {allowed}")
     with style.styled():
         drawn = made[chosen]()
-    # IPython asks an object for its picture by this name; a figure that pyplot did not make has none
+    # IPython asks an object for its picture by this name; a figure made without pyplot has none
     vars(drawn)["_repr_png_"] = functools.partial(_png, drawn)
     return drawn
 

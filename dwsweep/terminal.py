@@ -89,7 +89,7 @@ def console(stderr: bool = False) -> Console:
     name = "stderr" if stderr else "stdout"
     stream = getattr(sys, name)
     tolerant = _tolerant(stream)
-    # a stream that cannot break is looked up anew for each line: it may be replaced for a while (by a test, a notebook)
+    # look up an unbreakable stream for each line: a test or a notebook may replace it for a while
     to = {"stderr": stderr} if tolerant is stream else {"file": tolerant}
     made = Console(**to, markup=False, emoji=False)
     if not made.is_terminal:
@@ -128,11 +128,11 @@ def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool)
 
 def tolerant_streams() -> None:
     """Make ``sys.stdout`` and ``sys.stderr`` of this process tolerant; called once, before anything is printed."""
-    for descriptor in range(3):  # a closed one would go to the next file that is opened, and prints into that file
+    for descriptor in range(3):  # a closed descriptor 0–2 would be reused by the next open()
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is getattr(sys, f"__{name}__"):  # otherwise the stream belongs to somebody else

@@ -192,7 +192,7 @@ def fit(
     if note:
         print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
-    # as long as the fit took: the answer need not wait for it
+    # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)

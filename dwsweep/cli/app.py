@@ -62,7 +62,7 @@ def status_of(command: Callable[[], int | None]) -> int:
     terminal.tolerant_streams()
     code = _status(command)
     lost = terminal.lost_output()
-    # a command without a status of its own has its output as its result; a reader that left had what it wanted
+    # a command without a status has its output as its result; a reader that left had enough
     if code is None and lost is not None and lost.errno != errno.EPIPE:
         _print_error(f"standard output: {lost.strerror}")
         code = WRONG_INPUT
@@ -93,13 +93,13 @@ def _status(command: Callable[[], int | None]) -> int | None:
         if isinstance(error, OSError) or paths.is_of_a_client(error):
             _print_error(str(error) or type(error).__name__)
             return WRONG_INPUT
-        # typer may bring its own click, so its usage errors are recognised by what they can do
+        # typer may bring its own click: recognise usage errors by their methods
         if not hasattr(error, "format_message"):
             if type(error).__name__ == "Abort":
                 return INTERRUPTED
             raise
-        if message := hint(error) or error.format_message():  # empty where the help was shown instead
-            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer's, by way of pydantic
+        if message := hint(error) or error.format_message():  # no message: the help was shown instead
+            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer raised it through pydantic
         return WRONG_INPUT
 
 

@@ -71,7 +71,7 @@ def size_value(text: str) -> float:
 
 
 def whole_value(text: str | int) -> int:
-    text = str(text)  # a default comes as it is
+    text = str(text)  # a default is already parsed
     count = numerals.number(text) if len(text) <= 30 else None  # 1e5, 50k, 1,234
     if count is not None and abs(count) < 1e30 and float(count).is_integer():
         text = str(int(count))
@@ -100,7 +100,7 @@ def whole_numbers(
 
 
 def number_value(text: str | float) -> float:
-    found = numerals.number(str(text))  # a default comes as it is
+    found = numerals.number(str(text))  # a default is already parsed
     try:
         return float(text) if found is None else float(found)  # inf and nan are refused where they are used
     except (ValueError, OverflowError):
@@ -232,7 +232,7 @@ Verify = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-# a word that other tools have for a choice
+# word by which other tools call a choice
 OTHER_CHOICES = {
     **dict.fromkeys(("swiglu", "geglu", "glu", "reglu", "llama"), "gated"),
     **dict.fromkeys(("gelu", "relu", "standard", "vanilla", "dense", "mlp"), "plain"),
@@ -243,13 +243,13 @@ OTHER_CHOICES = {
     **dict.fromkeys(("hours", "seconds", "wall"), "time"),
     "bits_per_byte": "bpb",
 }
-# a command for an option that the other one does not need
+# command for an option that the given command lacks
 OTHER_COMMANDS = {
     ("run", "--dry-run"): "`dwsweep plan SPEC` shows the runs and trains nothing",
     ("run", "--resume"): "`dwsweep run SPEC` resumes what was interrupted by itself",
     ("run", "--force"): "`dwsweep run SPEC --retry failed` trains failed runs again",
 }
-# commands by the names that other tools give them
+# our command by its name in other tools
 COMMANDS = {
     **dict.fromkeys(("train", "sweep", "start", "resume", "launch"), "run"),
     **dict.fromkeys(("analyse", "analyze", "analysis"), "fit"),
@@ -263,7 +263,7 @@ COMMANDS = {
     **dict.fromkeys(("generate", "chat"), "sample"),
     **dict.fromkeys(("evaluate",), "eval"),
 }
-# options by the names that other tools give them; each counts where the command has it
+# our options by their names in other tools; each counts for the commands that have it
 OTHER_NAMES = {
     "--batch": "--set",
     "--batch-size": "--set",
@@ -286,7 +286,7 @@ OTHER_NAMES = {
     "--vocab": "--vocab-size",
     "--filter": "--where",
 }
-NEAR = 0.6  # likeness of two names, from which on one is suggested
+NEAR = 0.6  # similarity of two names from which on one is suggested
 
 
 SETTING = "--set KEY=VALUE, such as --set train.steps=50"

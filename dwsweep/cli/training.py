@@ -119,7 +119,7 @@ def run(
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
     directory = out or _default_directory(spec, sweep)
-    check(sweep, directory)  # everything that is wrong is refused before the data is prepared
+    check(sweep, directory)  # report every error before the data is prepared
     store = prepare_store(sweep.data)
     retries = {item.value for item in retry or ()}
     planned = plan_of_rest(sweep, store, directory, retries)
@@ -210,7 +210,7 @@ def bench(
             f"--target: {target[0]!r}; this chip is not here, so nothing can be timed on it: add --compile-only"
         )
     asked = load_spec(spec, set_ or ())
-    # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
+    # only run lengths in seconds need rates; neither rates nor programs depend on the length
     sweep = with_nominal_length(asked)
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
@@ -221,7 +221,7 @@ def bench(
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
     directory = out or _default_directory(spec, sweep)
-    # only now: they bring JAX
+    # imported late, since they bring JAX
     from dwsweep.train import bench as benchmark
     from dwsweep.train import compile_only as compiler
     from dwsweep.train import targets
@@ -320,7 +320,7 @@ def sample(
 
     found = runs.find(run)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    prepare_environment()  # programs that were compiled before are read from the cache
+    prepare_environment()  # programs compiled earlier are read from the cache
     from dwsweep.trained.sample import sample as draw
 
     prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # the bytes that the shell passed

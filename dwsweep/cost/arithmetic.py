@@ -82,8 +82,8 @@ class Memory:
     parameters: int  # float32 masters, and the 16-bit copy the products read
     optimizer: int  # moments of the optimizer
     gradients: int  # gradients and their clipped copy
-    activations: int  # values kept from the forward to the backward pass, at the microbatch
-    data: int  # the token store, where it lies on the device
+    activations: int  # values kept for the backward pass, at the microbatch
+    data: int  # token store on the device, if any
     microbatch: int  # sequences of each replica in one forward pass
     remat: bool  # the blocks' activations are computed a second time in the backward pass
 

@@ -24,8 +24,8 @@ MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
 """Bases of a time: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
 
 PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products reach
-BANDWIDTH_SHARE = 0.8  # assumption: share of its memory bandwidth that element-wise passes reach
-ACTIVATION_PASSES = 3  # assumption: written forward, read backward, and as many gradients
+BANDWIDTH_SHARE = 0.8  # assumption: share of the memory bandwidth that element-wise passes reach
+ACTIVATION_PASSES = 3  # assumption: values are written forward and read backward, and gradients cost as much
 
 
 def assumed_mfu(
@@ -88,7 +88,7 @@ class Calibration:
 
     device_kind: str
     rows: tuple[Rate, ...]
-    devices: int = 1  # most devices of a pack in the bench
+    devices: int = 1  # number of devices of the largest pack in the bench
     basis: str = MEASURED  # MEASURED, or COMPILED: upper bounds of the rates
     precision: str | None = None  # precision of compiled programs; None for measured rates
 

@@ -64,7 +64,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     """
     workers = data.workers or processes.available_cores()
     given = given_files(data)
-    # checked before the text, which may take hours to read
+    # check the settings before the text, which may take hours to read
     own = GivenTokenizer(given, str(data.tokenizer)) if given else None
     spool = partial / "spool.zst"
     started = time.monotonic()

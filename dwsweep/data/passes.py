@@ -19,7 +19,7 @@ from dwsweep.data.digests import TRAIN, VALIDATION, digest
 from dwsweep.data.records import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
-FRAME_BYTES = 4 << 20  # bytes of text in a frame, which a process holds at a time
+FRAME_BYTES = 4 << 20  # bytes of text in a frame; a process holds one frame at a time
 _LEVEL = 1  # level of zstd: about 500 MB/s, output a third of the input
 
 

@@ -60,7 +60,7 @@ def store_path(data: DataSpec, source: Source) -> Path:
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    # the identity holds the revision, so a branch and the same commit given in full share a store
+    # the identity holds the revision: a branch and its commit share a store
     slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source.partition("?revision=")[0]).strip("-")
     return (
         cache_root(data) / f"{slug[:12]}-{slug[-28:]}-{key}" if len(slug) > 40 else cache_root(data) / f"{slug}-{key}"
@@ -201,7 +201,7 @@ def _remove_abandoned(root: Path) -> None:
     """Remove unfinished stores whose lock nobody holds: remains of killed processes."""
     for partial in root.glob("*.partial"):
         lock = partial.with_suffix(".lock")
-        with contextlib.suppress(OSError):  # left to its owner
+        with contextlib.suppress(OSError):  # the owner removes it
             if lock.exists():
                 with paths.if_free(lock) as free:
                     if free:

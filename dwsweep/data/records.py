@@ -37,7 +37,7 @@ class Skipped:
     """Counts of records that did not become documents: left out by design, or bad."""
 
     left_out: Counter[str] = field(default_factory=Counter)  # redirects, empty articles …
-    bad: Counter[str] = field(default_factory=Counter)  # invalid UTF-8, no text field …
+    bad: Counter[str] = field(default_factory=Counter)  # reason, such as invalid UTF-8 or no text field
     first_bad: str | None = None  # place of the first bad record, for the message
 
     def add_bad(self, reason: str, where: str) -> None:
@@ -191,9 +191,9 @@ def cut(
 
     Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
     """
-    data, offset = bytearray(), 0  # bytes not handed out yet, and their offset
-    too_large: TooLarge | None = None  # the record that is being passed over
-    overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
+    data, offset = bytearray(), 0  # bytes not yet handed out, and their offset
+    too_large: TooLarge | None = None  # record that is being skipped
+    overlap = max(map(len, borders), default=1) - 1  # a record's end may lie across two blocks
     while block := head or stream.read(block_bytes):
         head, start = b"", max(0, len(data) - overlap)
         data += block

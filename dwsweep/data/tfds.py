@@ -245,7 +245,7 @@ def _data_source(source: TfdsRecords, split: str) -> Any:
     """Data source of a split, one per process: it keeps the shards open."""
     from tensorflow_datasets import decode as decoding
 
-    raw = decoding.DeserializeMethod.RAW_BYTES  # a damaged example then loses itself alone
+    raw = decoding.DeserializeMethod.RAW_BYTES  # a damaged example then loses only itself
     return source.builder().as_data_source(split, deserialize_method=raw)
 
 

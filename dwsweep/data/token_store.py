@@ -213,7 +213,7 @@ class Store:
 
     def _verify_once(self) -> None:
         found = self._fingerprint()
-        # before, by any process that could leave word of it
+        # faults found earlier by any process that could record them
         if _verified.get(self.path) != found and all(_read(place) != found for place in self._places()):
             self.verify()
             self._remember(found)
@@ -238,7 +238,7 @@ class Store:
                 paths.make_directory(place.parent)
                 paths.write_json(place, {"files": found})
                 return
-            except OSError:  # read-only, or full
+            except OSError:  # a read-only or full disk
                 continue
 
     def _places(self) -> tuple[Path, Path]:

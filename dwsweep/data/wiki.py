@@ -284,7 +284,7 @@ def to_text(wikitext: str) -> str:
 
 
 def _without_comments(wikitext: str) -> str:
-    # up to the last end: a beginning without an end would be followed to the end of the page
+    # up to the last end: an open beginning would be followed to the end of the page
     last = wikitext.rfind("-->") + len("-->")
     return _COMMENT.sub("", wikitext[:last]) + wikitext[last:] if last >= len("-->") else wikitext
 

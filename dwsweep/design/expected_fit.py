@@ -120,7 +120,7 @@ class Design:
     def _power(self, shallow: int, deep: int, crossing: float) -> float:
         """Probability that the difference is significant on both sides: at the farthest shared sizes, and half-way to
         them."""
-        from scipy.special import ndtr  # norm.cdf without the import of scipy.stats
+        from scipy.special import ndtr  # norm.cdf without importing scipy.stats
 
         a, b = self.nodes[shallow], self.nodes[deep]
         chance = 1.0

@@ -19,7 +19,7 @@ from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.text import format_count
 
-NO_DEPTH = 10.0  # error assigned to a best depth that a design does not give
+NO_DEPTH = 10.0  # error of a best depth that a design does not give
 
 
 @dataclass(frozen=True)

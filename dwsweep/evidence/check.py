@@ -16,10 +16,10 @@ import numpy as np
 from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
 from dwsweep.evidence.summary import Evidence
 
-COMPARED_BELOW = (1e8, 3e8, 1e9)  # N, beyond which everything is left out
+COMPARED_BELOW = (1e8, 3e8, 1e9)  # largest N of the check
 TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
 SIMULATED = {"power": 0.0, "between": 0.5, "logarithm": 1.0}  # name → bend of the truth
-TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source is told to change the answer
+TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source changes the answer
 COLLECTIONS, SIZES = 50, (7e9, 7e10)
 TRUTH = {"slope": 0.40, "level": 2.9, "offset": 0.28, "own_slope": 0.15, "local": 0.1}
 PHI = NormalDist()

@@ -56,7 +56,7 @@ NEWTON_STEPS = 6
 PRIMES = (2, 3, 5, 7, 11)  # bases of the draws' axes: two constants, then the scores of three quantities
 SCORES = 2  # index of the first axis of the scores
 TINY = 1e-4
-LEAST_ROOM = 1e-3  # width left to a score between two bounds that contradict each other
+LEAST_ROOM = 1e-3  # least width of a score between two bounds that contradict each other
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ def _cut(made: Recipe, bounds: Sequence[Bound], axis: int) -> Recipe:
     for bound in bounds:
         mean, sd = made.moments(bound.x)
         low, high = np.maximum(low, (bound.low - mean) / sd), np.minimum(high, (bound.high - mean) / sd)
-    mirrored = low > -high  # into the tail in which a small share can be told from none
+    mirrored = low > -high  # as far into the tail as a small share can be told from none
     low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
     low = np.minimum(low, high - LEAST_ROOM)
     below, up_to = log_ndtr(low), log_ndtr(high)

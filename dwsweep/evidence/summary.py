@@ -44,7 +44,7 @@ SAME_SHAPES = 0.8
 ONE_LAYER = 0.1  # ln L, up to which a draw is of one layer
 SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
-SLOPE_STEP = 0.3  # ln N to either side, over which a surface's own slope is taken
+SLOPE_STEP = 0.3  # distance in ln N to either side over which a surface's own slope is taken
 META = ("reference", "licence", "kind", "sure", "matched", "recipe", "vocabulary", "context")
 
 
@@ -108,7 +108,7 @@ def populations(sources: Iterable[Evidence]) -> Populations:
     given = list(sources)
     depths = [source.depth for source in given]
     prices = (
-        # in an order of their own, since draws of a price are independent of those of the depth
+        # separate order: draws of a price are independent of draws of the depth
         price_population([getattr(source, side) for source in given]).taken(np.random.default_rng(k).permutation(DRAWS))
         for k, side in enumerate(("shallow", "deep"))
     )
@@ -222,7 +222,7 @@ def _law(given: dict[str, Any]) -> Read:
     far = np.maximum(0.0, np.log(n / given["trained_to"]))
     covariance = given["shared"] ** 2 + np.diag(np.full(len(n), given["sd"] ** 2))
     covariance += given["drift"] ** 2 * np.outer(far, far)
-    # a law has no count of tokens: it is read at the usual one
+    # a law has no count of tokens: read it at the usual count
     tokens = (TOKENS_PER_PARAM,) * len(n)
     return {"depth": Estimates(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
 

@@ -152,7 +152,7 @@ def compared(
 def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> AlongFit:
     """Record of the answer: its sentences, the warnings of all arms, the noise of the first. tables: one per arm."""
     data, used = tables[0], sum(len(one.arm.runs) for one in found)
-    of_file = {table.source: table for table in tables}.values()  # the arms of one sweep are of one file
+    of_file = {table.source: table for table in tables}.values()  # the arms of one sweep share a file
     rows = account(
         sum(table.n_read for table in of_file),
         used,

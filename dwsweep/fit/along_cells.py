@@ -53,14 +53,14 @@ from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
 from dwsweep.text import BITS, NATS, SHORT, join
 
-SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
-OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and of its names
+SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
+OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None where the column is it
-SEED = 17  # seeds the draws of slopes and of errors that arms share
+SEED = 17  # seed of the draws of slopes and of errors that arms share
 SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
 # d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
 DEFAULT_SLOPE = -0.076
-SAME_SIZE = 1e-3  # difference in ln N below which losses are not corrected
+SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
 
 
 @dataclass(frozen=True)
@@ -422,7 +422,7 @@ def _shape(row: Row) -> str:
 
 
 MARGIN = 0.01  # share of the baseline's loss
-LEAST_SAVED = 5.0  # percent, below which no table is made unasked
+LEAST_SAVED = 5.0  # saving in percent below which no table is made unasked
 
 
 def equal_to_baseline(

@@ -76,10 +76,10 @@ from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 from dwsweep.text import format_count, join
 
-FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
+FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
-MOST_JOINT_COUNTS = 12  # counts of tokens at which the model of all depths is fitted, at most
+MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
 HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
@@ -232,7 +232,7 @@ def _fitted(
     data = read_asked(table, options)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
-    # its matrices are small: handing them to a second thread takes longer than multiplying them
+    # small matrices: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
         others = [_other(other, options) for other in beside]
@@ -306,7 +306,7 @@ def _at_budgets(asked: Request) -> AtBudgets | None:
     except InputError:
         if trained.only:
             raise
-        return None  # runs that meet by the way, of several recipes: the fit does not need them
+        return None  # runs of several recipes that only happen to meet: the fit does not need them
     return AtBudgets.of(trained, parts, options.confidence)
 
 
@@ -491,7 +491,7 @@ class TokenGroup:
     """The runs of one token count, analysed up to the transitions."""
 
     selection: Selection
-    curves: Curves | None  # None where no run has a usable loss
+    curves: Curves | None  # None if no run has a usable loss
     pairs: list[Pair]
     warnings: list[str]
     surface: LossSurface | None = None  # the joint model of all depths
@@ -499,9 +499,9 @@ class TokenGroup:
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
-    tokens: float | None = None  # tokens of the runs, where the table holds several counts
-    one_variable: str = ""  # why nothing can be said of shape, where width follows from depth
-    alone: AtOneSize | None = None  # the best depth, where all nets are of one size
+    tokens: float | None = None  # tokens of the runs, if the table holds several counts
+    one_variable: str = ""  # reason for no statement about shape, if width follows from depth
+    alone: AtOneSize | None = None  # the best depth, if all nets have one size
 
     @classmethod
     def of(
@@ -666,8 +666,8 @@ def thinned(curves: Curves, surface: LossSurface | None) -> list[str]:
     return found
 
 
-FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
-LATE = 0.05  # measured seconds beside those asked
+FAR_OFF = 0.02  # ratio of a run's FLOPs to its budget's beyond which a warning is given
+LATE = 0.05  # ratio of measured to requested seconds, likewise
 
 
 @dataclass(frozen=True)

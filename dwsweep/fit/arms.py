@@ -73,14 +73,14 @@ from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, join
 
 MOST_ARMS = 50  # limit, since each arm takes a fit
-NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
+NODES = 150.0  # effective draws of a ratio: another seed moves its ends by 5 % of their distance
 SIZES = 9  # number of sizes at which best depths are compared
 POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
-SEED = 11  # seeds the draws of loss differences
+SEED = 11  # seed of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens from which on two arms had unequal data
 ALONE = 4000  # draws of two crossings that share nothing
-SAME_BYTES = 0.01  # relative difference of held-out texts that are one
+SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
@@ -463,7 +463,7 @@ def _alone(base: Estimate, other: Estimate) -> Drawn | None:
     if base.value is None or other.value is None or not base.se or not other.se:
         return None
     z = np.random.default_rng(SEED).standard_normal((2, ALONE))
-    z = np.concatenate([z, -z], axis=1)  # their median has no noise
+    z = np.concatenate([z, -z], axis=1)  # their median is free of noise
     return base.value + base.se * z[0], other.value + other.se * z[1]
 
 

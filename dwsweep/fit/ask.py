@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
-FEWEST_SHARED_DEPTHS = 3  # depths with shapes of one size, for a best depth among them
+FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
-ANSWERS = 500  # best depths that a posterior keeps
+ANSWERS = 500  # limit of best depths that a posterior keeps
 MANY_DEPTHS = 24  # number of depths from which on losses are read from profiles
-MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
-MOST_FOR_DEPTH_SCATTER = 400  # shapes, up to which the scatter that shapes of a depth share is estimated
+MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
+MOST_FOR_DEPTH_SCATTER = 400  # most shapes for which the scatter that shapes of a depth share is estimated
 LEAST_WEIGHT = 0.01  # weight below which a form is rejected
-MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
+MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # share of a normal distribution within one sd
@@ -115,7 +115,7 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
     turn = np.where((best > 0) & (best < last), vertex(grid, rows, k), grid[best])
     least = 0.0 if first == 0 else -np.inf
     found = np.where(best == last, np.inf, np.where(best == 0, least, turn))
-    # where depth does nothing there is no best one
+    # without an effect of depth there is no best depth
     side = np.where(each % 2 == 0, -np.inf, np.inf)
     return np.where(posterior.without_effect, side, found)
 
@@ -261,7 +261,7 @@ class LossSurface:
     def __init__(self, record: Surface, only: str | None = None) -> None:
         self.record, self.only = record, only
         self.posterior = read(record, only)
-        # a few numbers of each size, which tables of shapes ask for again and again
+        # few numbers per size, which tables of shapes ask for again and again
         self._levels: dict[float, float] = {}
         self._depths: dict[float, Interval] = {}
 
@@ -324,7 +324,7 @@ class LossSurface:
         return Optimum(
             ln_x=x,
             depth=None if edge or self.record.flat else middle,
-            # an infinite end on the side of a best depth beyond those tried: it is bounded by how far they reach
+            # an infinite end beyond the depths tried: it is bounded by the depths tried
             depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
             depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
             loss=self.level(x),

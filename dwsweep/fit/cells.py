@@ -30,7 +30,7 @@ from dwsweep.records.transitions import LeftOutRun
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 CENSORED_SHARE = 0.25
-LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, about
+LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, roughly
 
 
 class Shape(NamedTuple):
@@ -312,10 +312,10 @@ IMPOSSIBLE = 8.0  # robust standard deviations
 CLEANER = 2.5  # factor by which a depth's other residuals must shrink once the bad cell is out
 LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
-FEWEST_SIZES = 6  # sizes of a depth by whose curve a cell is judged, at least
-MOST_GAPS = 10  # gaps from a run to later runs of its cell that enter the spread, at most
-NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
-BEYOND, TIMES = 20.0, 2.0  # robust standard deviations, and times the median loss, where no law reaches
+FEWEST_SIZES = 6  # least number of sizes by whose curve a cell is judged
+MOST_GAPS = 10  # most gaps from a run to later runs of its cell that enter the spread
+NEAR = 8  # number of sizes to either side of an impossible cell that may be wrong instead
+BEYOND, TIMES = 20.0, 2.0  # threshold in robust standard deviations, and in median losses if no law reaches the cell
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 
 
@@ -435,10 +435,10 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
             sd = scale * math.sqrt(1.0 + 1.0 / (len(left) - 1))
             if off.max() <= max(IMPOSSIBLE * sd, LEAST_NATS):
                 break
-            # a few runs move the middle of few others: the worst goes first
+            # a few runs move the middle of few others: remove the worst first
             many = len(left) > MOST_GAPS
             worst = np.flatnonzero(off > max(IMPOSSIBLE * sd, LEAST_NATS)) if many else [off.argmax()]
-            if len(left) == 2:  # the seeds cannot say which of two it is; the curve may
+            if len(left) == 2:  # two seeds cannot say which of the two is wrong, but the curve may
                 expected = _predicted(curve, members[0].depth, members[0].x)
                 if expected is None:
                     break
@@ -500,7 +500,7 @@ def _against_curve(runs: Sequence[Run]) -> list[BadRun]:
     for depth, (x, y, shapes) in curves.items():
         kept, out, miss = np.arange(len(x)), np.array([], dtype=int), misses[depth]
         while len(kept) >= FEWEST_SIZES and len(out) < max(1, len(x) // 4) and miss.max() > least:
-            # the cell without which the others agree best: a bad one spoils the prediction of its neighbours
+            # without that cell the others agree best: a bad cell spoils its neighbours' prediction
             worst = int(miss.argmax())
             near = kept[max(0, worst - 2 * NEAR) : worst + 2 * NEAR + 1]
             tried = kept[max(0, worst - NEAR) : worst + NEAR + 1]

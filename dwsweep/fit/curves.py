@@ -27,7 +27,7 @@ from dwsweep.fit.noise import (
     seed_slopes,
 )
 
-MOST_DRAWN = 40_000_000  # numbers in the draws of all cell means: 320 MB, several times over
+MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
 FEW_SIZES = 5
@@ -226,12 +226,12 @@ def build_curves(
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
-    if seed_slope:  # other seeds would tilt the losses another way
+    if seed_slope:  # other seeds would tilt the losses differently
         tilt = np.log([[candidate.shape.depth] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = covariance.plus(tilt)
     moved = np.array([run.loss * run.row.get(MOVED, 0.0) for run in runs])
-    if moved.any():  # all by one slope, which has an error
+    if moved.any():  # one slope tilts all losses, and it has an error
         of_cells = np.bincount(cell, moved, len(candidates)) / np.bincount(cell, minlength=len(candidates))
         covariance = covariance.plus(LENGTH_SLOPE_SD * of_cells[:, None])
     all_draws = covariance.draws(n_draws, rng)

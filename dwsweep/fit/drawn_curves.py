@@ -116,7 +116,7 @@ def _band(law: Law, curves: Curves | None) -> LawBand:
     depths = curves.depths if curves else list(published_law.DEPTHS)
     top = max(depths) * 1.15
     grid = np.linspace(max(1.0, min(depths) * 0.7), top, SMOOTH_POINTS)
-    with np.errstate(over="ignore"):  # an exponential law at a thousand layers has no width that a float holds
+    with np.errstate(over="ignore"):  # an exponential law at a thousand layers has a width beyond floats
         best, low, high = (np.exp(values) for values in law.ln_width_band(grid))
     return LawBand(
         name=law.name,

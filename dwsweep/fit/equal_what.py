@@ -40,13 +40,13 @@ from dwsweep.text import format_count, format_duration
 
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
 ACROSS, UP = 41, 61  # points in ln N and ln L
-FEWEST_COSTS = 2.0  # rows per coefficient of what a token costs
-FAR = 4.0  # robust standard deviations, beyond which a run's time is that of another machine
-SAME = 1.02  # largest over smallest count of tokens that is one count
-EXACT = 1e-3  # scatter of ln cost that comes from rounding
+FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
+FAR = 4.0  # robust standard deviations beyond which a run's time belongs to another machine
+SAME = 1.02  # largest over smallest count of tokens that counts as one
+EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
 TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
-SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # times of all runs that are one budget: sizes, share, factor
+SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
 LEAST_POINTS = 3  # fewest points of a curve with an inner minimum
 SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
 SAME_TOKENS = 0.1  # scatter of ln tokens about a curve in ln N within which tokens follow the size

@@ -35,11 +35,11 @@ from dwsweep.text import format_count
 
 AVERAGE = "average"
 FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
-DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
+DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
 WIDTH_MULTIPLE = 64
 LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # odds of scatter along a depth; percent of intervals that hold (README.md)
-OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
+OWN_LIMIT = 10.0  # factor outside its data up to which a fit answers; beyond it `dwsweep guide` does
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def held_out_warning(surface: Surface) -> list[str]:
 
 
 def held_out_line(found: HeldOut) -> str:
-    far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # no noise, no standard deviation
+    far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
     return (
         f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
         f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "

@@ -43,22 +43,22 @@ from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, Depth
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import format_count, join
 
-LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: effects of settings before losses are seen
-MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
+LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
+MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
 LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and ln L
-CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
-ONE_VARIABLE = 0.95  # |r| from which on they cannot be told apart, whatever the interval: variance is inflated tenfold
+CONFOUNDED = 0.6  # |r| with ln L at equal size from which on both readings are told
+ONE_VARIABLE = 0.95  # |r| from which on two columns are inseparable: variance is inflated tenfold
 WIDER = 1.5  # widening of the interval by a held column from which on the two are inseparable
-NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
+NOISIER = 2.0  # ratio of two text values' scatters from which on each has its own
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
-BUDGETS_APART = 2.0  # largest over smallest budget of compute, from which on they tell what tokens do
+BUDGETS_APART = 2.0  # largest over smallest budget of compute from which on budgets show the effect of tokens
 CURVE_POINTS = 25
-TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
-LEAST_SHARED = 2.0  # last over first count of tokens that values of a text share, to be compared there
-LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
+TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
+LEAST_SHARED = 2.0  # last over first token count shared by a text's values that are compared there
+LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
-FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
+FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
 ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 
@@ -113,7 +113,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     if not found.columns:
         return None
     if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
-        # at two budgets a net has two counts of tokens: these tell what tokens do, and all rows count
+        # two budgets give a net two token counts, which show the effect of tokens: all rows count
         every, why = _usable(data.rows)
         unknown = found_in.unknown_numbers(every, data.settings)
         all_of = found_in.find(every, *_places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
@@ -135,7 +135,7 @@ def over_tokens(data: Table, options: FitOptions) -> Heap | None:
         return None
     counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
     far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
-    if TOKENS not in options.adjust and not far:  # losses near those tokens are read, or moved by published laws
+    if TOKENS not in options.adjust and not far:  # read losses near those tokens, or move them by published laws
         return None
     heap = heap_of(data, options)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
@@ -298,7 +298,7 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
     middle, spread = float(ln.mean()), float(ln.std())
     r = (ln - middle) / spread
     A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *others], axis=1)
-    # a ridge on what follows size and depth: where rates do too, nothing separates the two
+    # ridge on the part that follows size and depth: if rates follow too, nothing separates the two
     ridge = np.zeros((2, A.shape[1]))
     size = float(np.std(means.mean - A[:, :6] @ np.linalg.lstsq(A[:, :6], means.mean, rcond=None)[0]))
     ridge[[0, 1], [8, 9]] = 1.0
@@ -337,7 +337,7 @@ def design_of(means: Means, frame: Frame) -> Design:
     for place, one in enumerate(kinds):
         others = [two.value for k, two in enumerate(kinds) if k != place]
         curve = best_rates(means, place, others, frame) if one.kind == RATE else None
-        if one.kind == RATE and curve is None:  # no best rate is seen: a setting like others, held where most lie
+        if one.kind == RATE and curve is None:  # no best rate is visible: hold it like other settings
             kinds[place] = one = replace(one, kind=NUMBER)
         if curve is not None:
             best = curve
@@ -361,7 +361,7 @@ def design_of(means: Means, frame: Frame) -> Design:
         else:
             columns.append(covariate(name, value, 1.5 * size, interacts=True))
     of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
-    if of_tokens is not None:  # recipes may profit from tokens, and move with them, each in its own way
+    if of_tokens is not None:  # recipes may profit from tokens, each in its own way
         for k, one in enumerate(means.columns):
             if one.kind == TEXT:
                 value = values[k] * values[of_tokens]
@@ -470,7 +470,7 @@ def _impossible(rows: Sequence[Row]) -> str:
 
 def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
     """Cells of the posterior; the scatter of values of a text that scatter more is theirs."""
-    # the search for the mode starts where the scatter is about right: heaps scatter by 0.001 to 0.1 nats
+    # start of the search for the mode: heaps scatter by 0.001 to 0.1 nats
     scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
     cells = Cells(
         means.x,
@@ -531,7 +531,7 @@ def _record(
         pairs = _readings(one.name, ask.LossSurface(surface), other)
         readings += pairs
         widths = [_width(row) for row in pairs]
-        # where nearly nothing is left of depth, what the prior says of the column's size bounds the interval
+        # nearly no variance of depth is left: the prior of the column's effect bounds the interval
         if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
             inseparable.append(one.name)
     return Adjustment(

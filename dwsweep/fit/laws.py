@@ -17,13 +17,13 @@ import numpy as np
 from dwsweep import published_law
 
 DEPTH_LIMIT = 1.0e5
-# beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
+# factor outside the transitions beyond which a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
-AS_PRINTED = 1.005  # a size with three digits is the size that it stands for
+AS_PRINTED = 1.005  # tolerance of a size given with three digits
 # ASSUMPTION: factor in N by which another recipe may shift the transition of a depth, at 95 %
 RECIPE_FACTOR = 4.0
 GRID_STEP = float(np.median(np.diff(published_law.DEPTHS)))  # layers between neighbouring depths of the published law
-REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # depths of the published law, by which its alternatives are fitted
+REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # depths of the published law to which its alternatives are fitted
 
 
 class LawForm(ABC):
@@ -57,7 +57,7 @@ class LawForm(ABC):
     def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """(…, 2) theta by weighted least squares through ln d (…, P) at ``depth`` (P,), on the form's own two sides."""
         left = np.exp(ln_width) if self.left == "d" else np.asarray(ln_width)
-        if self.left == "d":  # an error of ln d is one of d in proportion
+        if self.left == "d":  # a relative error of d is an error of ln d
             weight = weight / np.exp(2.0 * np.median(ln_width.reshape(-1, ln_width.shape[-1]), axis=0))
         right = np.log(depth) if self.right == "ln L" else np.asarray(depth, dtype=float)
         share = weight / weight.sum()
@@ -75,7 +75,7 @@ class LawForm(ABC):
 
     def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
         """x_T = ln N of the transition of ``depth``, where theta[..., :2] are those of the depths first and last."""
-        low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
+        low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at both ends
         high = theta[..., 1] - np.log(12.0 * last)
         return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)
 
@@ -132,7 +132,7 @@ class Linear(LawForm):
         high = theta[..., 1] - np.log(12.0 * last)
         at_first = np.exp(low / 2.0)
         width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
-        # a width that would be none: far below every size
+        # a negative width lies far below every size
         return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
 
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
@@ -142,7 +142,7 @@ class Linear(LawForm):
         width = np.maximum(a, 0.0) + np.cbrt(target)
         for _ in range(100):
             before, width = width, width - (width**2 * (width - a) - target) / (width * (3.0 * width - 2.0 * a))
-            if not np.any(width < before):  # rounding alone is left
+            if not np.any(width < before):  # only rounding is left
                 break
         depth = n_params / 12.0 / width**2
         return np.where(depth > SHALLOWEST, depth, np.nan)
@@ -170,7 +170,7 @@ class Power(LawForm):
         return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))
 
 
-SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) need not fall to zero at one layer
+SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) may be positive at one layer
 EXPONENTIAL, LINEAR, POWER = Exponential(), Linear(), Power()
 FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, LINEAR, POWER)}
 

@@ -39,7 +39,7 @@ from dwsweep.text import format_count, join
 LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
 FARTHEST = math.log(2.0)  # largest distance in ln tokens over which a loss is moved
 AS_IT_IS = 0.005  # distance in ln tokens within which a loss stays as it is
-MOVED = "moved_ln_tokens"  # the column that says over how much of ln tokens a row's loss was moved
+MOVED = "moved_ln_tokens"  # column that holds the distance in ln tokens over which a row's loss was moved
 RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 
@@ -65,7 +65,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     others, unknown = [], 0
     for place, row in enumerate(data.rows):
         if row.get("loss") is None or not math.isfinite(row["loss"]):
-            others.append(row)  # diverged or unfinished: no loss to read
+            others.append(row)  # diverged or unfinished runs have no loss to read
         elif _value(row, "tokens") is None:
             unknown += 1
         else:
@@ -110,7 +110,7 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
 
     counts = sorted(measured)
     logs = {count: math.log(count) for count in counts}
-    at = math.log(asked) + math.log(unit(measured[counts[0]]))  # their product may be no float
+    at = math.log(asked) + math.log(unit(measured[counts[0]]))  # the product may overflow
     nearest = min(counts, key=lambda count: abs(logs[count] - at))
     row, off = measured[nearest], at - logs[nearest]
     if abs(off) < AS_IT_IS:
@@ -158,13 +158,13 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
 
 
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # axis → key of the spec's section ``train``, in order of trial
-AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
+AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value within one budget
 APART = {FLOPS: 1.15, SECONDS: 1.2}  # least ratio of one budget to the next
-FREE_OVER_SPREAD = 3.0  # least gap between budgets over the widest spread of one budget, in ln values
+FREE_OVER_SPREAD = 3.0  # least ratio of the gap between budgets to the widest spread of one, in ln values
 ASKED = "asked"
-SIZES_FACTOR = 2.0  # factor that the sizes of a budget span, at least
+SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
-COVERED = 0.8  # share of the runs that budgets hold, where the table was trained at budgets
+COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
 SAME_TOKENS = 1.02
 
 
@@ -228,7 +228,7 @@ def _of_configs(data: Table) -> dict[str, list[Any]]:
 def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
     """Budgets by what was asked of each run, on the first axis on which they explain the table."""
     for name, values in promises.items():
-        # a run that was not measured spent what was asked
+        # missing actual compute: assume the requested amount
         asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
         same: dict[float, list[Row]] = defaultdict(list)
         for row in asked:
@@ -247,7 +247,7 @@ def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) 
     if not groups or not _covered(groups, rows) or _same_length(rows, groups):
         return None
     if name == SECONDS and not any(_value(row, "tokens") for row in rows):
-        return None  # times may be alike by the way, and nothing says that the lengths are not
+        return None  # equal times may be chance: the lengths may still differ
     whole = _with_unfinished(groups, rows, name)
     return TrainedBudgets(name, _agreement(groups, name), True, whole, _left_out(whole, rows))
 

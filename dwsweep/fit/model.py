@@ -66,12 +66,12 @@ PRIORS: Mapping[str, Prior] = {
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
 # coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
-WIDE = 30.0  # nats, of E and A: unknown
+WIDE = 30.0  # prior scale of E and A, nats: unknown
 ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
 # sd of another arm's departures, in units of e^interact·S
 OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
-SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of the shifts of A_lo, A_hi and c by a covariate, in units of e^interact·E
-NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
+SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
+NO_SCATTER = 1e-5  # least noise: losses are printed to no more digits, nats
 
 BOX = 1.5  # half the side of the waves' box in half spans
 MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
@@ -79,17 +79,17 @@ PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = 10
-AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
+AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
-FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is the smaller matrix
-LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
+FEWER = 0.6  # cells per coefficient below which the cells' covariance is the smaller matrix
+LARGE = 2.0  # prior sd of a hardly bounded coefficient, nats
 BORDER = 1e30  # diagonal of rows that are only solved for
 MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
-NOTHING = -1e10  # log density of η at which the model cannot be evaluated
-BINS = 0.05  # width of a bin in ln variance: its cells count as equal in variance
-MOST_OWN = 200  # columns of what shapes of a depth share
-FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # directions of what means share; of more, the share of their variance
-CHUNK = 4_000_000  # numbers of law columns at once
+NOTHING = -1e10  # log density if the model cannot be evaluated at η
+BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
+MOST_OWN = 200  # columns that shapes of a depth share
+FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
+CHUNK = 4_000_000  # most numbers of law columns at once
 
 
 def rooted(M: np.ndarray) -> np.ndarray:
@@ -273,7 +273,7 @@ class Frame:
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Frame:
         low, high = float(x.min()), float(x.max())
-        if high == low:  # nets of one size: waves in x are constants, of the variance that they have over a range
+        if high == low:  # nets of one size: waves in x are constants with the variance of a range
             low, high = low - AT_ONE_SIZE, high + AT_ONE_SIZE
         return cls(low, high, float(y.min()), float(y.max()))
 
@@ -348,7 +348,7 @@ class Effect:
         own = [one.columns(one.value, u, v) for one in cells.columns]
         level = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own])
         both = np.hstack([level, np.stack([v, v * v, u * v], axis=1)])
-        # a small ridge: where shapes leave one of them open it is not taken from rounding
+        # small ridge: a column that shapes leave open is not taken from rounding
         ridge = 1e-3 * math.sqrt(len(u)) * np.eye(both.shape[1])[level.shape[1] :]
         rows = np.vstack([both, ridge])
         found = np.linalg.lstsq(rows, np.concatenate([cells.mean - cells.mean.mean(), np.zeros(3)]), rcond=None)[0]
@@ -477,13 +477,13 @@ class Model:
         elif self.n_own:
             departures = [of_each_depth(cells, frame.in_x(cells.x)[:, : self.n_own])]
         self.X = np.hstack([*level, *waving, cells.effects, *departures])
-        # cells of about one variance are one group
+        # cells of nearly equal variance form a group
         with np.errstate(divide="ignore"):
             bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
         self.groups, self.group = np.unique(bins, return_inverse=True)
         self.count = np.bincount(self.group).astype(float)
         self.group_variance = np.bincount(self.group, cells.variance) / self.count
-        # the wide level is centred where least squares puts it: sums of squares then lose no digits
+        # centre the wide level at least squares: sums of squares then keep their digits
         start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None]])
         start = np.hstack([start, *(one.centred(one.value, *at) for one in cells.columns)])
         self.shift = np.linalg.lstsq(start, cells.mean, rcond=None)[0]
@@ -578,7 +578,7 @@ class Model:
             own = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
             return np.hstack([one * WIDE, *fixed, np.tile(own, len(self.depths))])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
-        # the skew's unit is c, about as large as E: see Effect
+        # unit of the skew is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
@@ -610,7 +610,7 @@ class Model:
         XX, Xy = np.tensordot(weight, self.XX, 1), weight @ self.Xy
         VX, VV, Vy = np.swapaxes(WV, 1, 2) @ self.X, np.swapaxes(WV, 1, 2) @ V, np.einsum("nkv,k->nv", WV, self.y)
         n, v, f = len(z), V.shape[2], XX.shape[1]
-        # the order: η's columns, the fixed ones, c
+        # order: η's columns, the fixed columns, c
         tail = 1 if self.form.effect else 0
         first, last = np.arange(v - tail), np.arange(v - tail, v)
         size = v + f
@@ -627,7 +627,7 @@ class Model:
         M[:, size, :size] *= s
         M[:, np.arange(size), np.arange(size)] += 1.0
         M[:, size, size] = weight @ self.yy + 1.0
-        roots = root(M)  # reads the lower triangle
+        roots = root(M)  # solve_triangular reads the lower triangle
         diagonal = np.diagonal(roots, axis1=1, axis2=2)
         value = -0.5 * (diagonal[:, -1] ** 2 - 1.0 + np.log(variance) @ self.count)
         value -= np.log(diagonal[:, :-1]).sum(axis=1) + 0.5 * (z**2).sum(axis=1)
@@ -642,7 +642,7 @@ class Model:
         size = max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
         found = []
         for part in (z[k : k + size] for k in range(0, len(z), size)):
-            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: of no weight
+            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: no weight
                 if len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
                     value, lead = self._by_cells(part)
                 else:

@@ -29,9 +29,9 @@ from dwsweep.records.fit import FitResult
 
 SIZES = 8  # tried per depth
 LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they tell
-DEPTHS = 14  # tried, from half the shallowest to twice the deepest of the table
+DEPTHS = 14  # depths tried: from half the shallowest to twice the deepest of the table
 MULTIPLE = 16  # widths are multiples of it if no head size is held
-ABOUT = 2.0  # times outside the central 68 % of the best depth of a size, up to which its depths are tried
+ABOUT = 2.0  # factor outside the central 68 % of a size's best depth up to which depths are tried
 TOKENS_PER_PARAM = 20.0  # tokens of a new net if no count is held (Hoffmann et al. 2022)
 
 

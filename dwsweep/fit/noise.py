@@ -26,11 +26,11 @@ from dwsweep.fit.cells import Candidate, Run
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import join
 
-MOST_SEEDS = 500  # seeds that are paired, at most; the error of so many in a mean is small beside the rest
-MOST_DENSE = 5_000  # cell means whose covariance is formed in full
+MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
+MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
-FEWEST_SIZES = 4  # sizes of a curve that leave residuals about a parabola, at least
+FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
 SEPARABLE_SIZES = 6  # sizes from which on scatter differs from the bend of a curve
 # sources of the scatter between shapes, an error that all seeds of a shape share
 SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
@@ -130,7 +130,7 @@ class SeedSlope:
     sd: float
 
 
-UNLIKELY = 0.01  # p below which seeds are taken to go with depth
+UNLIKELY = 0.01  # p below which a seed's losses count as drifting with depth
 
 
 def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
@@ -250,7 +250,7 @@ class Noise:
         df = {}
         for d, of_replicates in self.df.items():
             own = float(known.diagonal[depth == d].mean())
-            if source == DECLARED:  # a known variance that is added to an estimated one makes no interval narrower
+            if source == DECLARED:  # adding a known variance to an estimated one narrows no interval
                 df[d] = of_replicates
             elif found is not None:
                 df[d] = found.df(own)
@@ -557,7 +557,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
             return Documents(None, "not used: not every run has its documents.npy")
         try:
             values = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
-        except (OSError, ValueError) as error:  # empty, cut short, or no array
+        except (OSError, ValueError) as error:  # an empty or shortened file, or no array
             return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
         if values.ndim == 1:
             values = np.stack([values, np.ones_like(values)], axis=1)

@@ -25,10 +25,10 @@ from dwsweep.records.fit import ONE_VARIABLE
 from dwsweep.records.studies import AtOneSize
 from dwsweep.text import join
 
-ONE_SIZE = 1.3  # largest over smallest N of one size
+ONE_SIZE = 1.3  # largest over smallest N of nets that have one size
 SAME_SIZE = 1.05  # largest over smallest N of nets of one depth that are one size
 FEWEST_DEPTHS = 3
-FORMS = ("power", "free", "none")  # laws differ in how transitions move with the size: at one size they are one law
+FORMS = ("power", "free", "none")  # other laws are the same law at one size
 ROUNDING = 1e-6  # distance in ln L
 SIZE_SLOPE = -0.076  # slope of ln loss in ln N (Kaplan et al. 2020); its error is as large
 

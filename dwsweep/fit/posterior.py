@@ -36,28 +36,28 @@ from dwsweep.fit.model import (
 )
 
 SCRAMBLES = 8
-FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
-AGAIN = 3  # times that a form is sampled at the most nodes, each time where the last ones found the weight
-ENOUGH = 400.0  # effective nodes of all forms together, up to which more are taken
-LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
-TEMPER = 0.5  # power of the evidence between forms
+FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
+AGAIN = 3  # most times that a form is sampled at the most nodes, each time if the last nodes found weight
+ENOUGH = 400.0  # effective nodes of all forms together up to which more are taken
+LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many nodes
+TEMPER = 0.5  # power to which the evidence of forms counts
 DRAWS = 1024
 DIGITS = 6  # significant digits of a node in files
-WIDER = 1.15  # the normal of the first nodes over that at the mode
+WIDER = 1.15  # scale of the first nodes' normal over the normal at the mode
 TAILS = 8.0  # degrees of freedom of the nodes' t
 LEAST_ESS, LEAST_POWER = (
     3.0,
     0.1,
-)  # effective nodes per hyperparameter, below which weights are tempered, down to a power
+)  # effective nodes per hyperparameter below which weights are tempered, down to a power
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
-SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
+SHRINK = 2.0  # effective nodes per hyperparameter that a prior of zero correlations is worth
 ROUNDS, MOVES = 12, 1
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
-DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
+DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
-MISFIT_FROM = 0.5  # ln N beyond the sizes, from which on the misfit of a form counts in full
-KEPT = 4  # sizes whose profiles are kept
+MISFIT_FROM = 0.5  # distance in ln N beyond the sizes from which on the misfit of a form counts in full
+KEPT = 4  # most sizes whose profiles are kept
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Sampler:
         t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
         n = t.shape[1]
         log_weight, power = self.nodes.log_weight - self.nodes.log_weight.max(), 1.0
-        while True:  # tempered: a few heavy nodes do not make a spread
+        while True:  # tempered weights: a few heavy nodes do not give a spread
             w = np.exp(power * log_weight)
             ess = float(w.sum() ** 2 / (w**2).sum())
             if ess >= LEAST_ESS * n or power < LEAST_POWER:
@@ -177,7 +177,7 @@ class Sampler:
         w /= w.sum()
         mean = w @ t
         covariance = ((t - mean) * w[:, None]).T @ (t - mean)
-        # where one node has all the weight there is no spread, and no direction
+        # one node with all the weight gives no spread and no direction
         sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
         correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
         np.fill_diagonal(correlation, 1.0)
@@ -214,7 +214,7 @@ def weigh(
         samplers.append(Sampler(model, z, seed))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
     each = dict.fromkeys(range(len(samplers)), FEW)
-    left = dict.fromkeys(each, AGAIN)  # times that a form may still be sampled at its most nodes
+    left = dict.fromkeys(each, AGAIN)  # times left that a form may be sampled at its most nodes
     while True:
         nodes = [one.nodes for one in samplers]
         share = _shares(nodes)
@@ -224,7 +224,7 @@ def weigh(
             wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE]
         elif ess >= enough:
             break
-        else:  # the forms that make up the most of 1/ess
+        else:  # forms with the largest part of 1/ess
             lost = [part**2 / one.ess for part, one in zip(share, nodes, strict=True)]
             wanted = [k for k in each if lost[k] > 0.5 / (enough * len(each)) and left[k]]
         if not wanted:
@@ -296,7 +296,7 @@ def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int)
     count = np.zeros(len(weight), dtype=int)
     own = np.array([weight[scramble == k].sum() for k in range(SCRAMBLES)])
     exact = draws * own / own.sum()
-    # scrambles of a good proposal weigh about the same: a heavier scramble gets more draws
+    # scrambles of a good proposal weigh about the same: a heavier one gets more draws
     edges = np.round(np.cumsum(np.concatenate([[0.0], exact]))).astype(int)
     start = np.random.default_rng([seed, 99]).random(SCRAMBLES)
     for k in range(SCRAMBLES):
@@ -346,7 +346,7 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
-        self.best: dict[tuple, np.ndarray] = {}  # best depths that were asked for
+        self.best: dict[tuple, np.ndarray] = {}  # best depths by request
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
@@ -364,7 +364,7 @@ class Posterior:
         normal = []
         for n in chosen.count:
             half = rng.standard_normal(((n + 1) // 2, size))
-            normal.append(np.concatenate([half, -half])[:n])  # antithetic: their mean has no noise
+            normal.append(np.concatenate([half, -half])[:n])  # antithetic pairs: their mean has no noise
         rows = model.drawn(chosen.z, normal)
         eta = {name: values.repeat(chosen.count) for name, values in model.eta(chosen.z).items()}
         other = rng.standard_normal((len(rows), self.frame.waves[1]))

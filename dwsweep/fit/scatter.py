@@ -22,7 +22,7 @@ from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Sca
 from dwsweep.fit.posterior import Posterior, weigh
 
 MOST_CURVES, MOST_CELLS = 12, 240  # counts from which on the scatter of many shapes is judged
-NODES = 100.0  # effective: the median of τ is then known to 3 %
+NODES = 100.0  # effective nodes: the median of τ is then known to 3 %
 
 
 def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
@@ -57,7 +57,7 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
     columns = [(budget_column if k else curved)(str(k), place == k) for k in range(len(labels))]
     cells = Cells(
         x=x[pick],
-        y=np.zeros(len(pick)),  # cells of one depth: the columns hold effects that depths share
+        y=np.zeros(len(pick)),  # cells of one depth: columns of effects that depths share
         mean=mean[pick],
         variance=own.diagonal,
         factors=own.factors,

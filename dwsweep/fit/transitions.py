@@ -29,8 +29,8 @@ from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Contrast, Transi
 from dwsweep.text import format_count
 
 SURFACE_POINTS = 61
-MOST_CONTRASTED = 40  # depths, of which any two are compared
-MOST_Z_DISTANCE = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
+MOST_CONTRASTED = 40  # most depths of which any two are compared
+MOST_Z_DISTANCE = 3.0  # standard errors that may lie between two estimates of a crossing from the same losses
 
 
 @dataclass(frozen=True, eq=False)

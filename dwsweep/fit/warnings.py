@@ -30,15 +30,15 @@ KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
     *("crashed", "killed", "preempted", "preempting", "canceled", "cancelled", "error", "timeout"),
 }
-COUNT_FACTOR = 30.0  # n_params / (12·L·d²) of any block stays well within it; thousands and millions do not
-HIGHEST_LOSS = 12.0  # nats per token; the logarithm of a vocabulary of 160,000
-OTHER_QUANTITIES = {  # parts of a column's name → what it holds
+COUNT_FACTOR = 30.0  # bounds of n_params / (12·L·d²) for any block; thousands and millions lie outside
+HIGHEST_LOSS = 12.0  # nats per token: ln of a vocabulary of 160,000
+OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
     "perplexity": ("ppl", "perplexity"),
     "accuracy": ("acc", "accuracy"),
 }
 NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
-BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error, from which on it doubles that error
-RISING_SHARE = 0.6  # share of a depth's steps from one size to the next
+BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error from which on a warning is given
+RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
 SHOULD_AGREE = {
     "tokens": "the curves were trained on different amounts of text",
@@ -53,7 +53,7 @@ SHOULD_AGREE = {
     "data_hash": "different data: losses are not comparable",
     "attention_kernel": "different attention kernels",
 }
-GROWING = ("tokens", "steps")  # may follow the size, the same way at every depth
+GROWING = ("tokens", "steps")  # columns that may follow the size, alike at every depth
 GROWING_TOLERANCE = 0.05
 COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
@@ -287,7 +287,7 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             continue
         if name in GROWING:
             by_size = _by_size(runs, name)
-            # the count changes with size at some depth, and not with depth alone
+            # the count changes with size at some depth, and does not depend on depth alone
             if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
                 yield from _at_equal_size(name, by_size)
                 continue

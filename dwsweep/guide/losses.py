@@ -202,7 +202,7 @@ def _around(best: float | None, points: int) -> np.ndarray:
     return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), points)
 
 
-STEEPNESS = (0.05, 4.0)  # slope of the user's losses over the published laws' slope; larger ratios are noise
+STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
 
 
 def bounds_of(rows: Iterable[Optimum]) -> tuple[Bound, ...]:
@@ -237,7 +237,7 @@ class OwnLosses:
     def source(self) -> Mapping[str, Estimates]:
         """Own losses as one more source beyond their sizes: ``depth`` and the prices on its ``shallow`` and ``deep``
         side at the sizes at which the losses bound the best depth on both sides; empty without such a size."""
-        # reference: the tokens of the fit; other tokens move the answer by the trend of all sources
+        # reference: tokens of the fit; the trend of all sources moves the answer to other tokens
         return answers([(self.surface, None)], TOKENS_PER_PARAM, "own")
 
     @property
@@ -405,7 +405,7 @@ class Predicted:
         return self.loss(n_params).best_depth
 
 
-WHOLE, WITHIN = 48, 4.0  # whole numbers of layers around the best depth, and their ratio to it
+WHOLE, WITHIN = 48, 4.0  # whole numbers of layers near the best depth, and their ratio to it
 NEWTON_STEPS = 12
 
 

@@ -78,7 +78,7 @@ def parse(text: str) -> Rule:
         has = {"depth": depth, "width": width, "n": n_params}
         try:
             said_value = expressions.evaluate(body, lambda name: has[ALIASES[name.lower()]])
-            # the rule's value crosses the value of the depth itself
+            # the rule's value crosses the value at the depth itself
             return math.log(said_value / width) if target == "width" else math.log(depth / said_value)
         except (ArithmeticError, ValueError, TypeError):
             return math.nan
@@ -116,8 +116,8 @@ def _root(excess: Callable[[float], float]) -> float | None:
 
 
 FILE = Path(__file__).with_name("families.csv")
-NEAR = 2.0  # factor in size within which a model is named
-ABOUT = 1.35  # factor in size within which a model counts as about as large
+NEAR = 2.0  # size factor within which a model is named
+ABOUT = 1.35  # size factor within which a model counts as equally large
 
 
 @dataclass(frozen=True)

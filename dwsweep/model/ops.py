@@ -201,7 +201,7 @@ def _norm_forward(x: jax.Array, gain: jax.Array, bias: jax.Array | None, out: st
 
 def _norm_backward(out: str, saved: Any, g: jax.Array) -> Any:
     x, gain, bias, *statistics = saved
-    # on a CPU they are computed again: to the bit what it did before they were saved
+    # a CPU recomputes them, to the bits of an earlier version
     mean, variance = jax.lax.platform_dependent(
         x, *statistics, cpu=lambda x, *_: _moments(x), default=lambda _, *found: tuple(found)
     )

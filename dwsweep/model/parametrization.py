@@ -78,7 +78,7 @@ class Scales:
     embedding: Group  # token embedding (the tied table too), learned positions
     embedding_projection: Group  # the (r, d_x) matrix of a factored embedding
     hidden: Group  # matrices that read the residual stream: q, k, v, up, gate
-    residual: Group  # matrices that write to it: attention output, down; same rates as hidden
+    residual: Group  # matrices that write to the residual stream: attention output, down; rates as for hidden
     block_vector: Group  # biases and norms inside the blocks
     final_norm: Group
     unembedding: Group

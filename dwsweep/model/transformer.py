@@ -112,7 +112,7 @@ class Attention(nnx.Module):
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
         self.qkv = Linear(shape.width, H * P, K * P, K * P, bias=shape.biases, group="hidden")
         self.out = Linear(H * P, shape.width, bias=shape.biases, group="residual")
-        # norms of each head, before its positions, as in Qwen3
+        # norms of each head, before positions, as in Qwen3
         self.q_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.k_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.sizes = (H, K, P)
@@ -130,7 +130,7 @@ class Attention(nnx.Module):
         H, K, P = self.sizes
         dtype = self.compute.dtype
         qkv = ops.linear(x_BxTxD, *self.qkv.values(), dtype, dtype).reshape(B, T, H + 2 * K, P)
-        # split and not sliced: the derivative of three slices pads each to the whole and adds them up
+        # split, not slices: the derivative of three slices pads each to the whole and adds them
         q, k, v = jax.lax.split(qkv, (H, K, K), axis=2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q, dtype), self.k_norm(k, dtype)
@@ -276,7 +276,7 @@ class Transformer(nnx.Module):
         placed = self.compute.placement
 
         def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, Any]:
-            # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
+            # gather a layer's weights here, one layer at a time, and not the activations of all
             params = _constrained(params, placed.weights if placed else None)
             block = nnx.merge(graph, params)
             return _constrained(apply(block, x), placed.stream if placed else None), observe(block, x)

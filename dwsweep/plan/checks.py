@@ -24,7 +24,7 @@ from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec
 from dwsweep.text import format_count
 
-MAX_RUNS = 100_000  # most runs of one plan: beyond it the table alone takes minutes and gigabytes
+MAX_RUNS = 100_000  # most runs of one plan: the table of more takes minutes and gigabytes
 NEAR = 4.0  # a size counts as near a transition within this factor
 NEEDED = 2  # matched sizes wanted on each side of a transition
 
@@ -105,7 +105,7 @@ def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
     warmup, per_step = lengths.spec.train.warmup_steps, lengths.tokens_per_step
     if lengths.is_budget and fewest <= warmup:
         dearest = max(shapes, key=lengths.step_cost)
-        enough = 1.006 * (warmup + 1) * lengths.step_cost(dearest)  # three digits must not round it down too far
+        enough = 1.006 * (warmup + 1) * lengths.step_cost(dearest)  # three digits must not round the limit down too far
         return [
             f"{lengths.shown}; gives {dearest.label} {fewest:,} step{'s' * (fewest > 1)}, no more than "
             f"train.warmup_steps {warmup:,}; at least {enough:.3g} here, or fewer warm-up steps"
@@ -202,7 +202,7 @@ def _transitions(shapes: Iterable[Shape]) -> Iterator[str]:
         if not low <= target <= high:
             outside.append(f"{shallow}/{deep} at N = {format_count(target)}")
             continue
-        # the curve that is read less densely limits what the pair can say
+        # the sparser of the two curves limits what the pair can show
         left, right = (
             min(sum(start <= n <= stop for n in sizes[depth]) for depth in (shallow, deep))
             for start, stop in ((target / NEAR, target), (target, target * NEAR))
@@ -298,9 +298,9 @@ def _flops(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-SAME_TOKENS = 0.01  # relative difference of tokens that is let pass
-SAME_BUDGET = 0.02  # relative miss of a budget by whole steps that is let pass
-SAME_SHAPE = 1.01  # factor in depth and width
+SAME_TOKENS = 0.01  # relative difference of tokens without a warning
+SAME_BUDGET = 0.02  # relative miss of a budget by whole steps without a warning
+SAME_SHAPE = 1.01  # factor in depth and width beyond which a measured shape counts as another
 
 
 def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
@@ -381,7 +381,7 @@ def token_cautions(lengths: RunLengths, runs: Sequence[Run]) -> list[str]:
     """Warn of shapes that train on very different numbers of tokens."""
     if lengths.common_steps is not None:
         return []
-    if lengths.is_budget:  # branches have the same tokens everywhere
+    if lengths.is_budget:  # token branches have the same tokens at all shapes
         runs = [run for run in runs if run.steps == lengths.total_steps(run.shape)]
     total = max(run.tokens for run in runs) / min(run.tokens for run in runs)
     spread, fewest, most = _widest(runs)

@@ -20,11 +20,11 @@ class Clock:
 
     device_name: str
     basis: str
-    label: str | None  # measured, compiled or assumed; None: nothing is known
+    label: str | None  # measured, compiled or assumed; None: unknown
     calibration: Calibration | None
     spec: Spec
 
-    named: str | None = None  # the device that was asked for
+    named: str | None = None  # requested device
 
     def mfu(self, shape: Shape) -> float | None:
         device = find(self.device_name)

@@ -33,7 +33,7 @@ from dwsweep.text import format_count
 UNHASHED = "unhashed"
 """Placeholder for the hash in every id while the data is not prepared."""
 
-HASH_VERSION = 2  # raise it when the same settings come to mean another result
+HASH_VERSION = 2  # raise it if the same settings come to mean another result
 
 ADDED = {
     **{"norm_type": "layernorm", "qk_norm": False, "rope_theta": ROPE_THETA, "attention": "softmax"},
@@ -89,7 +89,7 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
     """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
     spec = lengths.spec
     errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
-    if shapes is not None or errors:  # errors that do not depend on the shapes join the other errors
+    if shapes is not None or errors:  # errors independent of the shapes join the other errors
         errors += length_errors(lengths, shapes or ())
     if errors:
         raise InputError(*errors)
@@ -136,7 +136,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
         return [_Planned(block.shape(depth, width), None) for width in sorted(set(grid.widths[depth]))]
     found = []
     matched = [(match_width(depth, b, block, grid.width_multiple), b) for b in sorted(grid.budget_values())]
-    best: dict[Shape, float] = {}  # the budget that each shape is nearest to
+    best: dict[Shape, float] = {}  # nearest budget of each shape
     for shape, budget in matched:
         best[shape] = min(best.get(shape, budget), budget, key=lambda one: abs(shape.n_params / one - 1))
     for shape, budget in matched:

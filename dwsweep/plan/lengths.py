@@ -31,7 +31,7 @@ from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, Spec
 
 NOMINAL_STEPS = 10_000  # steps of a benchmark or compilation before a rate is known; neither depends on the length
-DIGITS = 6  # significant ones of a rate: people read them
+DIGITS = 6  # significant digits of a rate, which people read
 
 
 def steps_of(tokens: float, tokens_per_step: int) -> int:
@@ -55,7 +55,7 @@ class RunLengths:
     """The lengths of a sweep's runs by shape."""
 
     clock: Clock
-    saved: tuple[FixedRate, ...] = ()  # rates of this sweep directory: they stand, whatever the clock has become
+    saved: tuple[FixedRate, ...] = ()  # rates of this sweep directory: fixed, even if the clock has changed
 
     @property
     def spec(self) -> Spec:

@@ -49,7 +49,7 @@ class Run:
     steps: int  # optimizer steps, warm-up and cool-down included
     tokens: int  # steps · batch_size · seq_len
     action: str  # RUN | SKIP | DROP
-    reason: str  # why it is skipped or dropped, or what to know about it
+    reason: str  # reason for a skip or drop, or a remark
     arm: str = ""  # name of an arm, in a sweep with arms
 
     @property
@@ -95,9 +95,9 @@ class PackEstimate:
 
     flops: int  # FLOPs of all its replicas; a shared trunk of token branches counts once
     memory: Memory
-    fits: bool | None  # into what JAX may use of the device's memory; None: unknown device
+    fits: bool | None  # into the memory that JAX may use; None: unknown device
     mfu: float | None
-    checkpoint_bytes: int  # while it trains: those that are kept, and the one being written
+    checkpoint_bytes: int  # peak during training: kept checkpoints and the one being written
     device_seconds: float | None
 
 
@@ -116,7 +116,7 @@ class Estimates:
     flops_6nd: int
     device_seconds: float | None
     peak_memory_bytes: int
-    checkpoint_bytes: int  # if the checkpoints of all packs are kept
+    checkpoint_bytes: int  # disk use if the checkpoints of all packs are kept
     results_bytes: int  # metrics and results of all runs
     params_bytes: int  # parameters that are kept (``execution.keep_params``)
     disk_bytes: int  # largest disk use at any time: checkpoints of the packs at work, or of all kept packs
@@ -127,8 +127,8 @@ class Plan:
     """Everything a sweep will do, before it does it."""
 
     spec: Spec
-    runs: tuple[Run, ...]  # runs of every shape, also skipped and dropped ones
-    packs: tuple[Pack, ...]  # all with a run that is not dropped, finished packs too
+    runs: tuple[Run, ...]  # runs of every shape, skipped and dropped ones included
+    packs: tuple[Pack, ...]  # all packs with a run that is not dropped, finished packs included
     warnings: tuple[str, ...]
     data: DataFacts | None
     estimates: Estimates

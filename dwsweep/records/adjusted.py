@@ -19,7 +19,7 @@ class AdjustedColumn(Record):
     held: str  # held value in words, "best" for a learning rate
     low: float | None = None  # smallest value among the runs, if it is a number
     high: float | None = None
-    own: float  # share of its variance that size and depth leave
+    own: float  # share of the variance that size and depth leave
     r: float  # correlation with ln depth at equal size
     matters: float
     matters_low: float
@@ -54,7 +54,7 @@ class BestRate(Record):
     learning_rate_low: float | None
     learning_rate_high: float | None
     learning_rate_interval = IntervalOf()
-    cost: float  # nats, of the rate that is best for all
+    cost: float  # cost of the rate that is best for all, nats
     cost_high: float
 
 
@@ -110,17 +110,17 @@ class Adjustment(Record):
 
     runs: Count
     columns: tuple[AdjustedColumn, ...]
-    follow: tuple[str, ...] = ()  # columns that follow the shape, and are part of it here
+    follow: tuple[str, ...] = ()  # columns that follow the shape and count as part of it
     depth_left: float
     scatter: float  # sd of a run about the surface, nats
-    shared: float | None = None  # sd of what points of one run share, nats
+    shared: float | None = None  # sd that the points of one run share, nats
     inseparable: tuple[str, ...] = ()
     readings: tuple[Reading, ...] = ()
     rates: tuple[BestRate, ...] = ()
     along_tokens: tuple[DepthAfter, ...] = ()  # best depths by tokens, if runs have several counts
-    tokens_disagree: tuple[str, ...] = ()  # values of a text whose runs move the best depth otherwise with tokens
-    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs, time, as far as runs tell
-    shared_rate: float | None = None  # the learning rate that costs all depths least
+    tokens_disagree: tuple[str, ...] = ()  # text values under which tokens move the best depth otherwise
+    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
+    shared_rate: float | None = None  # learning rate with the least cost over all depths
     sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
 
     @property

@@ -47,7 +47,7 @@ def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest:
         array = _array(data)
     except PermissionError:
         raise
-    except Exception as error:  # numpy has many ways to say that a header or a length is wrong
+    except Exception as error:  # numpy reports a bad header or length by many errors
         return f"is no whole array ({' '.join(str(error).split()) or type(error).__name__})"
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiu":
         found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__

@@ -127,7 +127,7 @@ class FittedCells(Record):
     df: float | None
     scatter: tuple[float, float]
     columns: tuple[FittedColumn, ...] = ()
-    shared: Matrix | None = None  # effects that several means share, of unknown size
+    shared: Matrix | None = None  # effects of unknown size that several means share
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,7 +148,7 @@ class HeldOut(Record):
     inside: Count
     worst_depth: Positive
     worst_width: PositiveNumber
-    worst: float | None  # None: beyond any number of them
+    worst: float | None  # None: no token count
 
     @property
     def too_few(self) -> bool:
@@ -178,7 +178,7 @@ class Surface(Record):
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
     cells: FittedCells = field(repr=False)
     held_out: HeldOut | None = None
-    effect_p: float = 0.0  # probability that depth does nothing, the weight of the form ``none``
+    effect_p: float = 0.0  # probability of no effect of depth: the weight of the form ``none``
     seed: int = 0  # seed of the nodes and draws
 
     def __post_init__(self) -> None:
@@ -223,7 +223,7 @@ class WidthLaw(Record):
     chi2: float | None  # χ² of a fit to pairs alone
     df: int
     pairs_used: int
-    pairs_censored: int  # bound it from one side
+    pairs_censored: int  # limit on one side
     valid_from: float  # non-embedding parameters that its transitions span
     valid_to: float
     p_value: float | None
@@ -285,7 +285,7 @@ class NoiseSummary(Record):
     shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
     shape_source: str | None = None  # source of shape_sd: surface, scatter, documents, declared, default
     paired_seeds: bool | None = None
-    documents: str | None = None  # how the held-out documents were used
+    documents: str | None = None  # use of the held-out documents
     diverged_rule: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -308,11 +308,11 @@ class FitOptions(Record):
     at_tokens: float | None = None
     tokens_per_param: float | None = None  # tokens per non-embedding parameter
     unit: str | None = None  # unit of the losses; None: read from the column's name
-    drop: tuple[str, ...] | None = None  # columns that are not read
+    drop: tuple[str, ...] | None = None  # columns that were not read
     arm: str | None = None  # the column that tells arms apart
-    adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual ones
+    adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual columns
     no_adjust: tuple[str, ...] = ()
-    at: tuple[tuple[str, Any], ...] = ()  # (column, value) pairs: what the answer is for
+    at: tuple[tuple[str, Any], ...] = ()  # (column, value) pairs that the answer is for
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
@@ -341,7 +341,7 @@ class Account(Record):
     """Account of the rows of a table."""
 
     read: Count
-    used: Count  # rows that a loss of the fit rests on
+    used: Count  # rows on which a loss of the fit rests
     left_out: tuple[LeftOutRows, ...] = ()  # most rows first
     notes: tuple[str, ...] = ()  # meanings that the columns were given, one sentence each
 
@@ -372,10 +372,10 @@ class Provenance(Record):
     rows_read: int
     rows_used: int
     columns_taken: tuple[str, ...]  # "ours = theirs", found under another usual name
-    left_out: dict[str, int]  # why runs have no loss that counts → how many
+    left_out: dict[str, int]  # reason why runs have no usable loss → count
     versions: dict[str, str]
     options: FitOptions
-    account: Account | None = None  # None in a file of before
+    account: Account | None = None  # None in older files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,7 +393,7 @@ class OtherFit(Record):
     name: str  # name of the table's folder or file
     input: str
     input_sha256: str
-    transitions: list[Transition]  # the verdict on each pair
+    transitions: list[Transition]  # verdict on each pair
     pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
@@ -433,7 +433,7 @@ class FitResult(_Kept):
     cells: list[Cell]  # one cell per shape
     transitions: list[Transition]  # one row per pair and estimator, the verdict first
     width_law: WidthLaw | None
-    law_statement: str  # the law in a sentence, or why there is none
+    law_statement: str  # the law in a sentence, or the reason for none
     rivals: list[Rival]  # the forms compared, the best first
     laws: list[FittedForm]
     guideline_law: str | None  # the form that guides; None: the published law does
@@ -448,13 +448,13 @@ class FitResult(_Kept):
     rates: list[RateRun]
     contrasts: list[Contrast]  # any two depths at equal size
     left_out: list[LeftOutRun]  # impossible losses
-    with_left_out: list[Transition]  # the verdicts, had they counted
+    with_left_out: list[Transition]  # verdicts of the estimators that did not count
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     equal_budgets: EqualBudgets | None  # best shapes by budget, if the axis of the fit is compute
-    comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
+    comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
     along: Along | None = None  # the loss against a column
     adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
-    at_one_size: AtOneSize | None = None  # the best depth, where all nets have about one size
+    at_one_size: AtOneSize | None = None  # the best depth, if all nets have nearly one size
     nets: TrainedNets
     unit: str  # unit of every loss here
     provenance: Provenance

@@ -42,7 +42,7 @@ class Footing:
 
     host: str = ""  # host name, for a person; no bit rests on it
     processor: str | None = None  # name of the processor; None if the system does not give it
-    instructions: tuple[str, ...] = ()  # sets of vector instructions that XLA may use on a CPU
+    instructions: tuple[str, ...] = ()  # vector instruction sets that XLA may use on a CPU
     cores: Positive | None = None  # cores that the worker may use
     workers: Positive | None = None  # ``execution.workers``, which share the host's cores
     flags: dict[str, str] = field(default_factory=dict)  # environment flags among FLAGS that are set

@@ -31,7 +31,7 @@ class Metrics:
     """The readable rows of a run's metrics."""
 
     rows: tuple[MetricsRow, ...]  # rows in file order, steps rising
-    lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
+    lost: int = 0  # damaged lines, except a last line that a kill cut off
 
     def left_out(self, run_id: str) -> str:
         """Warning of a reader that goes on without the lost lines, naming the run's file; empty where none is lost."""
@@ -49,7 +49,7 @@ def read_metrics(path: Any) -> Metrics:
     bad, last, last_number = 0, -1, 0
     found = list(paths.checked_lines(text, path))
     if found and found[-1][1] is None and not text.endswith("\n"):
-        found.pop()  # a kill cut it off
+        found.pop()  # a kill cut off the last line
     for number, content in found:
         row = _metrics_row(content) if content is not None else None
         if row is None or row["step"] <= last or (number is not None and number <= last_number):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:  # `_section` imports them where a pack is read: `status` reads none, and making these models takes long
     ExecutionSpec = ModelSpec = TrainSpec = Any
 
-REBUILT = "rebuilt"  # other packs took the replicas over
-IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
+REBUILT = "rebuilt"  # packs that took the replicas over
+IN_PART = "the other replicas are finished or belong to another pack"  # reason why replicas of the plan are missing
 
 ATTEMPTS_KEPT = 20
 
@@ -83,7 +83,7 @@ class Pack:
     train: Annotated[TrainSpec, _section("TrainSpec", strict=True)]
     execution: Annotated[ExecutionSpec, _section("ExecutionSpec", strict=False)]  # changes no result
     data_hash: str
-    rebuilt_from: Name | None = None  # the pack whose replicas it took over
+    rebuilt_from: Name | None = None  # pack whose replicas it took over
     reason: str | None = None  # why it did
 
     @property
@@ -139,8 +139,8 @@ class PackState:
     attempts: Count = 0  # times a worker started it
     retries: Count = 0  # retries granted since the last new checkpoint
     checkpoint: Count = 0  # number of the newest checkpoint at the end of the last attempt; 0: none
-    resumed_step: Count = 0  # the step that the last attempt resumed from
-    microbatch: Positive | None = None  # sequences; set after an out-of-memory, else as the spec says
+    resumed_step: Count = 0  # step at which the last attempt resumed
+    microbatch: Positive | None = None  # microbatch after an out-of-memory error, else as in the spec
     halvings: Count = 0  # halvings of the microbatch
     rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over
     events: tuple[PackEvent, ...] = field(default=())

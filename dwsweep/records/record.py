@@ -192,7 +192,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
     fault = fault_of_seal(data, _keys(cast(Any, kind))) if data[:1] == b"{" else ""
-    if fault or SEAL.encode() not in data:  # a file that has its hash is ours, and has each key once
+    if fault or SEAL.encode() not in data:  # a file with its own hash is ours and has each key once
         try:
             _decoder.decode(data.decode())
         except ValueError as error:

@@ -25,9 +25,9 @@ FAILED, OOM, INTERRUPTED = "failed", "oom", "interrupted"
 
 RUN_STATES = (DONE, RUNNING, PENDING, INTERRUPTED, DIVERGED, FAILED, OOM)
 FINAL = frozenset({DONE, DIVERGED})  # states whose result stands
-STOPPED = frozenset({FAILED, OOM})  # ended without a result; tried again on request
+STOPPED = frozenset({FAILED, OOM})  # states without a result that are tried again on request
 
-# sections of a run's spec, with all their keys; those that others read are checked
+# sections of a run's spec with all their keys; only the keys that others read are checked
 ModelFacts = Annotated[dict[str, Any], holding(parametrization=str)]
 TrainFacts = Annotated[dict[str, Any], holding(batch_size=int, optimizer=str, schedule=str, precision=str)]
 
@@ -37,7 +37,7 @@ class RunConfig:
     """``config.json``: everything that was decided about a run before it was trained."""
 
     run_id: Name
-    pack_id: str  # the pack that the plan put it into
+    pack_id: str  # pack into which the plan put it
     seed: Count
     learning_rate: PositiveNumber  # base learning rate
     budget: PositiveNumber | None  # target n_params; None where widths were given
@@ -59,12 +59,12 @@ class RunState:
 
     state: Annotated[str, one_of(*RUN_STATES)] = PENDING
     step: Count | None = None  # last step known when the state was written
-    loss: Number = None  # held-out nats per token when done, last training loss otherwise
+    loss: Number = None  # held-out nats per token if done, else last training loss
     pack_id: Name | None = None  # the pack that trains or trained it
-    cause: str | None = None  # why it failed, diverged or was interrupted; one line
+    cause: str | None = None  # cause of a failure, divergence or interruption; last log lines of a failed worker
     log_tail: str | None = None  # the last lines of the worker's log, where it failed
     updated: Amount = None  # seconds since the epoch
-    run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+    run_id: Name | None = None  # run for which the state was written; None in files of earlier versions
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RunResult:
     pack_size: Positive | None = None  # replicas that trained together
     pack_id: Name | None = None
     versions: dict[str, str] | None = None  # versions of Python and of the packages that results depend on
-    run_id: Name | None = None  # the run that it was written for; None in files of earlier versions
+    run_id: Name | None = None  # run for which the result was written; None in files of earlier versions
     params_sha256: str | None = None  # hash (hex) of params.safetensors; None: the parameters were not kept
     params_bytes: Count | None = None
     heldout_tokens: Positive | None = None  # tokens over which the loss is the mean; None in files of earlier versions

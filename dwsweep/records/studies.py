@@ -23,7 +23,7 @@ from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.records.transitions import Numeric, Sampled, Values
 from dwsweep.text import SHORT
 
-FLOPS, SECONDS = "flops", "device_seconds"  # columns that a budget may be of
+FLOPS, SECONDS = "flops", "device_seconds"  # columns in which a budget may be given
 REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH = "reached", "not_reached_low", "not_reached_high"
 UNDECIDED, TOO_FEW = "undecided", "too_few"
 TRENDS = ("n_params", "tokens", "depth", "width")  # quantities of the best shape
@@ -60,9 +60,9 @@ class DepthAtBudget(Record):
     tried_width: Numeric  # width of this depth's shape with the lowest mean loss
     tried_n_params: Numeric
     tried_loss: float | None
-    misfit: float | None = None  # factor by which the errors were widened, since no smooth curve passes the points
+    misfit: float | None = None  # factor that widens the errors if no smooth curve passes the points
     confidence: float
-    reason: str  # why there is no minimum
+    reason: str  # reason why there is no minimum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class BudgetCurve(Record):
     depth: Positive
     n_params: Values
     mean: Values
-    se: Values | None  # None where the noise is not known
+    se: Values | None  # None if the noise is unknown
     grid: Values
     loss: Values
     half: Values | None  # half the pointwise band
@@ -162,7 +162,7 @@ class BudgetTrend(Record):
     budgets: Count
     at_budget: float  # the geometric mean of the budgets …
     value: float  # the quantity at that budget
-    misfit: float = 1.0  # factor by which the errors were widened, since no power law passes the points
+    misfit: float = 1.0  # factor that widens the errors if no power law passes the points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +170,8 @@ class EqualBudgets(Record):
     """The budgets of a table, the smallest first."""
 
     axis: str
-    known_from: str  # how the budgets were recognised
-    only: bool  # every shape was trained to its budget, so that no curve runs over the axis
+    known_from: str  # evidence by which the budgets were recognised
+    only: bool  # every shape was trained to its budget: no curve runs over the axis
     budgets: tuple[Budget, ...]
     trends: tuple[BudgetTrend, ...]  # trends, if there are three budgets or more
 
@@ -202,7 +202,7 @@ class AlongRow(Record):
     column: str
     value: Numeric
     depth: Positive
-    budget: float | None  # size at which losses are compared; None where the column is a size
+    budget: float | None  # size at which losses are compared; None if the column is a size
     width: Numeric
     heads: Numeric | None
     head_size: Numeric | None
@@ -211,7 +211,7 @@ class AlongRow(Record):
     n: Count  # runs
     loss: float | None
     se: float | None
-    correction: float  # added to the mean of the runs, for ``n_params`` is not quite ``budget``
+    correction: float  # correction of the runs' mean, since ``n_params`` differs slightly from ``budget``
     above_best: float | None
     above_best_low: float | None
     above_best_high: float | None
@@ -232,13 +232,13 @@ class AlongCurve(Record):
     """One group: its values in rising order, and what they say together."""
 
     arm: str
-    depth: Positive | None  # None where the column is the depth
+    depth: Positive | None  # None if the column is the depth
     budget: float | None
     rows: tuple[AlongRow, ...]
     best: Numeric  # value with the lowest loss
     worse_from: Numeric | None  # least value from which on every value is shown to be worse than the best one
     worse_to: Numeric | None  # largest value up to which every value is shown to be worse
-    spread: float | None  # loss of the worst value − that of the best, less what noise adds to it
+    spread: float | None  # loss of the worst value − loss of the best value, less the part due to noise
     spread_low: float | None
     spread_high: float | None
     spread_interval = IntervalOf()
@@ -282,7 +282,7 @@ class EqualShape(Record):
     loss: float | None
     worse: float | None  # than the baseline
     worse_high: float | None  # upper bound at the confidence, simultaneous over all shapes of the table
-    equal: bool  # worse_high is below the margin
+    equal: bool  # True if worse_high is below the margin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +295,7 @@ class EqualToBaseline(Record):
     loss: float
     margin: float
     confidence: float
-    rows: tuple[EqualShape, ...]  # the most that is saved first
+    rows: tuple[EqualShape, ...]  # largest saving first
     sentence: str
 
 
@@ -330,8 +330,8 @@ class AtOneSize(Record):
 
     n_params: float  # geometric mean of the sizes
     confidence: float
-    known: bool  # the noise is: without it there is no interval
-    lowest: Positive  # the depth tried with the least loss
+    known: bool  # source of the noise: without noise there is no interval
+    lowest: Positive  # tried depth with the least loss
     at_edge: str = ""  # below or above: the best depth lies beyond the depths tried on that side
     depth: float | None = None
     depth_low: float | None = None
@@ -341,7 +341,7 @@ class AtOneSize(Record):
     worst_percent: float | None = None  # excess of the worst depth over the least loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
-    effect_p: float | None = None  # probability that depth does nothing
+    effect_p: float | None = None  # probability of no effect of depth
 
     @property
     def flat(self) -> bool:
@@ -370,7 +370,7 @@ class ComparedRow(Record):
     quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
     depth: Positive | None = None  # depth of a loss, or the shallower depth of a transition
     deep: Positive | None = None  # deeper depth of a transition
-    n_params: float | None = None  # the value of the axis at which depths or losses are compared
+    n_params: float | None = None  # value of the axis at which depths or losses are compared
     base_status: str = ""  # status of a transition in the base arm
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
@@ -442,7 +442,7 @@ class Comparison(Record):
     paired: bool = False
     pairing: str  # kind of pairing, or the reason for none
     matched_shapes: Count = 0
-    answer: tuple[str, ...]  # does it change the answer? Best depth, transitions, losses
+    answer: tuple[str, ...]  # answer to "does it change the answer?": best depth, transitions, losses
     rows: tuple[ComparedRow, ...] = ()
     depths: tuple[ArmsAtDepth, ...] = ()
     notes: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class PlanRow:
     run_id: str
     pack_id: str = ""  # empty for a dropped run
     action: Annotated[str, one_of(RUN, SKIP, DROP)]
-    reason: str = ""  # why it is skipped or dropped, or what to know about it
+    reason: str = ""  # reason for a skip or drop, or a remark
     depth: Positive
     width: Positive
     heads: int | None = None
@@ -88,7 +88,7 @@ class PlanRow:
         None  # source of device_seconds: measured, compiled or assumed
     )
     arm: str | None = None  # arm of the run, in a sweep with arms
-    rate: float | None = None  # tokens per second of one device that the steps follow from (``train.seconds``)
+    rate: float | None = None  # tokens per second of one device from which the steps follow (``train.seconds``)
     rate_origin: str | None = None  # source of the rate, and the time at which it was fixed
 
 
@@ -139,7 +139,7 @@ class Derived:
 
 
 RESULTS_NAME, DERIVED_NAME = "results.csv", "derived.json"
-LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains its table and the hash of it are written one after the other
+LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
 
 
 def read_results(path: Any) -> bytes:
@@ -222,11 +222,11 @@ class Owner:
     shard: tuple[Count, Positive]  # (index, count)
     since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
     nonce: str
-    epoch: Count = 0  # grows with every owner of the directory; 0 in files of earlier versions
+    epoch: Count = 0  # number that grows with every owner of the directory; 0 in files of earlier versions
     renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = (
         None  # seconds since the epoch; None: of an earlier version
     )
-    beats: Count = 0  # how often it was renewed
+    beats: Count = 0  # count of renewals
     space: str | None = None  # namespace of process numbers: containers of one host have different ones
 
     @classmethod
@@ -281,7 +281,7 @@ def process_start(pid: int) -> str | None:
         if Path("/proc/self/stat").exists():
             return None
         try:
-            os.kill(pid, 0)  # no /proc here: the number alone
+            os.kill(pid, 0)  # no /proc here: only the number is known
         except (ProcessLookupError, OverflowError):
             return None
         except PermissionError:
@@ -324,7 +324,7 @@ def git_commit() -> str | None:
 
     try:
         if not git("ls-files", "__init__.py"):
-            return None  # installed into a folder of somebody else's repository
+            return None  # installed into a folder of another repository
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return None

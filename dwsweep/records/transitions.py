@@ -21,7 +21,7 @@ from dwsweep.records.record import Count, Positive, Record, one_of
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 SURFACE, PCHIP, LEVINE = "surface", "pchip", "levine"  # all losses together; the pair's own two curves; two widths
 VERDICT = (SURFACE, PCHIP)  # estimators of the verdict on a pair: the first that answers
-CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does it
+CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does
 RESTS_ON = {SURFACE: "all losses", PCHIP: "the pair alone", LEVINE: "two widths"}
 
 Numeric = int | float  # whole numbers stay whole
@@ -40,11 +40,11 @@ class Cell(Record):
     width: Numeric
     n_params: Numeric  # non-embedding
     mean: float | None  # nats per token
-    se: float | None  # nats; None where the noise is not known
+    se: float | None  # nats; None if the noise is unknown
     n: Count  # runs
     learning_rate: Numeric | None
     excluded: bool
-    reason: str  # why it is excluded, or what was left out of it
+    reason: str  # reason for exclusion, or the excluded part
     axis_value: float | None  # value on the axis of the fit
     block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
 
@@ -80,14 +80,14 @@ class Transition(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     interval_method: str
-    threshold: float  # nats by which the deeper net must be ahead: 0
+    threshold: float  # lead that the deeper net needs, nats: 0
     sup_t_critical: float | None
     axis_value: float | None
     axis_low: float | None
     axis_high: float | None
     reason: str
     cause: str  # cause of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
-    tie_low: float | None  # ends of the stretch beyond the bound where the two do not differ
+    tie_low: float | None  # ends of the stretch beyond the bound in which the two do not differ
     tie_high: float | None
 
     @property
@@ -150,7 +150,7 @@ class GuidelineRow(Record):
     n_params: Numeric  # non-embedding
     trained_depth: int | None  # depth of the model of this name
     trained_width: int | None
-    depth: float | None  # None where the law gives none, as ``law`` says
+    depth: float | None  # None if the law gives none: see ``law``
     depth_low: float | None
     depth_high: float | None
     depth_interval = IntervalOf()
@@ -165,7 +165,7 @@ class GuidelineRow(Record):
     rival_depth_min: float | None  # least depth over the intervals of all forms that are not rejected
     rival_depth_max: float | None
     extrapolation_factor: float  # factor outside the range of the law; 1 inside
-    loss_penalty: float | None  # nats that the trained depth loses against the best one
+    loss_penalty: float | None  # loss of the trained depth above the best depth's, nats
     penalty_low: float | None
     penalty_high: float | None
     equivalent_size_percent: float | None  # size at which the best depth would have the same loss
@@ -205,7 +205,7 @@ class Rival(Record):
     delta_chi2: float | None  # Δχ² above the best form
     rejected: bool
     winner: bool
-    bounded: bool  # the data bound both constants
+    bounded: bool  # True if the data bound both constants
     held_out: HeldOut | None
     transitions: tuple[RivalTransition, ...]
 
@@ -238,7 +238,7 @@ class Contrast(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     rests_on: str = "all losses together"
-    size_gap: float | None = None  # blank, since no two shapes are compared as measured
+    size_gap: float | None = None  # blank: no two shapes are compared as measured
     n_seeds: Count  # fewest runs of a cell involved
     noise_source: str
 
@@ -283,7 +283,7 @@ class SmoothCurve(Sampled):
 
     x: Values
     mean: Values
-    se: Values | None  # None where the noise is not known
+    se: Values | None  # None if the noise is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +297,7 @@ class DepthCurve(Sampled):
     mean: Values
     se: Values | None
     n: tuple[Count, ...]  # runs of each cell
-    smooth: SmoothCurve | None  # None with a single size
+    smooth: SmoothCurve | None  # None for a single size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +322,7 @@ class PairCurve(Sampled):
     root_low: float | None
     root_high: float | None
     reason: str
-    estimator: str = PCHIP  # surface or pchip; an earlier version kept the latter alone
+    estimator: str = PCHIP  # surface or pchip; earlier versions kept the latter alone
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -395,7 +395,7 @@ class SizedOptimum(Optimum):
     worst_percent: float | None = None  # its excess over the best depth's loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
-    # Monte-Carlo standard errors of ln depth and of ln of the ends of its interval
+    # Monte-Carlo standard errors of ln depth and of the ln of its interval's ends
     depth_error: float | None = None
     depth_low_error: float | None = None
     depth_high_error: float | None = None

@@ -21,7 +21,7 @@ class Check:
     """One check: it passes where ``value`` is at most ``tolerance``, or in the sense of ``said``."""
 
     name: str
-    passed: bool | None  # None: not judged, or not possible here, for the reason in ``said``
+    passed: bool | None  # None: not judged, or impossible here, for the reason in ``said``
     value: Number = None
     tolerance: Number = None
     unit: str = ""
@@ -67,7 +67,7 @@ class Verification:
     cores: Positive
     device_kind: str
     devices: Positive
-    backend: str  # JAX's platform and the version it gives of it
+    backend: str  # JAX's platform and its version
     driver: str | None  # driver of the device; None: not found, or the device has none
     settings: dict[str, str]  # environment variables that change programs
     seconds: float

@@ -99,7 +99,7 @@ def typed(rows: Sequence[Row]) -> pa.Table:
         if any(isinstance(value, str) for value in known):
             kind = pa.string()
             found = [None if value is None else str(value) for value in found]
-        elif all(isinstance(value, int) and abs(value) < 2**63 for value in known):  # FLOPs may be more
+        elif all(isinstance(value, int) and abs(value) < 2**63 for value in known):  # FLOPs may exceed it
             kind = pa.int64()
         else:
             kind = pa.float64()

@@ -260,7 +260,7 @@ def _risk(row: BudgetAnswer) -> list[Part]:
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
     share = (f"{expected:.1f} % of compute in expectation", "bold")
     bound = f", at most {worst:.1f} % (95 %)."
-    if expected > worst:  # a mean over draws of which a few lose without bound, at depths that were not trained
+    if expected > worst:  # a mean over draws, of which a few lose without bound at untrained depths
         bound = f"; at most {worst:.1f} % in 95 % of the draws of the fit, and far more in the others."
     return [
         _said(

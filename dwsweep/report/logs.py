@@ -20,7 +20,7 @@ class Logged(NamedTuple):
 
     curves: list[TrainingCurve]
     conditions: list[Conditions]
-    left_out: list[str]  # a warning for each log that lacks lines
+    left_out: list[str]  # one warning per log that lacks lines
 
 
 def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> Logged:

@@ -82,7 +82,7 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
-    # the folder of a sweep's fit: the page shows the sweep
+    # the folder of a sweep's fit: show the sweep
     if folder == root and (root.parent / "results.csv").exists():
         root = root.parent
     if live is not None:

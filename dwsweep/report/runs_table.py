@@ -21,7 +21,7 @@ from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 """A run by the columns of results.csv: numbers are int or float, blanks are None."""
-# training curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
+# curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
 MANY, MOST_CURVES = 600, 120
 # column → its name in results.csv, and the form of its numbers (None: a text)
 RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
@@ -59,7 +59,7 @@ def rows_of(path: Any) -> list[dict[str, Any]]:
         raise InputError(*(f"DIR: {line.removeprefix('table: ')}" for line in lines)) from None
     for row in rows:
         if row.get("run_id") is not None:
-            row["run_id"] = str(row["run_id"])  # the name of its folder, be it a number
+            row["run_id"] = str(row["run_id"])  # name of the run's folder, which may be a number
     return rows
 
 

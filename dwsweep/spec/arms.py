@@ -108,7 +108,7 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     changed = copy.deepcopy(content)
-    if PRESET in values:  # the preset wins over a base that lists the keys of its block
+    if PRESET in values:  # a preset replaces keys of its block that the base lists
         model = changed.get("model")
         changed["model"] = {k: v for k, v in model.items() if k not in PRESET_KEYS} if isinstance(model, dict) else {}
     for key, value in values.items():

@@ -15,8 +15,8 @@ from dwsweep.spec import yaml_numbers
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
-MAX_VALUES = 100_000  # every use of an alias counted
-MAX_DIGITS = 1000  # digits of an integer; Python refuses to print more than 4,300
+MAX_VALUES = 100_000  # most nodes, every use of an alias counted
+MAX_DIGITS = 1000  # most digits of an integer; Python refuses to print more than 4,300
 
 
 def load_yaml_file(path: Any) -> Any:

@@ -140,7 +140,7 @@ class Section(BaseModel):
         held = value if isinstance(value, list) else [value]
         if any(isinstance(item, bool) for item in held):
             annotation = cls.model_fields[str(info.field_name)].annotation
-            names = get_origin(annotation) is Literal  # their own error lists the allowed values
+            names = get_origin(annotation) is Literal  # these validators list the allowed values themselves
             if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
@@ -186,14 +186,14 @@ class BudgetRange(Section):
         return [self.start * math.exp(ratio * k) for k in range(self.count)]
 
 
-# the form of a value chooses the branch of a union before validation, so that an error names the meant branch
+# choose a union's branch by the value's form before validation, so that an error names the meant branch
 Budgets = Annotated[
     Annotated[list[Budget], Tag("|list")] | Annotated[BudgetRange, Tag("|range")],
     Discriminator(lambda value: "|range" if isinstance(value, dict | BudgetRange) else "|list"),
 ]
 Seeds = Annotated[
     Annotated[Annotated[int, Field(gt=0, le=10_000)], Tag("|count")]
-    | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Tag("|list")],  # an int32 on the device
+    | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Tag("|list")],  # limit of an int32 on the device
     Discriminator(lambda value: "|list" if isinstance(value, list) else "|count"),
 ]
 

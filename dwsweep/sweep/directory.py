@@ -110,7 +110,7 @@ class SweepStore:
             record = reader.read(path, kind)
         except Damaged as error:
             raise Damaged(path, self.name_of(path), error.why) from None
-        # a record that names whom it belongs to was copied from elsewhere if that is not the folder it lies in
+        # a record that names another owner than its folder was copied from elsewhere
         for field in ("pack_id",) if kind is Pack else ("run_id",):
             named = getattr(record, field, None)
             if named is not None and named != owner:
@@ -190,7 +190,7 @@ class SweepStore:
             known = self.config(run.run_id) if run.run_id in there else None
             if known is None or known.arm != (run.arm or None):  # a known run may belong to an arm of another sweep
                 self.write(run.run_id, run_config(run, plan))
-        # last: whoever finds a run in the plan finds its config.json too
+        # written last: whoever finds a run in the plan also finds its config.json
         with self.manifest_guard():  # several shards write the same files
             text = plan.spec.to_yaml()
             paths.write_atomic(self.directory / "spec.yaml", text, durable=True)

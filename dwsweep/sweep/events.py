@@ -26,7 +26,7 @@ class Job:
     directory: str  # directory of the sweep
     store_path: str  # path of the token store
     attempt: int = 1
-    frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
+    frozen: tuple[str, ...] = ()  # runs of the pack whose results belong to another pack
     following: Pack | None = None  # pack that the same worker will probably train next
     fence: Fence | None = None  # fence of the directory's owner: a worker that loses it trains no further step
 
@@ -132,9 +132,9 @@ class Ended:
     kind: str
     cause: str = ""
     log_tail: str | None = None
-    resumed_step: int = 0  # the step that the attempt resumed from
+    resumed_step: int = 0  # step at which the attempt resumed
     step: int = 0  # the last step reported
-    microbatch: int | None = None  # sequences per forward pass that the trainer used, where it came that far
+    microbatch: int | None = None  # sequences per forward pass that the trainer used, if it came that far
 
 
 Event = (

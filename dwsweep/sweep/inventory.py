@@ -214,7 +214,7 @@ def _fault_of_metrics(folder: Any) -> str:
 def _results(store: SweepStore) -> Look:
     try:
         texts = tables(store)
-    except (InputError, OSError):  # the plan is damaged, which has its own line
+    except (InputError, OSError):  # a damaged plan has a line of its own
         return
     for name in ("results.csv", ORPHANS):
         path = store.directory / name

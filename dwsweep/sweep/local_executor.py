@@ -115,7 +115,7 @@ class WorkerProcess:
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)
         returncode = self._reap()
-        whole = policy.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
+        whole = policy.tail(log, start, lines=1000)  # stacks of a fatal error fill a log's tail
         if self._stop_cause and returncode == -9:
             return replace(heard, kind=INTERRUPTED, cause=self._stop_cause)
         kind, cause = policy.of_exit(returncode, whole, policy.kernel_oom_kills() - self._kernel_kills)
@@ -156,7 +156,7 @@ class WorkerProcess:
     def _events(process: subprocess.Popen[str]) -> Iterator[Event]:
         assert process.stdout is not None
         for line in process.stdout:
-            with contextlib.suppress(ValueError):  # the last line of a killed worker
+            with contextlib.suppress(ValueError):  # last line of a killed worker
                 yield from_line(line)
 
     def stop(self, cause: str) -> None:
@@ -200,7 +200,7 @@ class WorkerProcess:
                 encoding="utf-8",
                 errors="replace",
                 env=environment,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
+                start_new_session=True,  # the parent handles Ctrl-C
             )
         if self.slice_store is not None:
             self._send(Join(self.slice_store))
@@ -298,7 +298,7 @@ class LocalExecutor:
             self._serving[worker] = pack_id
             try:
                 ended = worker.train(job, partial(self._post, pack_id))
-            except Exception as error:  # a fault in here must not leave the sweep waiting for ever
+            except Exception as error:  # a fault in this thread must not leave the sweep waiting for ever
                 worker.kill()
                 ended = Ended(*policy.of_exception(error))
             self._serving[worker] = None
@@ -317,7 +317,7 @@ def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProces
     return [WorkerProcess(part.environment, part.cores) for part in chosen]
 
 
-CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores that a worker stays on, such as 0,2
+CORES_VARIABLE = "DWSWEEP_CORES"  # CPU cores on which a worker stays, such as 0,2
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 CPU_THREADS = "NPROC"  # XLA's name for the size of its thread pool
 
@@ -400,7 +400,7 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
         memory = part_of_a_gpu(-(-workers // len(cards)))
         return [Share({"CUDA_VISIBLE_DEVICES": cards[k % len(cards)], **memory}) for k in range(workers)]
     if not on_cpu and (chips := tpus(env, devices)):
-        # a chip belongs to one process; more workers than chips would only wait
+        # a chip belongs to one process; workers beyond the chips would only wait
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [Share({**one_chip, "TPU_VISIBLE_CHIPS": chip}) for chip in chips[:workers]]
     parts = [frozenset(own[k * each : (k + 1) * each]) for k in range(min(workers, len(own)))]

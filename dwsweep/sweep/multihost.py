@@ -121,7 +121,7 @@ def join_slice(store_path: str, lead: Callable[[WorkerProcess], int], say: Calla
             status = 2
             raise
         finally:
-            # the others wait for it, also where this process fails
+            # the others wait for it, even if this process fails
             worker.release(status, log)
         return status
 
@@ -134,7 +134,7 @@ def _join(worker: WorkerProcess, log: Path) -> Joined:
         more += "DWSWEEP_PROCESSES=N and DWSWEEP_PROCESS=I"
         hint = "" if settings(os.environ) else more
         raise InputError(f"--distributed: this host could not join the others ({error}){hint}") from None
-    except BaseException:  # Ctrl-C while it waits for the others: left alone, it would hold the coordinator's port
+    except BaseException:  # Ctrl-C during the wait: this process would keep the coordinator's port
         worker.kill()
         raise
 

@@ -151,7 +151,7 @@ def _superseded(lock: Any, epoch: int) -> str:
     return ""
 
 
-_seen: dict[Fence, Any] = {}  # the state of the lock's file when it last named this owner
+_seen: dict[Fence, Any] = {}  # last seen state of the lock that names this owner
 
 
 @contextlib.contextmanager
@@ -219,7 +219,7 @@ def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -
             if watched is None:
                 if mine := _create_owner(directory, folder, shard, say):
                     return mine
-                continue  # somebody else was faster
+                continue  # another process was faster
         if _watch(*watched, shard, takeover, say):
             gone.add(watched[1].nonce)
         elif not takeover:
@@ -251,7 +251,7 @@ def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner 
         if _superseded(lock, mine.epoch):  # a process that read the counter a moment later took over
             _remove([lock])
             return None
-        _remove(old)  # last: an owner that wakes finds a higher epoch
+        _remove(old)  # removed last: an owner that wakes finds a higher epoch
     else:
         _remove(old)
         _create(_lock_of(folder, mine), mine, directory)
@@ -315,7 +315,7 @@ def _renew(path: Any, mine: Owner, fence: Fence, lost: Callable[[str, bool], Non
             beats += 1
             reader.write(path, replace(mine, renewed=time.time(), beats=beats))
         except OSError:
-            continue  # a full disk, a bucket out of reach: whoever waits sees no renewal
+            continue  # a full disk, or a bucket out of reach: a waiting process sees no renewal
 
 
 @contextlib.contextmanager
@@ -342,7 +342,7 @@ def _create(path: Any, owner: Owner, directory: Any) -> None:
     reader.write(draft, owner)
     try:
         os.link(draft, path)
-    except FileExistsError:  # the guard is void on this file system, and somebody was faster
+    except FileExistsError:  # this file system voids the guard, and another process was faster
         other = _read(path)
         raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
     except OSError:  # no hard links here

@@ -26,7 +26,7 @@ from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING
 from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
-ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
+ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # ways in which an attempt ends
 
 MAX_HALVINGS = 3  # halvings of the microbatch before the pack is split; each costs a compilation
 LOG_TAIL_LINES = 30
@@ -83,7 +83,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
             name = f"signal {-returncode}"
         cause = f"the worker was killed by {name}"
     else:
-        # a worker that exits by itself gives the reason on its last line
+        # a worker that exits by itself gives the reason in its last line
         last = next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
         cause = f"the worker exited with status {returncode}" + (f" ({first_line(last)})" if last else "")
     if returncode == -signal.SIGKILL:
@@ -211,7 +211,7 @@ def _out_of_memory(
     batch = pack.train.batch_size
     used = ended.microbatch or pack.execution.microbatch or batch
     alone = len(pack.replicas) == 1
-    # devices that share each sequence batch hold one sequence at least: asked for less, the trainer uses what it used
+    # devices that share a sequence batch hold at least one sequence each: the trainer uses no fewer
     at_floor = state.microbatch is not None and used > state.microbatch
     smaller = None if at_floor else halved(batch, used)
     if smaller is not None and (alone or state.halvings < MAX_HALVINGS):

@@ -40,7 +40,7 @@ _DEVICES = ("GPU", "TPU")
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 5.0  # interval between two looks at the cluster's nodes
 LOST_SECONDS = 30.0  # silence of the head after which the cluster counts as lost; after 60 s Ray would end this process
-_PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment that tasks get from here
+_PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment variables that tasks get from here
 
 
 class RayCluster:
@@ -81,7 +81,7 @@ class RayCluster:
         context = ray.get_runtime_context()
         self._own_node = context.get_node_id()
         self._head = ""
-        with contextlib.suppress(Exception):  # a Ray client has none, and its own way to find out
+        with contextlib.suppress(Exception):  # a Ray client has no such node, and finds it its own way
             self._head = str(context.gcs_address)
         self.needs = needs(self._nodes(), workers)
         if not self.needs:
@@ -99,7 +99,7 @@ class RayCluster:
     def own_node_gone(self) -> str | None:
         """Say how the Ray of this machine died, through which everything goes; None while it lives."""
         if not self.answers():
-            return None  # Ray's answer would not come
+            return None  # Ray would not answer
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         return None if self._own_node in alive else "the raylet of this machine has died"
 
@@ -141,8 +141,8 @@ def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
 class _Task:
     job: Job
     store: SweepStore
-    seen: Any  # the time in progress.json that was last read; at first, what an earlier attempt left
-    ref: Any = None  # Ray's; None: not handed over yet
+    seen: Any  # last time read in progress.json; at first, the time an earlier attempt left
+    ref: Any = None  # Ray's task; None: not handed over yet
     heard: bool = False  # progress of this attempt
 
 
@@ -199,7 +199,7 @@ class RayExecutor:
                 thread.join()
         self._cluster.leave()
 
-    # the thread that talks to Ray
+    # thread that talks to Ray
 
     def _work(self) -> None:
         looked = time.monotonic()
@@ -225,7 +225,7 @@ class RayExecutor:
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
         if 0 < wanted.get("GPU", 1.0) < 1:
             environment |= part_of_a_gpu(math.ceil(1 / wanted["GPU"]))
-        # its reservation, not its node's resources: the result must not depend on where it runs
+        # the reservation, not the node's resources: the result must not depend on the node
         environment |= each_core_a_device(int(wanted.get("CPU", 0)))
         options: dict[str, Any] = {
             "num_cpus": wanted.pop("CPU", 0),
@@ -293,7 +293,7 @@ class RayExecutor:
         with self._lock:
             return dict(self._tasks)
 
-    # the thread that watches the head
+    # thread that watches the head
 
     def _guard(self) -> None:
         answered = time.monotonic()

@@ -82,9 +82,9 @@ class RunRecorder(Recorder):
         self._written_at = float("-inf")
         self._evaluated_at = float("-inf")
         self._missed: set[str] = set()  # runs whose lost rows were reported
-        self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
+        self._cut = False  # True once this attempt has cut what earlier attempts recorded beyond its start
 
-    # what the trainer calls
+    # interface to the trainer
 
     def compiling(self, microbatch: int) -> None:
         self.emit(events.Compiling(microbatch))
@@ -119,7 +119,7 @@ class RunRecorder(Recorder):
             if missing and name not in self._missed:
                 self._missed.add(name)
                 self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
-            # needed where nothing is dropped too: a kill may have left half a line at the end
+            # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 paths.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
@@ -191,7 +191,7 @@ class RunRecorder(Recorder):
     def note(self, message: str) -> None:
         self.emit(events.Note(message))
 
-    # what the worker calls
+    # interface to the worker
 
     def interrupted(self, cause: str) -> None:
         """Record a stop at a checkpoint: the pack's unfinished runs wait for the next ``run``."""
@@ -298,7 +298,7 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
         if _has_key():
             _log_in()
         else:
-            os.environ["WANDB_MODE"] = "offline"  # the workers have it from here
+            os.environ["WANDB_MODE"] = "offline"  # workers inherit it
             say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
 
 
@@ -391,7 +391,7 @@ class TensorBoardLogger:
         if run_id not in self._writers:
             from tensorboardX import SummaryWriter
 
-            # purge_step hides what an interrupted attempt had logged beyond its checkpoint
+            # purge_step hides rows that an interrupted attempt logged beyond its checkpoint
             purge = self._purge.get(run_id)
             # files are named by the second and the host: an attempt within a second of the last would overwrite it
             suffix = f".{time.time_ns()}.{os.getpid()}"
@@ -441,7 +441,7 @@ class WandbLogger:
                 resume="allow",
                 config=to_dict(config) if config else None,
                 dir=folder,
-                reinit="create_new",  # the replicas of a pack log side by side
+                reinit="create_new",  # replicas of a pack log side by side
                 settings=wandb.Settings(console="off", silent=True),
             )
         return self._runs[run_id]
@@ -472,7 +472,7 @@ class TrackioLogger:
         self.store = store
         self.pack = pack
         self._runs: dict[str, trackio.Run] = {}
-        self._logged: dict[str, int] = {}  # the last step that Trackio has, of earlier attempts too
+        self._logged: dict[str, int] = {}  # last step that Trackio holds, earlier attempts included
         if not paths.is_remote(store.directory):
             os.environ.setdefault("TRACKIO_DIR", str(paths.as_path(store.directory).absolute() / "trackio"))
 
@@ -482,7 +482,7 @@ class TrackioLogger:
 
             config = self.store.config(run_id)
             with contextlib.redirect_stdout(io.StringIO()):
-                # in a context of its own, for `init` finishes the run that it finds in the present one, and the
+                # own context: `init` would finish the run in the present one, and
                 # replicas of a pack log side by side
                 self._runs[run_id] = run = contextvars.Context().run(
                     trackio.init,
@@ -496,7 +496,7 @@ class TrackioLogger:
                     auto_log_cpu=False,
                 )
             self._logged[run_id] = getattr(run, "_next_step", 0) - 1
-            # what a killed attempt had recorded and not handed over yet
+            # rows that a killed attempt recorded and did not hand over
             self._log(run_id, read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
         return self._runs[run_id]
 

@@ -43,7 +43,7 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
         ended_well = all(store.pack_state(name).state in (DONE, REBUILT) for name in families[pack.pack_id])
         for run_id in pack.run_ids:
             _run(store, run_id, say)
-            if not ended_well:  # a killed process may not have brought all of it to the disk
+            if not ended_well:  # a killed process may have left part of it unwritten
                 store.sync(run_id)
         for pack_id in families[pack.pack_id]:
             _pack(store, pack, pack_id, say)
@@ -68,7 +68,7 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
     for folder in folders:
         for name in os.listdir(folder) if folder.is_dir() else ():
             pid = paths.writer_of(name)
-            # any shard writes a config.json that is missing
+            # any shard may write a missing config.json
             if pid is None or (not alone and name.startswith(".config.json.")):
                 continue
             if pid == os.getpid() or process_start(pid) is None:  # a number may be ours today, as in a container
@@ -98,7 +98,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
             if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
                 continue
             store.write(pack_id, replace(state, state=DONE))
-        try:  # the worker of a killed parent may still write its last one
+        try:  # the worker of a killed parent may still write its last rows
             with paths.one_worker(store.pack_directory(pack_id), say):
                 store.remove_checkpoints(pack_id)
             removed += 1
@@ -225,7 +225,7 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     if not members:
         return None
     parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
-    # why a pack was split stood in the file alone
+    # the damaged file alone held the reason for a split
     split = pack_id.rpartition("-")[2] in ("a", "b")
     reason = IN_PART if len(members) < len(planned.replicas) and not split else None
     return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)

@@ -89,7 +89,7 @@ def run_sweep(
                 fence = ownership.fence_of(directory, owner)
                 sweeps.append(_Sweep(settled, tokens, store, shard, retry, view, fence))
                 status = sweeps[0].run(executor, address, worker)
-                fence.check()  # the status is that of its owner
+                fence.check()  # the status belongs to its owner
                 return status
         except FencedOff as error:
             view.say(f"stopped: {error}")
@@ -170,7 +170,7 @@ class _Sweep:
                 try:
                     rebuild_results(self.store)
                 except Exception as error:
-                    # a full disk, or a bucket out of reach, has its own message; the directories are the truth
+                    # a full disk, or a bucket out of reach, has its own message; the directories hold the truth
                     if not isinstance(error, OSError) and paths.out_of_reach(error) is None:
                         raise
         return self._report(todo.run_ids, trained=True)
@@ -213,7 +213,7 @@ class _Sweep:
         self.silence.begin(
             pack.pack_id, self.plan.labels.get(pack.pack_id, pack.shape.label), self.store.log_path(pack.pack_id)
         )
-        directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
+        directory = paths.absolute(self.store.directory)  # workers may start elsewhere; Orbax requires it
         following = self.waiting[0].pack if self.waiting else None
         self.executor.start(
             Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.fence)
@@ -257,11 +257,11 @@ class _Sweep:
         self.silence.end(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
-        if ended.kind != DONE:  # a run may read as done although the last of its writes failed
+        if ended.kind != DONE:  # a run may read as done although its last write failed
             for name in finished & unit.runs:
                 self.store.sync(name)
         if finished >= unit.runs and ended.kind != DONE:
-            # it failed at its last checkpoint: nothing is missing
+            # the last checkpoint failed: nothing is missing
             self.view.say(f"note: {pack_id} is finished, but {ended.cause}")
             ended = Ended(DONE)
         if ended.kind == INTERRUPTED and not self.stop_cause:
@@ -279,7 +279,7 @@ class _Sweep:
                 self.store.write_state(name, replace(state, loss=states[name].loss))
         self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT) and not unit.pack.execution.keep_finished_checkpoints:
-            self.store.remove_checkpoints(pack_id)  # nothing resumes from them any more
+            self.store.remove_checkpoints(pack_id)  # nothing resumes from these checkpoints
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]
@@ -334,7 +334,7 @@ class _Sweep:
             return
 
         def on_signal(number: int, _frame: Any) -> None:
-            # in a thread of its own: the handler may have interrupted whoever holds a lock or writes to the console
+            # separate thread: the handler may have interrupted a holder of the lock or console
             self.signals += 1
             if self.signals == 1:
                 threading.Thread(target=stop, args=(f"stopped by {signal.Signals(number).name}",)).start()

@@ -88,10 +88,10 @@ class Snapshot:
     progress: dict[str, PackProgress]  # progress of the running packs, by pack
     owners: tuple[tuple[ownership.Owner, bool], ...]  # holders of a lock, and whether each process lives
     time: float
-    damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
-    time_kept: str = ""  # how well the finished runs kept to ``train.seconds``, in words; empty without it
+    damaged: tuple[str, ...] = ()  # damaged files, one line each
+    time_kept: str = ""  # a sentence on how well finished runs kept to ``train.seconds``; empty without it
     stages: Mapping[str, Stage] = field(default_factory=dict)  # stages of the packs before their first step, by pack
-    measured: Mapping[str, Measured] = field(default_factory=dict)  # while the sweep is live, by pack
+    measured: Mapping[str, Measured] = field(default_factory=dict)  # progress by pack, while the sweep is live
 
     @property
     def is_live(self) -> bool:
@@ -150,7 +150,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     for row in planned:
         state = store.state(row.run_id)
         if state.state == RUNNING and not live:
-            # its process was killed and could not record it
+            # a killed process could not record it
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
         runs.append(RunView(row, state.pack_id or row.pack_id, state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
@@ -291,7 +291,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
             _settle(store, say)
             for line in damaged:
                 say(f"{line}; read as if it were not there, until `dwsweep run` trains or writes it again")
-    except InputError as error:  # the plan is damaged: whoever needs it says so
+    except InputError as error:  # the plan is damaged: its readers report it
         if not isinstance(error, Damaged):
             raise
 
@@ -326,7 +326,7 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     say(f"{path}: {said}")
 
 
-EQUAL = 1.1  # factor between the shapes that still counts as equal time
+EQUAL = 1.1  # largest factor between the shapes' times that counts as equal time
 
 
 def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:

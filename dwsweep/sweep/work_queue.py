@@ -75,8 +75,8 @@ class Unit:
     pack: Pack
     runs: frozenset[str]
     new: bool = False  # True if the record is not written yet
-    rebuilt_from: str | None = None  # the pack whose replicas it takes over
-    in_part: bool = False  # new, without some of the replicas that the plan has in it
+    rebuilt_from: str | None = None  # pack whose replicas it takes over
+    in_part: bool = False  # a new pack without some of the plan's replicas
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Schedule:
     units: tuple[Unit, ...]  # units of this shard, long ones first
     states: dict[str, RunState]  # states of all planned runs, as found
     run_ids: tuple[str, ...]  # runs of this shard, finished ones included
-    orphans: tuple[str, ...]  # runs with a directory that the plan does not have
+    orphans: tuple[str, ...]  # runs with a directory that the plan lacks
 
 
 def pack_weight(pack: Pack) -> float:
@@ -138,7 +138,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         pack = replace(unit.pack, execution=plan.spec.execution)
         if unit.new:
             record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
-            if unit.in_part:  # a replica's last bits depend on the size of its pack: the record says why it is another
+            if unit.in_part:  # a replica's last bits depend on the pack's size: record why the pack is another
                 record["reason"] = IN_PART
             store.clear_pack(pack.pack_id)
             store.write_pack(pack, **record)
@@ -152,7 +152,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         again = [name for name in unit.runs if name in schedule.states and is_over(schedule.states[name].state)]
         for name in again:
             store.write_state(name, RunState(PENDING, pack_id=pack.pack_id))
-        if state.state == DONE:  # a result was lost: from the start, for at its end there is nothing left to train
+        if state.state == DONE:  # a result was lost: train from the start, since nothing is left to train at the end
             store.remove_checkpoints(pack.pack_id)
             store.write(pack.pack_id, replace(state, state=PENDING, retries=0, checkpoint=0))
         elif again:

@@ -63,7 +63,7 @@ class Channel:
         self.jobs: queue.Queue[Command | None] = queue.Queue()
         self.stop_cause: str | None = None
         self.group: Group | None = None
-        self.joining = False  # waits for other hosts: there is nothing to bring to a checkpoint
+        self.joining = False  # waits for other hosts: nothing to bring to a checkpoint
         threading.Thread(target=self._listen, daemon=True).start()
 
     def emit(self, event: Event) -> None:
@@ -108,7 +108,7 @@ def main() -> int:
     pass_niceness_to_the_group()
     channel = Channel()
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back during the imports
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # commands held back during the imports
     faulthandler.enable()
     prepare_environment()
     store_path: str | None = None  # token store of this host, if it joined a slice
@@ -128,10 +128,10 @@ def main() -> int:
         ended = attempt(job, channel)
         channel.emit(ended)
         if ended.kind not in (DONE, INTERRUPTED):
-            # what failed here may have left the device in a bad state
+            # a failure may have left the device in a bad state
             if channel.group is not None:
                 sys.stderr.flush()
-                os._exit(1)  # a clean leave waits minutes for the others, who cannot come
+                os._exit(1)  # a clean exit waits minutes for other hosts that cannot come
             return 1
     channel.emit(Released(command.status))
     if channel.group is not None:
@@ -166,7 +166,7 @@ def prepare_environment() -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, map(int, cores.split(",")))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(paths.cache_root() / "xla"))
-    # by default programs that compile in under a second are not kept, and ours are small
+    # JAX by default keeps no program that compiles in under a second, such as ours
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -220,7 +220,7 @@ def _attempt(job: Job, channel: Channel) -> Ended:
     finally:
         sys.stderr.flush()
         if recorder is not None:
-            with contextlib.suppress(OSError):  # a full disk: the parent hears of it from the attempt itself
+            with contextlib.suppress(OSError):  # a full disk: the attempt itself reports it
                 recorder.close()
 
 

@@ -46,7 +46,7 @@ class Theorem:
     """Bounds of log_3 of the separation rank. A lower bound below 0 is stored as 0, since every rank is at least 1."""
 
     equation: int  # 7 or 8
-    applies: bool  # whether L and d_x are in its regime
+    applies: bool  # True if L and d_x are in its regime
     lower: float
     upper: float
     constants: dict[str, float]

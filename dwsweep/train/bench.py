@@ -71,7 +71,7 @@ def sizes(replicas: int) -> list[int]:
 
 def measure(pack: Pack, store: Store) -> BenchRow:
     """Compile one pack and time its training step; MFU and packing are left out."""
-    # a replica of a shortened pack still trains its own seed, so only the number of them differs
+    # replicas of a shortened pack keep their seeds: only their number differs
     program = compile_program(Blueprint.of(pack, store))
     state, init_seconds = program.init()
     total = pack.branch_steps[-1]

@@ -55,7 +55,7 @@ class Progress:
 
     phase: int = 0  # position in the list of phases
     tick: int = 0  # steps executed, those of branches included
-    seconds: float = 0.0  # training clock of the state in hand
+    seconds: float = 0.0  # training clock of the current state
     trunk_seconds: float = 0.0  # clock of the trunk, which waits while a copy of it is cooled down
     compile_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)  # last training loss of each replica
@@ -133,7 +133,7 @@ def fingerprints(tree: Any, xp: Any = jnp) -> Any:
     return jax.tree.map(one, tree)
 
 
-SEAL = "content_sha256"  # key of the meta data with the hash of the others
+SEAL = "content_sha256"  # key of the hash of the other meta data
 _KEYS = frozenset({"pack", "forked", "progress", "kernel", "fingerprints"})
 
 
@@ -170,8 +170,8 @@ class Checkpoints:
     def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
         self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
-        self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
-        self._written: tuple[int, int | None] | None = None  # number and inode of the one that is being committed
+        self._hash: dict[Any, Any] = {}  # jitted functions by the place of their results
+        self._written: tuple[int, int | None] | None = None  # number and inode of the checkpoint being committed
         self._number = 0  # number of the last checkpoint that was begun
         self._manager = ocp.CheckpointManager(
             self._mirror.local if self._mirror else self.directory,
@@ -179,7 +179,7 @@ class Checkpoints:
                 max_to_keep=self.keep,
                 create=True,
                 cleanup_tmp_directories=True,
-                # called when all is written, before the rename
+                # called after all is written and before the rename
                 async_options=ocp.options.AsyncOptions(post_finalization_callback=self._before_commit),
             ),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
@@ -214,7 +214,7 @@ class Checkpoints:
     def _hashes(self, state: Any) -> dict[str, int]:
         where = jax.tree.leaves(state)[0].sharding
         if all(device.platform == "cpu" for device in where.device_set) and jax.process_count() == 1:
-            # nothing to fetch, and nothing to compile for it
+            # nothing to fetch or compile
             hashes = fingerprints(jax.device_get(state), np)
             return {name: int(value) for name, value in _named(hashes).items()}
         if isinstance(where, NamedSharding):
@@ -369,7 +369,7 @@ class Mirror:
         """Copy the whole ones that are not there, and remove those that are kept no longer."""
         paths.check_fence(self.remote)
         for number in sorted(set(numbers) - self._there):
-            paths.remove(self.remote / str(number))  # the beginning of one by a killed process
+            paths.remove(self.remote / str(number))  # beginning of a checkpoint by a killed process
             _copy(self.local / str(number), self.remote / str(number), last=MARK)
             try:
                 paths.check_fence(self.remote)

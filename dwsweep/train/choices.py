@@ -107,10 +107,10 @@ def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Seque
 class Hardware:
     """The devices that a pack may take."""
 
-    devices: tuple[jax.Device, ...] | None  # None: all of this host, or of all processes where there are several
+    devices: tuple[jax.Device, ...] | None  # None: all devices of this host, or of all processes
     device: jax.Device  # one of the devices of this host
     memory_bytes: int | None  # memory per device that JAX may use; None on a CPU, and if the backend does not say
-    on_cpu: bool  # the program is one for a CPU
+    on_cpu: bool  # True if the program is for a CPU
     is_here: bool = True  # False: only a compiler knows the device, and nothing can be measured on it
 
 
@@ -137,7 +137,7 @@ class Choices:
     microbatch: int  # sequences of each replica in one forward and backward pass
     as_vector: bool  # parameters are one vector per replica in the training loop, else a tree
     streamed: bool  # batches come from the host, else from the token store on the device
-    capacity: int  # steps that one dispatch can hold
+    capacity: int  # most steps of one dispatch
     attention_why: str | None = None  # reason for the attention kernel; None before the choice
 
     def param_layout(self, model: Model) -> ParamLayout:
@@ -185,7 +185,7 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
     if choices.hardware.is_here:
         rows = choices.microbatch * len(pack.replicas) // choices.layout.size
         choice = choose_kernel(asked, pack.shape, pack.train.precision, rows, choices.hardware.device)
-        # measured on each host, and hosts that differ would not run the same program
+        # each host measures, and different hosts would not run the same program
         names = (XLA, CUDNN)
         choice = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
     else:
@@ -287,13 +287,13 @@ def _unroll(pack: Pack, hardware: Hardware, layout: Layout) -> int:
     depth = pack.shape.depth
     if hardware.on_cpu:
         return depth if depth <= UNROLLED_DEPTH and pack.shape.width >= UNROLLED_WIDTH else 1
-    # the weights of a divided model have to be gathered a layer at a time
+    # a divided model has to gather its weights layer by layer
     on_gpu = hardware.device.platform == "gpu" and layout.placement is None
     return depth if depth <= UNROLLED_ON_GPU and on_gpu else 1
 
 
 def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:
-    # an accelerator's memory is dearer, and of several hosts none has the whole state
+    # an accelerator's memory is scarcer, and no single host has the whole state
     whole_here = hardware.on_cpu and layout.placement is None and jax.process_count() == 1
     small = pack.shape.n_params_total <= VECTOR_PARAMETERS
     return whole_here and small and CHAINS[pack.train.optimizer].elementwise
@@ -328,7 +328,7 @@ def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, devi
 
 
 def _obstacle(shape: Shape, precision: str, device: jax.Device) -> str | None:
-    if "cuda" not in device.client.platform_version.lower():  # ROCm's devices are of platform gpu too
+    if "cuda" not in device.client.platform_version.lower():  # ROCm's devices have the platform gpu too
         return f"the only kernel on {device.platform}"
     if shape.attention != "softmax":
         return f"model.attention {shape.attention}; cudnn's is softmax"
@@ -343,7 +343,7 @@ def _obstacle(shape: Shape, precision: str, device: jax.Device) -> str | None:
 def _measured(asked: str, B: int, T: int, H: int, K: int, P: int, dtype: str, device: jax.Device) -> Choice:
     try:
         cudnn = _seconds(CUDNN, B, T, H, K, P, dtype, device)
-    except Exception as error:  # no cuDNN, one that is too old, a shape it refuses: all of them mean the same here
+    except Exception as error:  # no cuDNN, an old one, or a shape that it refuses: all mean the same here
         return Choice(XLA, f"cudnn failed: {one_line(error, 200)}")
     if asked == CUDNN:
         return Choice(CUDNN, "asked for")

@@ -184,7 +184,7 @@ def _is_free(inside: Computation, one: Instruction) -> bool:
         return one.attribute("custom_call_target") in FREE_CALLS
     if one.opcode in FREE or one.opcode.endswith("-done"):
         return True
-    # scalars of scalars are made by a TPU's core itself, between two kernels; only its layouts have tiles
+    # a TPU's core makes scalars of scalars itself; only its layouts have tiles
     types = [one.type, *(inside[name].type for name in one.operands)]
     return one.opcode != "while" and bool(re.search(r"[TS]\(", one.type)) and not re.search(r"\[\d", " ".join(types))
 
@@ -200,13 +200,13 @@ def _counted(program: Program, inside: Computation, one: Instruction) -> tuple[f
     parts += [(f"bytes accessedout{{{i if many else ''}}}", array) for i, array in enumerate(one.arrays)]
     if found is None:
         return 0.0, sum(size for _, (size, in_main) in parts if in_main)
-    # each reader inside a fusion counts a reading, and the device reads once
+    # each reader inside a fusion counts one reading, but the device reads once
     return found.get("flops", 0.0), sum(min(size, found.get(key, 0.0)) for key, (size, in_main) in parts if in_main)
 
 
 def _analysis(text: str) -> dict[str, float] | None:
     """XLA's cost analysis of a program; None where it cannot read the program, such as a vendor's own instruction."""
-    # JAX has no public name for the analysis of a program that it did not compile itself
+    # JAX has no public name for the analysis of a program that it did not compile
     from jaxlib import _jax
 
     reader: Any = import_module("jaxlib._hlo") if find_spec("jaxlib._hlo") else _jax  # older place, before jaxlib 0.10

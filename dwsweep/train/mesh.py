@@ -47,7 +47,7 @@ class Load:
     step_flops: float  # FLOPs of one replica
     memory_bytes: int | None  # memory of one device
     on_cpu: bool = False
-    must_divide: bool = False  # the state, whatever these numbers say: the program was found not to fit
+    must_divide: bool = False  # the state, whatever these numbers are: the program did not fit
 
 
 def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = None) -> tuple[int, int, int]:

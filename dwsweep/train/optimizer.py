@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     epsilon: Any
     weight_decay: Any
     ratio: Any  # ratio of its rate to the base rate
-    matrices: tuple[tuple[int, float], ...] = ()  # (columns, Muon's factor) of each of an array's; () where it has none
+    matrices: tuple[tuple[int, float], ...] = ()  # (columns, Muon's factor) per array; () if it has none
 
 
 def settings_by_group(model: Model) -> dict[str, Settings]:
@@ -136,7 +136,7 @@ class Chain:
     """Signature of what ``train.optimizer`` can name."""
 
     of_group: Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]
-    elementwise: bool  # no element's update depends on another's, so parameters may lie as one vector
+    elementwise: bool  # no element's update depends on another's: parameters may lie in one vector
 
 
 CHAINS = {"adamw": Chain(adamw, elementwise=True), "muon": Chain(muon, elementwise=False)}
@@ -273,7 +273,7 @@ def as_vector(model: Model) -> ParamLayout:
         return jax.tree.unflatten(structure, shaped)
 
     def spread() -> dict[str, Settings]:
-        # computed from an element's place where it is needed, and never stored
+        # computed from an element's place if needed, never stored
         last = {settings[i][:3]: end for i, end in zip(order, ends, strict=True)}
         place = jnp.arange(ends[-1])
         columns = [_steps(place, [*last.values()], column) for column in zip(*last, strict=True)]

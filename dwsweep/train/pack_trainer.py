@@ -37,7 +37,7 @@ from dwsweep.train.step import HeldoutLoss, State
 class Outcome:
     """End of ``train_pack``."""
 
-    interrupted: bool  # stopped by should_stop, checkpointed, to be resumed
+    interrupted: bool  # stopped by should_stop, with a checkpoint to resume from
     step: int  # step of the current state
     finished: tuple[str, ...]  # run ids finished by this call
     diverged: tuple[str, ...]  # run ids that ended as diverged, all calls together
@@ -136,7 +136,7 @@ class _Trainer:
         self.checkpoints = Checkpoints(kept_in, pack.execution.keep_checkpoints, recorder.note)
         self.saved_seconds, self.saved_tick = time.monotonic(), 0
         self.mark = 0.0  # last reading of the training clock
-        self.measured: frozenset[int] = frozenset()  # steps after which the conditioning is
+        self.measured: frozenset[int] = frozenset()  # steps after which the conditioning is measured
         if pack.train.conditioning:
             longest = pack.branch_steps[-1]
             self.measured = frozenset({*(max(1, round(part * longest)) for part in CONDITIONING), *pack.branch_steps})
@@ -146,7 +146,7 @@ class _Trainer:
         try:
             outcome = self._run(following)
         except BaseException:
-            # the failure in hand matters more than a second one while a checkpoint is being finished
+            # the present failure matters more than a second one during the last checkpoint
             with contextlib.suppress(OSError):
                 self.checkpoints.close()
             raise
@@ -184,7 +184,7 @@ class _Trainer:
     def _outcome(self, interrupted: bool) -> Outcome:
         return Outcome(interrupted, int(self.state["step"]), tuple(self.finished), tuple(self.progress.diverged))
 
-    # the program and the state that it begins with
+    # program and its first state
 
     def _compile(self) -> Program:
         self.recorder.compiling(self.blueprint.choices.microbatch)
@@ -212,7 +212,7 @@ class _Trainer:
             seconds += init_seconds
         elif self.blueprint.layout != before.layout:
             self.state, self.trunk = {}, None
-            self._restore()  # once more, to where it has to lie now
+            self._restore()  # copied once more, to its final place
         self.progress.compile_seconds += seconds
         step = int(self.state["step"])
         self.recorder.started(self.program.facts(seconds, step))
@@ -246,12 +246,12 @@ class _Trainer:
         states = {"current": self.state} | ({"trunk": self.trunk} if self.trunk is not None else {})
         arrays = {name: self.blueprint.named(state) for name, state in states.items()}
         kernel = self.blueprint.choices.compute.kernel
-        self.recorder.flush()  # no checkpoint is ahead of what was recorded
+        self.recorder.flush()  # no checkpoint is ahead of the records
         meta = PackMeta.of(self.pack, self.progress, forked=self.trunk is not None, kernel=kernel)
         self.checkpoints.save(arrays, asdict(meta))
         self.saved_seconds, self.saved_tick = time.monotonic(), self.progress.tick
 
-    # the steps of a phase
+    # steps of a phase
 
     def _train(self, phase: Phase) -> bool:
         """The steps of a phase; False when asked to stop before its end."""
@@ -318,7 +318,7 @@ class _Trainer:
         self.progress.seconds += seconds
         self.progress.losses = [float(x) for x in metrics["loss"][n - 1]]
         conditions = None
-        if queued.step + n in self.measured:  # the state in hand is the one after these steps
+        if queued.step + n in self.measured:  # the current state is the one after these steps
             conditions = self.program.conditions(self.state, self.heldout)
             self.mark = time.monotonic()
         self._report_metrics(queued, metrics, conditions)

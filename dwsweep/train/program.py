@@ -65,7 +65,7 @@ class Blueprint:
     pack: Pack
     store: Store
     choices: Choices
-    model: Model  # computed as the choices say
+    model: Model  # program compiled by the choices
 
     @classmethod
     def of(cls, pack: Pack, store: Store, hardware: Hardware | None = None) -> Blueprint:
@@ -160,7 +160,7 @@ class Blueprint:
 
         split = self.layout.split
         batch = math.ceil(SEQUENCES / split) * split
-        # every device has all windows: on a CPU nothing is exchanged
+        # every device has all windows: a CPU exchanges nothing
         here = self.layout.replicated
         windows = jax.ShapeDtypeStruct((batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=here)
         with jax.default_matmul_precision("highest"):
@@ -454,7 +454,7 @@ class Ahead:
         limit, used = hardware.memory_bytes, current.memory_bytes
         if limit is not None and (used is None or used > (1 - SPARE_FRACTION) * limit):
             return
-        # whatever goes wrong here will be raised again, with its cause, when it is this pack's own turn
+        # any failure here is raised again, with its cause, at this pack's turn
         with contextlib.suppress(Exception):
             blueprint = Blueprint.of(pack, store)
             with_kernel(blueprint.choices, pack)  # measured now, while the device is idle, and remembered

@@ -160,13 +160,13 @@ class _Checks:
                 check(name)
             except InputError:
                 raise
-            except Exception as error:  # a check that breaks is one that failed, and the others still say something
+            except Exception as error:  # a check that breaks has failed; the others still count
                 self.checks.append(
                     Check(name=name, passed=False, said=f"{type(error).__name__}: {one_line(error, 300)}")
                 )
 
     def judge(self, name: str, value: float, tolerance: float, unit: str, said: str) -> None:
-        # a value that is not a number is at most nothing
+        # a value that is no number passes no limit
         passed = bool(value <= tolerance)
         self.checks.append(Check(name=name, passed=passed, value=value, tolerance=tolerance, unit=unit, said=said))
 
@@ -273,7 +273,7 @@ class _Checks:
         choice = choose_kernel(CUDNN, shape, "bfloat16", BATCH, device)
         if choice.kernel != CUDNN:
             is_nvidia = "cuda" in device.client.platform_version.lower()
-            # on an NVIDIA GPU of this shape cuDNN should run, and its refusal is a finding
+            # cuDNN should run on an NVIDIA GPU with this shape: its refusal is a finding
             passed = False if is_nvidia and find(device.device_kind) is not None else None
             self.checks.append(Check(name=name, passed=passed, said=choice.why))
             return
@@ -296,7 +296,7 @@ class _Checks:
         for depth, width in shapes:
             train = {"seq_len": length, "batch_size": batch, "precision": precision}
             one = pack(self.store, depth, width, vocabulary=VOCABULARY, seeds=(0,), train=train, head_size=64)
-            # the text is of bytes: a rate depends on the size of the vocabulary, not on which of its tokens are read
+            # text of bytes: a rate depends on the vocabulary's size, not on the tokens
             row = measure(one, self.store)
             mfu = row.tokens_per_second * row.flops_per_token / (peak * row.devices)
             published = PUBLISHED[depth, width]

@@ -215,7 +215,7 @@ def _gpt_neox_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
         h = f"gpt_neox.layers.{i}"
         found |= _norm(layer, "attention_norm", f"{h}.input_layernorm")
         found |= _norm(layer, "mlp_norm", f"{h}.post_attention_layernorm")
-        # head by head: its q, its k, its v
+        # order by head: its q, its k, its v
         kernels = np.stack([layer[f"{name}.kernel"].T.reshape(H, P, D) for name in "qkv"], axis=1)
         biases = np.stack([layer[f"{name}.bias"].reshape(H, P) for name in "qkv"], axis=1)
         found[f"{h}.attention.query_key_value.weight"] = kernels.reshape(3 * D, D)
@@ -276,7 +276,7 @@ def _gemma3_config(shape: Shape) -> dict[str, Any]:
     return {
         **_llama_config(shape),
         **_common(shape, "gemma3_text", "Gemma3ForCausalLM"),
-        "tie_word_embeddings": False,  # the embedding is scaled, the unembedding is not
+        "tie_word_embeddings": False,  # only the embedding is scaled, not the unembedding
         "hidden_activation": _llama_config(shape)["hidden_act"],
         "rms_norm_eps": NORM_EPSILON * GEMMA_SCALE**2,
         "query_pre_attn_scalar": shape.head_size,

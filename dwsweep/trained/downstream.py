@@ -84,7 +84,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
             raise InputError(f"--tasks: {task!r}; no task of lm-evaluation-harness {lm_eval.__version__}{hint}")
     try:
         manager.load(list(tasks))
-    except Exception as error:  # missing data or an invalid task file: the harness has no error class of its own
+    except Exception as error:  # missing data or an invalid task file: the harness has no error class
         why = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"--tasks: {', '.join(tasks)}; lm-evaluation-harness cannot load them: {why}") from error
     return manager

@@ -22,7 +22,7 @@ from dwsweep.trained import architectures
 from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
 
-WEIGHTS = "model.safetensors"  # the file written first
+WEIGHTS = "model.safetensors"  # file written first
 
 
 def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
@@ -254,7 +254,7 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         "merges": merges,
     }
     how = {
-        # pieces never cross a space, they may begin with one
+        # pieces never cross a space but may begin with one
         "pre_tokenizer": {
             **{"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithNext", "invert": False}
         },

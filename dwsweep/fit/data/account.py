@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from dwsweep.records.fit import Account, LeftOutRows
 
-LeftOut = tuple[str, str]  # why a row is out, in a sentence about rows; the option that brings it back
+LeftOut = tuple[str, str]  # reason for exclusion, as a predicate of rows; option that includes the rows
 
 
 def account(

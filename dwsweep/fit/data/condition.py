@@ -18,7 +18,7 @@ from dwsweep import expressions, numerals
 from dwsweep.errors import InputError, argument
 from dwsweep.text import join
 
-LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
+LONGEST = 500  # characters; deeper nesting would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 NAMES_LISTED = 30
 

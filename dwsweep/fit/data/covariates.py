@@ -50,19 +50,19 @@ CONSEQUENCES = {
     *("device_kind", "loss_stderr", "bits_per_byte", "n_params", "n_params_total"),
 }
 SHAPES = {"depth", "width", "loss", "seed", "run_id", "status", BLOCK}
-LEAST_OWN = 0.02  # share of a column's variance that shape leaves, below which it follows the shape
+LEAST_OWN = 0.02  # share of a column's variance beyond shape, below which the column follows shape
 SAME = 1e-9
-SAME_NUMBER = 1.02  # largest over smallest value of a number that is the same in all rows
-FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
+SAME_NUMBER = 1.02  # largest over smallest value of a number that counts as constant
+FEWEST_OF_LEVEL = 5  # rows with a text's value that it takes to compare the value
 FEWEST_SHAPES = 3  # fewest shapes that may have that value
 FEWEST_VALUES = 3  # fewest values of a number with a smooth effect: two values make a switch
 MOST_VALUES = 16  # most values of a chosen number, unless the user declares it
-FEWEST_COUNTED = 5  # whole numbers without a gap, from which on they number runs
+FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
-COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
-ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # times, and roots of its count, by which the commonest value may lead another
-CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
+COMMON = 0.1  # share of rows from which on the commonest value counts as usual
+ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # factor, and roots of its count, by which the commonest value may lead another
+CROSSED = 0.8  # share of the shapes with several learning rates from which on rates count as swept
 
 
 @dataclass(frozen=True)
@@ -431,7 +431,7 @@ def _held(word: str, values: np.ndarray, asked: Any) -> float:
     most, middle = max(rounded.values()), float(np.median(values))
     if most < max(3, COMMON * len(values)):
         return middle
-    # of values that are as common but for chance the one next to the middle of all
+    # value next to the overall middle, among values whose counts differ by chance only
     least = max(most / ABOUT_AS_COMMON, most - BY_CHANCE * math.sqrt(most))
     common = [value for value, count in rounded.items() if count >= least - 1e-9]
     value = min(common, key=lambda one: (abs(math.log((one + SAME) / (middle + SAME))), one))

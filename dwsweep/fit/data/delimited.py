@@ -15,9 +15,9 @@ from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, shown
 from dwsweep.records.record import unquoted_text
 
 ROWS_AT_A_TIME = 50_000
-LOOKED_AT = 40  # rows among which the header is found
+LOOKED_AT = 40  # number of rows among which the header is found
 SEPARATORS = "\t,;|"
-HEAD = 1 << 22  # characters that hold these rows, be there 100,000 columns
+HEAD = 1 << 22  # limit of characters for these rows, even with 100,000 columns
 
 Fields = Sequence[Any]
 
@@ -78,7 +78,7 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
         for one, column in in_columns(texts, what, marks).items():
             held[one] += column
     unnamed = [name for name in names if not name.strip() and not any(value is not None for value in held[name])]
-    for name in unnamed:  # a comma at the end of every line
+    for name in unnamed:  # a comma at every line's end
         del held[name]
     return Read(held, comments)
 

@@ -15,7 +15,7 @@ OF_A_FIT = {
 }
 """Columns of the files of a fit, and what to give in place of each."""
 EXPORTS = "export the table of runs in place of the chart (W&B: Runs, Export, CSV), with depth, width and loss"
-LOOKED_AT = 500  # values of a column of names
+LOOKED_AT = 500  # most values of a column of names
 DEPTH_WORDS = r"numl|nlayers?|n_layers?|num_layers|num_hidden_layers|layers?|depth|nl|l"
 WIDTH_WORDS = r"d_?model|hidden_size|hidden_dim|hidden|n_?embd|embd|emb|width|dim|dx|d_x|h|d|w"
 FORMS = {

@@ -89,11 +89,11 @@ def _columns_of_frame(table: Any) -> Any:
         return table.to_pydict()
     if not hasattr(table, "to_dict"):
         return table
-    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # polars, not read yet
+    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # a polars frame that is not read yet
         table = table.collect()
     if not hasattr(table, "columns"):
         raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
-    if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
+    if len(set(table.columns)) < len(table.columns):  # pandas: a dict would keep only the last
         twice = next(name for name, count in Counter(table.columns).items() if count > 1)
         raise InputError(f"table: column {shown(twice)!r} is there twice, a name must be there once")
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)

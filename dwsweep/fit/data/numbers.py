@@ -27,7 +27,7 @@ NO_LOSS = {
 }
 """Words in the place of a loss, in small letters: the run has none."""
 DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
-LARGEST_INT = 10**300  # integers from here on are read as infinite
+LARGEST_INT = 10**300  # larger integers are read as infinite
 
 
 def in_columns(

@@ -81,7 +81,7 @@ def _all_objects(values: Sequence[Any]) -> bool:
 def read_lines(what: str, text: str) -> Columns:
     """Columns of JSON lines, one object a run."""
     rows = []
-    for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
+    for number, line in enumerate(text.split("\n"), start=1):  # only these line breaks: strings may hold the others
         if not line.strip():
             continue
         where = f"{what.removesuffix(';')}, line {number}: {line.strip()[:40]!r};"
@@ -116,6 +116,6 @@ def of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
 def _has_length(values: Any) -> bool:
     try:
         len(values)
-    except TypeError:  # a number, a generator, a NumPy array of no dimension
+    except TypeError:  # such as a number, a generator, or a NumPy array without dimensions
         return False
     return True

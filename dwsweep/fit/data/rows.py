@@ -11,7 +11,7 @@ Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 
 VALUES_LISTED = 6
-ARM = "arm"  # the column that tells apart the arms of one sweep
+ARM = "arm"  # column that tells the arms of one sweep apart
 
 
 class Word(str):

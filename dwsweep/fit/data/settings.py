@@ -30,16 +30,16 @@ from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
 TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
-COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
+COUNTS = {"tokens", "steps"}  # columns equal up to an incomplete last batch
 COUNT_TOLERANCE = 1.02
-COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates were measured to take, by the way
-MOST_REPEATED = 3  # values of a column that its name calls measured, up to which it was chosen all the same
+COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
+MOST_REPEATED = 3  # most values of a column named as measured that still counts as chosen
 SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
-MOSTLY = 0.4  # share of such pairs in which a setting differs, from which on it follows depth
-ONE_VALUE = 0.9  # share of shapes that have the commonest value of their depth
+MOSTLY = 0.4  # share of such pairs with different settings from which on a setting follows depth
+ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth
 MOST_COMPARED = 2000
-TELLING_DIGITS = 4  # decimals of a loss by which two runs do not agree by chance
-OFTEN = 0.5  # share of its rows that a setting's value comes again in
+TELLING_DIGITS = 4  # decimals of a loss to which two runs agree only if they are one
+OFTEN = 0.5  # share of rows in which a setting's values repeat
 MEASURED_WORDS = {
     *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),
     *(
@@ -124,7 +124,7 @@ def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]
         depths, sizes, values = zip(*sorted(cells, key=str), strict=True)
         common = {d: Counter(v for own, v in zip(depths, values, strict=True) if own == d) for d in set(depths)}
         if sum(max(counts.values()) for counts in common.values()) < ONE_VALUE * len(cells):
-            continue  # depths have several values each
+            continue  # each depth has several values
         apart, level = np.subtract.outer(sizes, sizes), np.unique(list(map(str, values)), return_inverse=True)[1]
         pairs = (np.abs(apart) < SAME_SIZE) & (np.subtract.outer(depths, depths) > 0)
         if pairs.any() and (level[:, None] != level)[pairs].mean() >= MOSTLY:
@@ -206,7 +206,7 @@ def one_recipe(
         if name not in present or len({_setting(row, name) for row in rows}) < 2:
             continue
         left = [k for k in range(len(rows)) if k not in out]
-        blank = name in RECIPE or name in asked  # a blank is a value of its own
+        blank = name in RECIPE or name in asked  # a blank counts as a value
         texts = any(isinstance(row.get(name), str) for row in rows)
         values: dict[Hashable, set[Any]] = defaultdict(set)
         counts: Counter[Any] = Counter()
@@ -336,7 +336,7 @@ def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: 
             if not shapes or not any(_differ(name, here - {None}) for here in seen.values()):
                 continue
             value = max(shapes, key=lambda one: (len(shapes[one]), str(one)))
-            if len(shapes[value]) == 1 < len({shape for of in shapes.values() for shape in of}):  # no table is left
+            if len(shapes[value]) == 1 < len({shape for of in shapes.values() for shape in of}):  # no row is left
                 continue
             offer = (len(shapes[value]), -place, name, value)
             best = offer if best is None or offer[:2] > best[:2] else best

@@ -27,22 +27,22 @@ from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.shapes import attention_weights, mlp_weights
 from dwsweep.text import format_count
 
-BLOCK = "net_block"  # the key of a row that names its block, where nets of its depth and width have several
+BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = ("glu", "gated")
-LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
-AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
+LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
+AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
 EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
-ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
-NEAR_GATED = 0.08  # relative distance of an inner width from 8/3·d, rounded to a multiple
-SHARE = 0.9  # share of the rows in which an explanation must hold
-LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
+ROUNDED = 1.35  # ratio of counts within which blocks count as built to hold 12·L·d²
+NEAR_GATED = 0.08  # relative distance within which an inner width is 8/3·d rounded to a multiple
+SHARE = 0.9  # share of rows for which an explanation must hold
+LEAST_VOCABULARY = 256  # tokens; smaller multiples of d are biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
-FEWEST_FOR_BLOCKS = 5  # nets, for the weights of a block and of the embeddings from their counts
-TIMES = (0.3, 3.0)  # weights of a real block over those of the columns
-VECTORS = 20.0  # multiples of L·d that biases and norms may hold
-TRIED_ALIKE = 0.5  # share of the nets with several counts of heads, from which on heads were swept
+FEWEST_FOR_BLOCKS = 5  # nets needed to derive the weights of blocks and embeddings from counts
+TIMES = (0.3, 3.0)  # range of a real block's weights over the columns' estimate
+VECTORS = 20.0  # largest multiple of L·d in biases and norms
+TRIED_ALIKE = 0.5  # share of nets with several counts of heads from which on heads count as swept
 VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
 
 
@@ -86,7 +86,7 @@ def weights(row: Row, gated: bool | None = None) -> float:
     groups = _positive(row.get("kv_heads"))
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
-    if hidden is None:  # a gated MLP without an inner width is built to hold as much: 8·d²
+    if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
         return depth * (attention + mlp_weights(width, 4.0 * width, False))
     return depth * (attention + mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
 

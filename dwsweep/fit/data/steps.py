@@ -19,7 +19,7 @@ from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
 
-CURVE = "curve_of_run"  # the key of a row that names the curve of its run, where a table has curves
+CURVE = "curve_of_run"  # row key that names the curve of its run, if a table has curves
 PREFIXES = {"trainer", "train", "model", "config", "summary", "metrics", "eval", "val", "history"}
 IDS = {
     *(
@@ -37,8 +37,8 @@ IDS = {
     ),
     *("trial_id", "wandb_id", "run_key", "job_id", "uuid", "model", "model_name", "tag", "label"),
 }
-UNIQUE = 0.9  # share of the groups whose steps must differ, for the group to be a run
-COMMON = 0.8  # share of the runs that end at one step, from which on the others are read there
+UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
+COMMON = 0.8  # share of runs ending at one step from which on all are read there
 SAME_STEP = 1.02
 
 

@@ -29,13 +29,13 @@ from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # larger than any net, far below the largest float
-LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
+LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
 NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
-# trackers' words for a finished run; autoresearch discards runs that do not improve, and they have a loss too
+# trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
-OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # columns of results.csv in any folder
+OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # trackers' sections of settings
 SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
@@ -404,7 +404,7 @@ def _shown(value: Any) -> str:
         return repr(str(value)[:40])
     try:
         return f"{value:g}"
-    except (TypeError, ValueError):  # None, or what else stands where a number should
+    except (TypeError, ValueError):  # None, or another thing in place of a number
         return str(value)[:40]
     except OverflowError:
         return "a whole number beyond all floats"

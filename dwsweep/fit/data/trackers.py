@@ -91,9 +91,9 @@ def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[s
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
-            if "_type" in value:  # a picture or a table of W&B
+            if "_type" in value:  # a picture or a table in W&B
                 continue
             yield from _flat(value, f"{prefix}{key}.")
         elif value is None or isinstance(value, str | bool | int | float):
-            # a loss that is no number marks a run that diverged, and JSON has none
+            # a loss that is no number marks a diverged run, and JSON has no such number
             yield f"{prefix}{key}", "nan" if isinstance(value, float) and math.isnan(value) else value

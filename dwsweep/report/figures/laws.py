@@ -211,7 +211,7 @@ CURVES = (
     ("equal decode latency", "decode", "#CC79A7", (0, (6, 1.5, 1, 1.5)), "D"),
 )
 ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
-LABEL_GAP = 0.15  # two widths above the panel are at least this share of its width apart
+LABEL_GAP = 0.15  # least gap of two width labels above the panel, as a share of its width
 COST_LABEL = "wasted compute, %"
 
 
@@ -334,7 +334,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
         span = "best depth at equal size" + (", 95 %" if own else ": forms, recipes (ASSUMED), grid")
         axes.axvspan(best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label=span)
     top = 1.06 * top or 1.0
-    axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: their markers are shown whole
+    axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: show their markers whole
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
     for near in row.near_best:
         if near.less_compute < top:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import Floats, Look
 
 
-BINS = 60  # bins of ln step: about the resolution of a panel, and smoother than single steps
+BINS = 60  # bins of ln step: about the resolution of a panel
 
-FEWEST_RATES = 3  # fewest rates of a curve
+FEWEST_RATES = 3  # fewest learning rates of a curve
 MOST_PANELS = 12  # most panels of a figure
 
 

@@ -61,7 +61,7 @@ SETTINGS: Any = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
     "axes.titlelocation": "left",
-    "axes.titley": 1.0,  # fixed place, since measuring the content above takes a sixth of the drawing time
+    "axes.titley": 1.0,  # fixed place: measuring the content above takes a sixth of the drawing time
     "axes.labelsize": TEXT,
     "axes.edgecolor": "#555555",
     "axes.linewidth": 0.8,
@@ -379,7 +379,7 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
     engine = made.get_layout_engine()
     if engine is not None:
         engine.execute(made)
-    made.set_layout_engine(None)  # otherwise every file would solve it again
+    made.set_layout_engine(None)  # otherwise every file would solve the layout again
     gap = TEXT * 1.35 * made.dpi / 72
     for texts in filter(None, labels):
         axes = texts[0].axes
@@ -402,4 +402,4 @@ def says(axes: Axes, text: str, parts: int = 1) -> None:
     """Write into an empty panel, one of ``parts`` side by side, why it is empty."""
     axes.set_axis_off()
     said = axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
-    said.set_in_layout(False)  # a long sentence would take the room of the other panels
+    said.set_in_layout(False)  # a long sentence would take the other panels' room
