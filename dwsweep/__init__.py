@@ -43,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for (PEP 562)."""
+    """Import a name at its first use (PEP 562)."""
     found: Any
     match name:
         case "FitResult":

@@ -1,4 +1,4 @@
-"""Entry point of the command and of ``python -m dwsweep``: from its first line on, Ctrl-C and SIGTERM are one line and
+"""Entry point of the command and of ``python -m dwsweep``: Ctrl-C and SIGTERM end it with one line and
 status 3."""
 
 from __future__ import annotations

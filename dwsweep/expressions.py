@@ -43,7 +43,7 @@ LOGIC = (ast.Compare, ast.BoolOp, ast.List, ast.Tuple, ast.And, ast.Or, ast.Not,
 
 @dataclass(frozen=True)
 class Grammar:
-    """Parts that an expression may hold beside names, numbers and signs.
+    """Syntax allowed in an expression besides names, numbers and signs.
 
     operators: of two numbers. functions: by name. logic: comparisons, and, or, not, texts, None and lists.
     """
@@ -88,7 +88,7 @@ def parse(text: str, grammar: Grammar) -> ast.expr:
 
 
 def names(tree: ast.expr) -> list[str]:
-    """Names that an expression reads, in their order."""
+    """Names in an expression, in order."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
 

@@ -1,4 +1,4 @@
-"""The commands of the analysis: what losses say, what to build, what a sweep would tell. None of them imports JAX."""
+"""Commands of the analysis: fit losses, choose a shape, design a sweep. None of them imports JAX."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def design(
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Predict the error a sweep would leave on each transition and on the best depth, and what changes would buy."""
+    """Predict the errors that a sweep would leave on transitions and on the best depth, and the gain of changes."""
     from dwsweep.design import fill, study
     from dwsweep.design.prior import make_prior
     from dwsweep.report import design_report
@@ -408,7 +408,7 @@ def design(
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
-    """Print the runs that narrow the best depth of a table at a size most."""
+    """Print the next runs: those that most narrow a table's best depth at a size."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.next_runs import next_runs
     from dwsweep.report import adjusted_report, console
@@ -524,7 +524,7 @@ def schema() -> None:
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
 ) -> None:
-    """Write a spec to start from: every key with its default and what it means."""
+    """Write a first spec: every key with its default and meaning."""
     from dwsweep.spec import reference
 
     file = paths.as_path(path)

@@ -1,4 +1,4 @@
-"""All commands as ``dwsweep``, and how each ends: its exit status, and one line per error on standard error."""
+"""All commands as ``dwsweep``, their exit status, and one line per error on standard error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _root(
 
 
 def status_of(command: Callable[[], int | None]) -> int:
-    """Run ``command``, which returns its status, or None where it has none of its own.
+    """Run ``command``, which returns its status, or None for success.
 
     Bad input, whoever found it, is one clear line and ``WRONG_INPUT``; a defect of ours keeps its traceback.
     """

@@ -1,4 +1,4 @@
-"""Option types of the commands: parsing of paths, counts and choices, and how `--help` shows them."""
+"""Option types of the commands: parsing of paths, counts and choices, and their form in `--help`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class PathValue:
-        """Typer wants a class, and shows its name in `--help`."""
+        """Parser as a class, whose name `--help` shows (typer requires one)."""
 
     PathValue.__name__ = "path"
 
@@ -42,7 +42,7 @@ def path_value(text: str) -> Any:
 
 
 def folder_value(text: str) -> Any:
-    """Parse the path of a folder, there already or to be made; one of this machine that is a file, or lies below one,
+    """Parse the path of a folder, existing or new; one of this machine that is a file, or lies below one,
     is refused."""
     path = path_value(text)
     if not paths.is_remote(path):
@@ -64,7 +64,7 @@ def count_value(text: str) -> float:
 
 
 def size_value(text: str) -> float:
-    """Parse a number of parameters that stands without an option."""
+    """Parse a number of parameters given without an option."""
     if re.fullmatch(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*", text):
         raise typer.BadParameter(f"{text!r}; is a shape; give --shape {text.strip()}")
     return count_value(text)
@@ -293,7 +293,7 @@ SETTING = "--set KEY=VALUE, such as --set train.steps=50"
 
 
 def hint(error: Any) -> str:
-    """The line for a usage error that has a nearest name, of an option or of a choice; empty for any other error
+    """Line for a usage error with the nearest option or choice; empty for any other error
     and where none is near."""
     context = getattr(error, "ctx", None)
     if context is None:
@@ -341,7 +341,7 @@ def _extra_hint(error: Any, context: Any) -> str:
 
 
 def _without_types_of_switches(params: list[Any]) -> list[Any]:
-    """A switch takes no value, and `--help` would print ``<bool>`` for one."""
+    """Switch without a value, for which `--help` would print ``<bool>``."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

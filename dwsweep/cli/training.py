@@ -1,4 +1,4 @@
-"""The commands of the training: what would train, what trains, how far it is; and what to do with models that were
+"""Commands of the training: plan, prepare, run, status; and what to do with models that were
 trained and kept: export, sample, eval. Heavy imports stand inside them."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _command = functools.partial(commands.command, cls=Command)
 
 
 def _default_directory(spec: PathValue, sweep: Spec) -> Any:
-    """Default sweep directory: the one given in place of a spec, else one by the spec's name."""
+    """Default sweep directory: the given directory, else one by the spec's name."""
     given = paths.as_path(spec)
     return given if (given / "plan.csv").exists() else paths.as_path(f"runs/{sweep.name}")
 
@@ -107,7 +107,7 @@ def run(
     takeover: Takeover = False,
     distributed: Distributed = False,
 ) -> int:
-    """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
+    """Train the runs marked RUN in the plan, in isolated workers; resume interrupted runs, skip finished ones."""
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.report.progress import ProgressView
     from dwsweep.spec import load_spec
@@ -156,8 +156,8 @@ def status(
 
 @_command(epilog="Example: dwsweep verify runs/smoke")
 def verify(directory: SweepDirectory, json: AsJson = False) -> int:
-    """Compare every file of a sweep with what was written: whole, rebuilt or lost; write again what can be. Exit status
-    1 where something is lost."""
+    """Compare every file of a sweep with its hash: whole, rebuilt or lost; rebuild derived files. Exit status 1
+    if a file is lost."""
     from dwsweep.report import inventory_report
     from dwsweep.sweep import inventory
 
@@ -307,7 +307,7 @@ def sample(
     top_k: Annotated[int | None, whole_option("K", "Draw among the K likeliest tokens; default: all.")] = None,
     seed: Annotated[int, whole_option("S", "Seed of the draws.")] = 0,
 ) -> None:
-    """Let trained models go on from a prompt, on the CPU: one, or the best of each depth of a sweep."""
+    """Continue a prompt with trained models on the CPU: one model, or the best of each depth of a sweep."""
     for name, value, least in (("--max-tokens", max_tokens, 1), ("--top-k", top_k, 1), ("--seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"{name}: {value}; must be from {least} to 2^31 - 1")

@@ -58,7 +58,7 @@ def flops_6nd(shape: Shape, tokens: int) -> int:
 
 
 def decode_bytes_per_token(shape: Shape, context: int, bytes_per_value: int = 2) -> int:
-    """Bytes that one decoding step reads for one sequence: every weight, and the cached keys and values."""
+    """Bytes read by one decoding step of one sequence: all weights, and the cached keys and values."""
     weights = shape.n_params + _embedding_flops_per_token(shape) // 2
     cache = 2 * shape.depth * shape.kv_heads * shape.head_size * context
     return bytes_per_value * (weights + cache)
@@ -95,7 +95,7 @@ class Memory:
 def activation_bytes_per_token(
     shape: Shape, precision: str, remat: bool, keep_weights: bool = False
 ) -> tuple[int, int]:
-    """Bytes per token for the backward pass: kept in every block, and alive once.
+    """Bytes per token for the backward pass: (kept in every block, alive in one block at a time).
 
     The operations of this model keep, with p = 2 or 4 bytes per operand of a product:
 
@@ -127,7 +127,7 @@ def activation_bytes_per_token(
 
 
 def recomputed_bytes_per_token(shape: Shape, fused: bool = False) -> int:
-    """Bytes per token that a block computes again: inner values and attention probabilities, two float32 of each.
+    """Bytes per token of recomputed values in a block: inner values and attention probabilities, two float32 each.
 
     fused: by a kernel of attention that leaves no probabilities in memory (Dao et al. 2022).
     """

@@ -1,4 +1,4 @@
-"""Duration of training: measured on this kind of device, else from programs compiled for it, else assumed."""
+"""Duration of training: measured on this kind of device, else derived from programs compiled for it, else assumed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTIVATION_PASSES = 3  # assumption: values are written forward and read backwar
 def assumed_mfu(
     shape: Shape, device: Device, *, tokens_per_step: int, precision: str, remat: bool = False, fused: bool = False
 ) -> float:
-    """Assumed share of the peak (MFU): products at PEAK_SHARE, plus the traffic that small widths cannot hide.
+    """Assumed share of the peak (MFU): products at PEAK_SHARE, plus memory traffic, which small widths cannot hide.
 
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
     added (Williams et al. 2009). Bytes: ACTIVATION_PASSES times the values kept or recomputed for the backward pass,

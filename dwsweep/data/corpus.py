@@ -1,4 +1,4 @@
-"""Corpus on its way into a store, in two streaming passes; memory is flat in its size.
+"""Making of a corpus: two streaming passes over a source; memory is flat in its size.
 
 1. Read: the workers clean the source's texts, a compressed spool file holds them; exact duplicates are dropped and each
    text's own digest puts it on its side of the split.

@@ -1,4 +1,4 @@
-"""Two passes of ``prepare`` over a corpus, one item at a time, as the worker processes run them.
+"""Passes of ``prepare`` over a corpus: functions of a worker, which takes one item at a time.
 
 Pass 1 turns an item of the source into **frames**: the texts, joined and compressed, with the digest and the size of
 each. Pass 2 turns a frame, with a mark for each text (dropped, training, validation), into tokens. Between the passes

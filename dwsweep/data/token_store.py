@@ -1,4 +1,4 @@
-"""The token store: what ``prepare`` leaves on disk and everything else reads.
+"""Token store: files that ``prepare`` writes and training reads.
 
     manifest.json                       source, settings, counts, checksums of all files, versions; written last
     verified.json                       the sizes and times of the files when they were last found to be whole
@@ -90,7 +90,7 @@ class ShardedTokens:
 
 
 class StreamWriter:
-    """Appends documents to one split: its shards, and the records of its documents."""
+    """Writer of one split: its shards and the records of its documents."""
 
     def __init__(
         self, path: Path, split: str, dtype: np.dtype, end_token: int, shard_tokens: int = SHARD_TOKENS
@@ -146,7 +146,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 class DamagedStore(InputError):
-    """A store that is not what prepare wrote; ``what``: the damaged file and why, without the remedy."""
+    """Damaged store: its files differ from what prepare wrote; ``what``: the damaged file, and the fault."""
 
     def __init__(self, path: Path, why: str) -> None:
         self.path, self.why = path, why
@@ -219,7 +219,7 @@ class Store:
             self._remember(found)
 
     def remember_as_verified(self) -> None:
-        """For who has just written the store."""
+        """Mark a store just written as whole."""
         self._remember(self._fingerprint())
 
     def _fingerprint(self) -> str:
@@ -231,7 +231,7 @@ class Store:
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
     def _remember(self, found: str) -> None:
-        """Keep the verdict that the files with this fingerprint are whole."""
+        """Record that the files with this fingerprint are whole."""
         _verified[self.path] = found
         for place in self._places():
             try:
@@ -246,7 +246,7 @@ class Store:
         return self.path / VERIFIED, paths.cache_root() / "verified" / f"{name}.json"
 
     def verify(self) -> None:
-        """Reads every byte again and compares it with what prepare wrote.
+        """Compare every byte with the hashes that prepare wrote.
 
         A store of an earlier version has checksums of its tokens alone; its documents must then add up to them.
 
@@ -295,7 +295,7 @@ class Store:
 
     @property
     def end_token(self) -> int:
-        """Id of the token that stands before the first document and after each."""
+        """Id of the end token, which stands before the first document and after each."""
         return self.manifest.end_token
 
     @property
@@ -338,7 +338,7 @@ class Store:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """The bytes that each token id stands for; the end token stands for none."""
+        """Bytes of each token id; the end token stands for none."""
         return [bytes.fromhex(p) for p in json.loads(paths.read_bytes(self.path / "pieces.json"))]
 
     def decode(self, ids: Iterable[int]) -> str:

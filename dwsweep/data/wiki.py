@@ -290,7 +290,7 @@ def _without_comments(wikitext: str) -> str:
 
 
 def check_markup(wikitext: str) -> None:
-    """Raise MarkupError if the markup nests too deep, or leaves so much open that the parse would take minutes.
+    """Raise MarkupError for markup that nests too deep or leaves too much open to parse within minutes.
 
     One pass. The next closing mark of its kind closes an opening mark; marks still open inside are never closed, and
     each costs the parser the characters up to that closing mark.
@@ -338,7 +338,7 @@ def check_markup(wikitext: str) -> None:
 
 
 def _without_empty_sections(text: str) -> str:
-    """Text without headings that only a heading of the same or a higher level follows."""
+    """Text without empty sections: headings followed by a heading of the same or a higher level."""
     head, *sections = re.split(f"{_HEADING}([1-6])", text)
     kept: list[str] = []
     above = 7  # level of the next section that stays; 7: none

@@ -1,4 +1,4 @@
-"""Errors that a planned sweep leaves: covariance of cell means, crossings of neighbouring depths, the best depth at a
+"""Expected errors of a planned sweep: covariance of cell means, crossings of neighbouring depths, the best depth at a
 size.
 
 The error of a crossing is linear in the noise (the delta method): cell means → loss difference of a pair at its
@@ -135,7 +135,7 @@ class Design:
 
 @dataclass(frozen=True)
 class ExpectedDepth:
-    """Best depth at a size as ``fit`` is expected to report it.
+    """Expected best depth at a size, by the estimator of ``fit``.
 
     ln_depth: median of ln L. stated: half of the central 68 % of the draws. a, b: sd of the constants of the prior's
     form of the law; None without draws of that form.
@@ -160,7 +160,7 @@ def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
 
 
 def expected_depth(prior: Prior, cells: Planned, target: float) -> ExpectedDepth:
-    """Best depth at ``target`` (non-embedding parameters) as ``fit`` is expected to report it."""
+    """Expected best depth at ``target`` (non-embedding parameters), by the estimator of ``fit``."""
     posterior = expected_posterior(prior, cells)
     low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
     ties = law(posterior, prior.law.form)

@@ -1,4 +1,4 @@
-"""Filling of a time budget: the sweep of most use in given hours on one device.
+"""Filling of a time budget: the most useful sweep for given hours on one device.
 
 Every candidate set of depths gets sizes from a third of its first transition up to the largest that the time allows,
 each run with TOKENS_PER_PARAM tokens per parameter of its blocks. The set with most likely transitions wins; among

@@ -1,4 +1,4 @@
-"""Heap as a source: one fit of a table whose runs differ in anything, asked after each count of tokens.
+"""Heap as a source: one fit of a table with mixed settings, read at each count of tokens.
 
 The answers after several counts are questions to one posterior, so their correlation is that of its draws, and not
 assumed.
@@ -23,11 +23,11 @@ from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import SizedOptimum
 
 OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
-"""Keys of a source's YAML that are options of the fit, under their names there."""
+"""Keys of a source's YAML → options of the fit."""
 
 
 class AfterTokens(LossSurface):
-    """A heap's surface at one value of its column of tokens."""
+    """Surface of a heap at one count of tokens."""
 
     def __init__(self, of: LossSurface, setting: Mapping[str, float]) -> None:
         self.posterior, self.setting = of.posterior, setting
@@ -50,7 +50,7 @@ class AfterTokens(LossSurface):
 
 
 def surfaces(given: Mapping[str, Any], folder: Path) -> list[tuple[LossSurface, float | None]]:
-    """(surface, tokens) of each count of tokens that a source's YAML names; one with None where it names none.
+    """(surface, tokens) for each count of tokens in a source's YAML; one with None where it names none.
 
     Raises:
         InputError: the table cannot be fitted, or counts of tokens are asked of runs that do not differ in them.
@@ -71,7 +71,7 @@ def surfaces(given: Mapping[str, Any], folder: Path) -> list[tuple[LossSurface, 
 
 
 def standard(found: FitResult, tokens: float) -> float:
-    """A count of tokens as the posterior has it.
+    """A count of tokens on the scale of the posterior.
 
     Raises:
         InputError: it lies outside those of the runs.

@@ -1,4 +1,4 @@
-"""One answer from many sources: a curve that all recipes share, and how far each recipe lies from it.
+"""Random effects: a curve that all recipes share, and the departure of each recipe from it.
 
 Of recipe s, with x = ln(N / 1e8), t = ln(tokens / 20·N), y the logarithm of the best depth:
 
@@ -87,7 +87,7 @@ class Estimates:
         return len(self) > 0
 
     def among(self, kept: np.ndarray) -> Estimates:
-        """The estimates at the indices ``kept``."""
+        """Estimates at the indices ``kept``."""
         n, tokens, value = (
             tuple(np.array(column)[kept].tolist()) for column in (self.n_params, self.tokens_per_param, self.value)
         )
@@ -102,13 +102,13 @@ class Drawn:
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
 
     def taken(self, which: np.ndarray) -> Self:
-        """The draws at the indices ``which``."""
+        """Draws at the indices ``which``."""
         return type(self)(*(getattr(self, one.name)[which] for one in fields(self)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Population(Drawn):
-    """Curve that all recipes share, and sds by which they differ: draws of p, b, a, g, τ, ρ and ω."""
+    """Draws of the shared curve and of the sds between recipes: p, b, a, g, τ, ρ and ω."""
 
     bend: np.ndarray
     slope: np.ndarray
@@ -165,7 +165,7 @@ def curve(x: np.ndarray, slope: np.ndarray, bend: np.ndarray) -> np.ndarray:
 
 
 def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BENDS) -> Population:
-    """Draws of what the sources' best depths have in common."""
+    """Posterior draws of the population of best depths."""
     grid = np.array(list(itertools.product(bends, SLOPES, OFFSETS, OWN_SLOPES, LOCALS)))
     p, b, tau, rho, omega = grid.T
     cells = Population(p, b, np.zeros(len(grid)), np.zeros(len(grid)), tau, rho, omega)
@@ -180,7 +180,7 @@ def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BEND
 
 
 def price_population(sources: Iterable[Estimates]) -> PricePopulation:
-    """Draws of what the sources' prices κ of a wrong depth have in common."""
+    """Posterior draws of the population of prices κ of a wrong depth."""
     tau = np.array(PRICE_OFFSETS)
     nothing = np.zeros(len(tau))
     which, constants = _drawn(
@@ -233,7 +233,7 @@ def quantiles(draws: np.ndarray, shares: Sequence[float]) -> np.ndarray:
 
 
 def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
-    """(count,) indices, rising, each as often as it weighs."""
+    """(count,) rising indices, each repeated in proportion to its weight."""
     weight = np.exp(ln_weight - ln_weight.max())
     places = (np.arange(count) + 0.5) / count
     return np.searchsorted(np.cumsum(weight) / weight.sum(), places).clip(max=len(weight) - 1)
@@ -247,7 +247,7 @@ def places(count: int, axis: int) -> np.ndarray:
 
 @cache
 def normal_scores(count: int, axis: int) -> np.ndarray:
-    """``places`` as normal numbers."""
+    """Normal quantiles of ``places``."""
     inverse = NormalDist().inv_cdf
     return np.array([inverse(min(max(place, TINY), 1.0 - TINY)) for place in places(count, axis).tolist()])
 
@@ -263,7 +263,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Recipe:
-    """D draws of a quantity of one recipe, at any size.
+    """Draws (D,) of a quantity of one recipe, at any size.
 
     score: (D,) normal scores of this recipe among all. They are the same at every size, so that no answer jumps from
     one size to the next. own: known quantities of this recipe.
@@ -297,8 +297,8 @@ def recipe(
     bounds: Sequence[Bound] = (),
     axis: int = SCORES,
 ) -> Recipe:
-    """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
-    source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it.
+    """A new recipe, independent of the sources. ``own`` estimates weigh the draws of ``everyone`` as one more source
+    does; ``bounds`` cut off values beyond them, and each draw weighs as much as they leave of it.
     Scores of two quantities are independent if their axes differ."""
     if own is not None and len(own):
         products, ln_det = _products(everyone, own, np.zeros((2, len(own))))

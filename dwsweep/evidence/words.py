@@ -1,4 +1,4 @@
-"""Words of one source: its best depth at a size, by its own figures, else by all sources and its offset."""
+"""Best depth of one source at a size: by its own figures, else by all sources and its offset."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compares_at_scale(source: Evidence) -> bool:
 
 
 def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> Words:
-    """A source's best depth at a size, after so many tokens per parameter."""
+    """Best depth of a source at a size and a number of tokens per parameter."""
     own = source.depth
     factor = outside(n_params, min(own.n_params), max(own.n_params))
     if source.kind == "law":  # a law has words for every size for which it was published

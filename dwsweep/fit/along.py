@@ -66,7 +66,7 @@ def fit_along(
     margin: float | None = None,
     **options: Any,
 ) -> AlongFit:
-    """The losses along ``column``, as ``dwsweep.fit_along`` has them.
+    """Losses along ``column``: the record behind ``dwsweep.fit_along``.
 
     baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is held against it
     where depths and heads vary, or where it is given. options: as for ``fit_table``; params and beside have no
@@ -93,7 +93,7 @@ def fit_along(
 
 
 def fit_beside_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> Fit:
-    """``fit_along``, and of one arm along its depth or a size ``fit_table`` too, which can hold both."""
+    """``fit_along``, plus ``fit_table`` for one arm along its depth or size."""
     found = fit_along(table, column, others, **options)
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
@@ -109,7 +109,7 @@ def compared(
     baseline: str | None = None,
     margin: float | None = None,
 ) -> tuple[list[ArmAlong], Along]:
-    """The arms, one table each, and what is said of them."""
+    """One table per arm, and notes on them."""
     found = arms_along(tables, names, column, options)
     base, *_ = found
     of_base = {group.key: group for group in base.groups}
@@ -236,7 +236,7 @@ def _row(
 
 
 def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmDivergence:
-    """Where an arm parts from the base in one group. above: its losses less those of the base, by value."""
+    """Divergence of an arm from the base in one group. above: its losses less those of the base, by value."""
     values, sides = list(above), [SIDES[one.sign] for one in above.values()]
     ahead, start, after = sides[-1], None, None
     if ahead != NEITHER:
@@ -319,7 +319,7 @@ GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
 def value_text(value: float) -> str:
-    """A value of the column: ``4``, ``124K``, ``0.002``."""
+    """Text of a value of the column: ``4``, ``124K``, ``0.002``."""
     return format_count(value) if abs(value) >= 1e4 else f"{value:g}"
 
 
@@ -351,7 +351,7 @@ def loses(depth: float, percent: float, low: float | None, high: float | None, w
 def of_curve(
     curve_rows: Sequence[AlongRow], best: float, worse_from: float | None, worse_to: float | None, unit: str
 ) -> str:
-    """Where the loss is least, and where it is shown to be worse."""
+    """Sentence on the value with the least loss, and on values shown to be worse."""
     column = curve_rows[0].column
     rows = {row.value: row for row in curve_rows}
     values = list(rows)
@@ -394,7 +394,7 @@ def spread(curve: AlongCurve, unit: str) -> str:
 def of_parting(
     base: str, arm: Arm, column: str, above: Mapping[Any, Interval], ahead: str, start: Any, after: Any
 ) -> str:
-    """Where another arm leaves the first one. above: its losses less those of the base, by value."""
+    """Sentence on the value from which another arm differs from the first. above: value → loss − base."""
     values = list(above)
     if ahead == NEITHER:
         alone = [value_text(value) for value, one in above.items() if one.sign]
@@ -413,7 +413,7 @@ def of_parting(
 
 
 def leading(found: Sequence[tuple[str, str]]) -> list[str]:
-    """(place, sentence) of each group as lines, the first ones."""
+    """Lines for the first groups, from (place, sentence) pairs."""
     lines = [f"{where}: {sentence}" if where else sentence for where, sentence in found]
     left = len(lines) - GROUPS_SAID
     return lines if left <= 0 else [*lines[:GROUPS_SAID], f"… and {left} more, in the table"]

@@ -1,4 +1,4 @@
-"""A table along a column: which runs are compared with which, how far apart they are, which shapes equal a baseline.
+"""Cells along a column: groups of comparable runs, their differences, and the shapes that equal a baseline.
 
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
@@ -74,7 +74,7 @@ class Slope:
     measured: bool
 
     def errors(self, gaps: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(n, J) draws of what the correction of losses by their ``gaps`` (J,) in ln N is off."""
+        """(n, J) draws of the error of the losses' correction for ``gaps`` (J,) in ln N."""
         drawn = self.common * rng.standard_normal((n, 1)) + self.own * rng.standard_normal((n, len(gaps)))
         return drawn * gaps
 
@@ -104,7 +104,7 @@ class Group:
 
     @classmethod
     def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row], *seed: int) -> Group:
-        """cells: index in the arm's curves by value of the column. rows: of all cells. seed: of the draws."""
+        """Group of cells: index in the arm's curves by value of the column. rows: of all cells. seed: of the draws."""
         depth, budget = key
         curves, where = arm.curves, np.array(list(cells.values()))
         mean, deviations = curves.mean[where], curves.draws[:, where] - curves.mean[where]
@@ -132,7 +132,7 @@ class Group:
 
 
 def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
-    """The middle of the slopes to the neighbouring sizes of each cell's curve."""
+    """Median slope to the neighbouring sizes over all cells."""
     found = []
     for k in cells:
         near = curves.at(int(curves.depth[k]))
@@ -154,8 +154,8 @@ def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
 
 @dataclass(frozen=True)
 class Ranking:
-    """above_best, above_first: of each value, without ends where the noise is not known. spread: of the worst over the
-    best, nats; nothing where it is not."""
+    """Differences of each value: above_best and above_first, without intervals if the noise is unknown. spread: worst
+    loss − best loss, nats, without an interval if the noise is unknown."""
 
     above_best: Sequence[Interval]
     above_first: Sequence[Interval]
@@ -163,7 +163,7 @@ class Ranking:
 
 
 def ranked(group: Group, confidence: float) -> Ranking:
-    """Every value of a group against every other."""
+    """Differences of every two values of a group."""
     m, d = group.mean, group.deviations
     above, first = m - m.min(), m - m[0]
     if not group.known:
@@ -184,14 +184,14 @@ def ranked(group: Group, confidence: float) -> Ranking:
 
 
 def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
-    """One for each of ``value`` (J,); ends: low and high (J,) where they are known."""
+    """One row per ``value`` (J,); ends: low and high (J,) where they are known."""
     return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
 
 
 def arm_differences(
     base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
 ) -> list[Interval]:
-    """Loss of the other arm − loss of the base at each of ``values``, which both have. The band holds at all of them
+    """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
     together; the errors are those of the cells, less what ``pairing`` says that they share, with the level that a seed
     adds to all."""
     sides = base, other
@@ -228,7 +228,7 @@ class ArmAlong:
 
 
 def unit_of(tables: Sequence[Table]) -> str:
-    """The unit of the tables; bits per byte where the vocabularies differ and losses are of tokens.
+    """Common unit of the tables; bits per byte where the vocabularies differ and losses are of tokens.
 
     Raises:
         InputError: they differ, and not every row has its bits per byte.
@@ -252,7 +252,7 @@ def unit_of(tables: Sequence[Table]) -> str:
 
 
 def check_column(tables: Sequence[Table], column: str) -> None:
-    """Refuses a column that is not there, no number, an outcome, or the same in every row."""
+    """Refuse a column that is missing, not numeric, an outcome, or constant."""
     name = argument("column", "--along")
     if column in OUTCOMES:
         raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
@@ -274,7 +274,7 @@ def check_column(tables: Sequence[Table], column: str) -> None:
 
 
 def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions) -> list[ArmAlong]:
-    """The arms with their curves and groups, without those that have no usable run.
+    """Arms with a usable run, with their curves and groups.
 
     Raises:
         InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
@@ -395,7 +395,7 @@ def _sizes(tables: Sequence[Table]) -> dict[float, float]:
 
 
 def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], source: str) -> dict[Key, dict[Any, int]]:
-    """Group → value of the column → index of its cell, all in rising order."""
+    """Cells by group and value: indices, both keys in rising order."""
     found: dict[Key, dict[Any, int]] = defaultdict(dict)
     for k, row in enumerate(rows):
         depth = None if column == "depth" else int(row["depth"])
@@ -445,7 +445,7 @@ def equal_to_baseline(
 
 
 def _place(one: ArmAlong, baseline: str | None) -> int:
-    """Index of the cell that is the baseline."""
+    """Index of the baseline's cell."""
     if baseline is None:
         rows, sizes = one.rows, one.arm.curves.n_params
         return min(range(len(rows)), key=lambda k: (-rows[k]["depth"], rows[k].get("heads") or 0, -sizes[k]))

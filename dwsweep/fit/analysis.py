@@ -1,4 +1,4 @@
-"""The whole analysis in order: table → cells → curves → transitions → width law → guideline; or → each budget."""
+"""Analysis in order: table → cells → curves → transitions → width law → guideline; or → each budget."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def fit_budgets(
 
 
 def fit_options(**given: Any) -> FitOptions:
-    """The options of a fit as its record has them.
+    """Options of a fit, for its record.
 
     Raises:
         InputError: one is outside its range, or two exclude each other.
@@ -180,7 +180,7 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """A table, and what is asked of it.
+    """A table and the question put to it.
 
     trained: the budgets of compute that its runs were trained to; none where losses after equal tokens are asked for.
     params: further sizes of the guideline. heap: where its runs differ in more than depth and size.
@@ -194,7 +194,7 @@ class Request:
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
-        """heaps: whether losses may be adjusted for what runs differ in."""
+        """``heaps``: True if losses may be adjusted for the settings that differ between runs."""
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
             return cls(heap.data, options, None, params, heap)
@@ -371,8 +371,8 @@ def _result(
     curves: Curves | None = None,
     drawn: LossSurface | None = None,
 ) -> FitResult:
-    """Fit as fit.json has it. main: the runs whose cells, noise and rates it shows. parts: all that it rests on.
-    curves: of ``main`` over the axis; None where none runs over it, so that no two depths cross. drawn: their surface.
+    """Record of the fit, for fit.json. main: runs whose cells, noise and rates it shows. parts: all runs behind it.
+    curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
     """
     axis, confidence = asked.options.axis, asked.options.confidence
     pairs = main.pairs if curves else []
@@ -431,7 +431,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """A sentence about each setting that nobody knows and that follows depth."""
+    """One sentence per unknown setting that follows depth."""
     names = [name for name in asked.data.settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
@@ -442,7 +442,7 @@ def _followed(asked: Request) -> Iterator[str]:
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
-    """A sentence about the settings that differ between the shapes compared, where several do: a heap of runs."""
+    """Sentence on the settings that differ between compared shapes, if there are several (a heap of runs)."""
     names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
     if len(names) >= HEAP:
         shown = ", ".join(names)
@@ -450,7 +450,7 @@ def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
-    """The transitions at each token count, where there are several."""
+    """Transitions at each token count, if there are several."""
     if len(by_count) < 2:
         return []
     return [
@@ -462,7 +462,7 @@ def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> l
 
 
 def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
-    """Record of what a fit of ``rows_used`` rows of ``data`` was made from."""
+    """Provenance of a fit of ``rows_used`` rows of ``data``."""
     return Provenance(
         input=data.source,
         input_sha256=data.sha256,
@@ -514,8 +514,8 @@ class TokenGroup:
         joint: bool = True,
         own: LossSurface | None = None,
     ) -> TokenGroup:
-        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
-        joint: by the model of all depths too, which is ``own`` where that has been fitted."""
+        """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
+        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted."""
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -631,7 +631,7 @@ class TokenGroup:
 
 
 def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: str | None = None) -> NoiseSummary:
-    """Record of what the errors of ``curves`` rest on. documents: how the held-out ones were used."""
+    """Summary of the noise behind the errors of ``curves``. documents: how the held-out ones were used."""
     n, names = curves.noise, NoiseSummary.keys()
     shared = {name: value for name, value in vars(n).items() if name in names}
     own = {
@@ -652,7 +652,7 @@ def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
 
 
 def thinned(curves: Curves, surface: LossSurface | None) -> list[str]:
-    """A line where the model takes not all shapes, or contrasts not all depths."""
+    """Note if the model takes not all shapes, or if contrasts take not all depths."""
     found = []
     if surface and len(surface.record.cells.x) < len(curves.x):
         found.append(
@@ -672,7 +672,7 @@ LATE = 0.05  # ratio of measured to requested seconds, likewise
 
 @dataclass(frozen=True)
 class AtBudgets:
-    """The part of a fit that comes from the budgets. record: None where no run has a loss.
+    """Part of a fit at equal budgets. record: None where no run has a loss.
 
     The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
     budgets is as many cells. One model then takes the losses of all budgets together.
@@ -700,7 +700,7 @@ class AtBudgets:
 
     @property
     def one_variable(self) -> str:
-        """Why no shape is better than another; empty where depth and width vary by themselves."""
+        """Reason why no shape is better than another; empty where depth and width vary by themselves."""
         return one_size.width_follows([run for part in self.parts.values() for run in part.selection.runs])
 
     @property
@@ -796,7 +796,7 @@ def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
 
 
 def _moves(judged: Judged) -> np.ndarray:
-    """(D,) how far each draw moves ln of the crossing."""
+    """(D,) shift of ln of the crossing in each draw."""
     d, c = judged.difference, judged.crossing
     assert d is not None and c.root is not None and c.slope
     i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))

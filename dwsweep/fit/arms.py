@@ -1,4 +1,4 @@
-"""Several recipes, compared: where their losses, transitions and best depths part, with intervals.
+"""Comparison of recipes: differences of their losses, transitions and best depths, with intervals.
 
 The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are fitted apart,
 each as it would be alone. A ratio of two sizes or depths is a question to both arms in one posterior: the other arm has
@@ -84,9 +84,9 @@ SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
-    """``fit_table`` of the first arm, and every other arm against it (``comparisons``), as ``dwsweep.compare`` asks.
+    """The record behind ``dwsweep.compare``: ``fit_table`` of the first arm, with every other arm against it.
 
-    An arm without a usable loss, such as one whose runs all diverged, is a comparison that says so and nothing else.
+    The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
     from threadpoolctl import threadpool_limits
 
@@ -123,7 +123,7 @@ def _not_adjusted(names: Iterable[str]) -> str:
 
 
 def chosen_options(options: Mapping[str, Any]) -> FitOptions:
-    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none.
+    """Options of every arm: ``options`` of ``fit_table`` without params and beside.
 
     Raises:
         InputError: one asks to adjust for a setting, which a comparison does not do.
@@ -157,7 +157,7 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
 
 @dataclass(frozen=True)
 class NoCurve:
-    """An arm of which no run has a usable loss, and why."""
+    """Arm without a usable loss, and the reason."""
 
     label: str
     source: str
@@ -166,7 +166,7 @@ class NoCurve:
 
 
 def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
-    """Each arm by itself, at the token count of the first where it has that."""
+    """Runs of each arm, at the first arm's token count if possible."""
     tokens: float | None = None
     found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
@@ -210,13 +210,13 @@ def _diverged(rows: Sequence[Row]) -> str:
 
 
 def _reasons(selection: Selection) -> list[str]:
-    """Why no shape counts: each reason with how many shapes have it."""
+    """Reasons why no shape counts, with the number of shapes."""
     counts = Counter(selection.excluded.values())
     return [f"{reason} ({count} shapes)" for reason, count in counts.most_common(3)] or ["it has no finished run"]
 
 
 def labels(tables: Sequence[Table]) -> list[str]:
-    """Short names that differ: of the arms, else of the folders or files, else the whole paths."""
+    """Short distinct names: arms, else folders or files, else whole paths."""
     own = [list(arms(table.rows)) for table in tables]
     found = [
         (of[0] if len(of) == 1 else "") or PurePath(table.directory or table.source).stem
@@ -292,7 +292,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
 
 
 def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
-    """A sentence that two arms are no comparison of recipes, where their text, tokenizer or count of tokens differ.
+    """Sentence on two arms whose text, tokenizer or count of tokens differ: they compare no recipes.
 
     unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
     found = []
@@ -321,7 +321,7 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
 
 
 def _tokens_of(arm: Arm) -> dict[Shape, float]:
-    """Tokens that each shape was trained on."""
+    """Training tokens of each shape."""
     found: dict[Shape, list[float]] = defaultdict(list)
     for run in arm.runs:
         tokens = run.row.get("tokens")
@@ -392,14 +392,14 @@ def _row(
 
 @dataclass(frozen=True)
 class Together:
-    """Two arms in one posterior: the second is a column whose depth effects shrink towards the first's."""
+    """Joint posterior of two arms: the second is a column whose depth effects shrink towards the first's."""
 
     posterior: Posterior
     other: str
 
     @classmethod
     def of(cls, base: Arm, other: Arm, seed: int) -> Together | None:
-        """None where one of the two has no model of all depths. Forms that both reject alone are not tried again."""
+        """None if either arm lacks a model of all depths. Forms that both reject alone are not tried again."""
         if base.surface is None or other.surface is None:
             return None
         cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
@@ -422,7 +422,7 @@ class Together:
         return x, depths, (base, other)
 
     def crossings(self, pair: Pair) -> Drawn:
-        """ln of the size at which the deeper net overtakes."""
+        """ln of the size at which the deeper net overtakes the shallower."""
         x, depths, both = self._losses
         shallow, deep = (int(np.abs(depths - depth).argmin()) for depth in (pair.shallow, pair.deep))
         found = []
@@ -434,13 +434,13 @@ class Together:
 
 
 def _less(base: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """other − base, of which both may be infinite: then the two are alike."""
+    """Difference other − base; two infinities give zero."""
     with np.errstate(invalid="ignore"):
         return np.where(base == other, 0.0, other - base)
 
 
 def _transitions(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
-    """One row per two neighbouring depths that both have."""
+    """One row per pair of neighbouring depths that both arms have."""
     of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
     for pair in base.pairs:
         theirs = of_other.get((pair.shallow, pair.deep))
@@ -459,7 +459,7 @@ def _crossing(pair: Pair) -> Estimate:
 
 
 def _alone(base: Estimate, other: Estimate) -> Drawn | None:
-    """Draws of two crossings by their own curves alone, as if they shared nothing."""
+    """Independent draws of two crossings by their own curves alone."""
     if base.value is None or other.value is None or not base.se or not other.se:
         return None
     z = np.random.default_rng(SEED).standard_normal((2, ALONE))
@@ -468,7 +468,7 @@ def _alone(base: Estimate, other: Estimate) -> Drawn | None:
 
 
 def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
-    """Compare best depths at sizes that both arms have, where the data bound one of the two at least."""
+    """Compare best depths at sizes of both arms at which the data bound at least one of them."""
     if base.surface is None or other.surface is None or together is None:
         return
     surfaces = base.surface, other.surface
@@ -495,7 +495,7 @@ def _depth(surface: LossSurface, x: float) -> Estimate | None:
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
-    """The best depth that stands for all: where both arms have one, in the middle of the sizes; the choice does not
+    """Representative best depth: at the middle size at which both arms have one; the choice does not
     look at what the interval says."""
     sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
     known = [(x, row) for x, row in sized if row.change is not None]
@@ -537,7 +537,7 @@ def _times(row: ComparedRow) -> str:
 
 
 def span(row: ComparedRow) -> str:
-    """The interval of a ratio, in words where an end is open."""
+    """Text of a ratio's interval, with words for an open end."""
     ends = row.change_interval.ends("{:.2f}".format)
     return ends.replace("< ", "below ").replace("> ", "above ")
 
@@ -554,7 +554,7 @@ class LossContrasts:
 
 
 def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossContrasts:
-    """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
+    """Compare losses at all depths of both arms; without an estimate of the noise there is no band."""
     unit = base.unit
     notes: list[str] = []
     if other.unit != unit:
@@ -611,7 +611,7 @@ def _bits_per_nat(arm: Arm) -> float | None:
 
 
 def _scaled(arm: Arm, factor: float) -> Arm:
-    """The arm with its losses, and the noise of them, in another unit."""
+    """Arm with its losses and their noise in another unit."""
     curves, noise = arm.curves, arm.curves.noise
     in_unit = replace(
         noise,
@@ -656,7 +656,7 @@ def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[st
 def _differences(
     base: Arm, other: Arm, pairing: Pairing, options: FitOptions
 ) -> Iterator[tuple[Difference, np.ndarray]]:
-    """(other − base, the losses of both (2, G)) of each depth that both have at two sizes and more."""
+    """(other − base, losses of both (2, G)) for each depth that both arms have at two or more sizes."""
     a, b = base.curves, other.curves
     rng = np.random.default_rng([SEED, options.seed])
     joint = np.block([[a.total_covariance, pairing.cross], [pairing.cross.T, b.total_covariance]])
@@ -687,7 +687,7 @@ def _differences(
 
 
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
-    """Which arm is ahead where, depth by depth."""
+    """Ranges of sizes at which one arm is ahead, by depth."""
     if not depths:
         return "losses: no depth has a curve in both arms"
     by_claim: dict[str, list[str]] = {}

@@ -55,14 +55,14 @@ ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 @dataclass(frozen=True)
 class Answer:
-    """A median and the ends of its interval, with the Monte-Carlo standard error of each: None where there is none."""
+    """Median and interval ends, each with its Monte-Carlo standard error; None if there is none."""
 
     interval: Interval
     errors: Interval
 
 
 def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
-    """Lower end, median and upper end of draws (D,), of which some may be infinite: between two order statistics."""
+    """Lower end, median and upper end of draws (D,), possibly infinite, between two order statistics."""
     tail = (1.0 - confidence) / 2.0
     ordered = np.sort(drawn)
     found = []
@@ -77,7 +77,7 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
 
 
 def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer:
-    """The interval of draws (D,), and the Monte-Carlo errors of its three numbers from the scrambles' own."""
+    """Interval of draws (D,), with Monte-Carlo errors from the spread over scrambles."""
     each = np.array(
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
@@ -247,13 +247,13 @@ def lowest(grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def effect(drawn: np.ndarray, confidence: float) -> Interval:
-    """Median and interval of any finite draws (D,)."""
+    """Median and interval of the finite draws (D,)."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(middle, low, high)
 
 
 class LossSurface:
-    """The posterior of a fit.json's ``surface``, asked at the fit's confidence.
+    """Posterior of a fit.json's ``surface``, at the fit's confidence.
 
     only: one of its forms alone, whatever its weight.
     """
@@ -308,7 +308,7 @@ class LossSurface:
         return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
 
     def optimum(self, x: float) -> Optimum | None:
-        """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
+        """Best depth at ln axis x among depths with shapes of that size; an end beyond them is None. None with
         fewer than three such depths."""
         present = self.present(x)
         if len(present) < FEWEST_SHARED_DEPTHS:
@@ -334,7 +334,7 @@ class LossSurface:
         )
 
     def errors(self, found: Optimum) -> dict[str, float | None]:
-        """Monte-Carlo errors of ln of the best depth and of its ends, of those that there are."""
+        """Monte-Carlo errors of ln of the best depth and of its finite interval ends."""
         each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
         known = found.depth_interval
         pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
@@ -364,7 +364,7 @@ class LossSurface:
         }
 
     def present(self, x: float) -> list[int]:
-        """The depths among which the data can compare at that size."""
+        """Depths that the data can compare at that size."""
         least, most = self.reach(x)
         return [span.depth for span in self.record.spans if least - 1e-9 <= math.log(span.depth) <= most + 1e-9]
 
@@ -383,7 +383,7 @@ class LossSurface:
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-        """(D, M) nats that ``depths`` lose at a size: see ``regret``."""
+        """(D, M) regret of ``depths`` at a size, nats: see ``regret``."""
         return regret(self.posterior, math.log(n), depths, trained)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
@@ -411,8 +411,8 @@ class LossSurface:
 
     @cached_property
     def depth_scatter(self) -> DepthScatter | None:
-        """Scatter that shapes of one depth share beside its effect, by the form of most weight; None if depth has no
-        effect (that form includes such scatter), or the table is too large for a second fit."""
+        """Scatter that shapes of one depth share besides the effect of depth, by the form of most weight; None if depth
+        has no effect (that form includes such scatter), or if the table is too large for a second fit."""
         forms = accepted_forms(self.record)
         if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_DEPTH_SCATTER:
             return None
@@ -462,7 +462,7 @@ def enough(curves: Curves) -> bool:
 
 
 def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:
-    """The posterior of ``cells``, of nets with this ``depth`` and ``width`` (K,), with the answers kept beside it."""
+    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers."""
     spans = tuple(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
@@ -473,7 +473,7 @@ def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: f
 
 
 def distinct_sizes(x: np.ndarray) -> int:
-    """Count of the sizes, with those of one rounded budget counted once."""
+    """Number of sizes; sizes of one rounded budget count once."""
     count, last = 0, -math.inf
     for value in np.sort(x):
         if value - last > SAME_BUDGET:
@@ -482,7 +482,7 @@ def distinct_sizes(x: np.ndarray) -> int:
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
-    """Record of how well each shape is foretold by the others. z: (K,) its distance in standard deviations."""
+    """Record of the predictions of each shape by the others. z: (K,) its distance in standard deviations."""
     k = int(np.abs(z).argmax())
     return HeldOut(
         shapes=len(z),
@@ -496,7 +496,7 @@ def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
 def surface_record(
     cells: Cells, weighed: Weighed, spans: tuple[DepthSpan, ...], confidence: float, seed: int
 ) -> Surface:
-    """The record from which ``read`` makes the same draws."""
+    """Record from which ``read`` restores the same draws."""
     forms = []
     for name, weight in weighed.weights.items():
         chosen = next((one for one in weighed.chosen if one.form == name), None)

@@ -1,4 +1,4 @@
-"""Runs at equal compute: one model of the losses at all budgets together, and what its draws say of each budget.
+"""Surface of losses at equal compute: one model of all budgets, and the best shape at each by its draws.
 
 At one budget what is spent on size is not spent on tokens, so that the loss has a minimum over size and depth. With
 x = ln N, y = ln L, and the terms of model.py,
@@ -136,7 +136,7 @@ class Cells:
 
 
 def _seeds(runs: Sequence[Run]) -> tuple[float, float]:
-    """(sd of a mean over the seeds of what a seed shares over all shapes, its degrees of freedom)."""
+    """(sd of the mean over seeds of the error that a seed shares over all shapes, its degrees of freedom)."""
     seeds = sorted({run.seed for run in runs}, key=str)
     cells: dict[Candidate, dict[object, float]] = defaultdict(dict)
     for run in runs:
@@ -252,7 +252,7 @@ class OverSizes(NamedTuple):
 
 
 class AtBudget:
-    """The questions put to one budget."""
+    """Questions to the posterior at one budget."""
 
     def __init__(self, pooled: Pooled, place: int, cells: Cells) -> None:
         self.pooled, self.place, self.cells = pooled, place, cells
@@ -290,12 +290,12 @@ class AtBudget:
 
     @cached_property
     def confined(self) -> np.ndarray:
-        """(depths,) whether the best size of a depth that was tried lies inside the hull."""
+        """(depths,) True if the best size of a tried depth lies inside the hull."""
         return np.isfinite(np.median(self.tried.beyond, axis=0))
 
     def above(self, k: int, best: bool, confidence: float) -> Interval:
-        """Nats of a depth at its best size above the best depth, or where that is not known (``best``) above the best
-        of those tried; unbounded where either may lie beyond the sizes tried."""
+        """Excess of a depth at its best size over the best depth, nats, or over the best tried depth if ``best`` is
+        unknown; unbounded where either may lie beyond the sizes tried."""
         if not self.confined[k] or not (best or (self.confined.all() and len(self.confined) > 1)):
             return Interval()
         own, others = self.tried.loss[:, k], (self.between if best else self.tried).loss
@@ -309,7 +309,7 @@ def _beyond(place: np.ndarray, value: np.ndarray, points: int) -> np.ndarray:
 
 
 def _estimated(value: float, drawn: np.ndarray, confidence: float) -> Interval:
-    """An estimate by the mean of all draws with their interval. The least loss of a draw is lower than that of the
+    """Estimate: mean of all draws with their interval. The least loss of a draw is lower than that of the
     mean, by chance, so the end on that side moves as far as their middle is off."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(value, low + min(value - middle, 0.0), high + max(value - middle, 0.0))
@@ -328,7 +328,7 @@ def _interval(
 
 
 def status_of(found: Interval) -> str:
-    """Status of a minimum, by the ends that its interval has."""
+    """Status of a minimum, by the finite ends of its interval."""
     if found.value is not None and found.bounded:
         return REACHED
     if (found.low is None) == (found.high is None):
@@ -346,7 +346,7 @@ class Answered:
 
 
 def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -> Answered | None:
-    """Answers of one model of all budgets of ``measured``, by their value; None where none of them has a usable
+    """Answers of the joint model by budget; None where none of them has a usable
     loss. With fewer than nine shapes or three sizes at all budgets there is no model, but what was tried."""
     budgets = [
         Cells.of(axis, value, runs, curves) for value, (runs, curves) in sorted(measured.items()) if curves is not None
@@ -443,7 +443,7 @@ def _depth_row(
 
 
 def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: float) -> tuple[BestAtBudget, Drawn]:
-    """The best shape at a budget, and the draws of ln of what is known of it."""
+    """Best shape at a budget, and draws of ln of its depth and size."""
     curves, count = cells.curves, len(cells.curves.depths)
     own = [float(run.row[cells.axis]) for run in cells.runs if run.row.get(cells.axis)]
     row = BestAtBudget(

@@ -1,4 +1,4 @@
-"""Runs that count as losses, one shape at a time, and why every other run was left out.
+"""Cells: runs that count, one group per shape, and the reasons for leaving out others.
 
 Runs whose loss is impossible are named, left out and reported. Three tests find them, all against robust scales, so
 that a bad run cannot hide behind the spread that it makes. A run is held against all others, which no law carries to
@@ -85,7 +85,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Selection:
-    """runs: those that count. excluded: shape → reason, for shapes of which nothing is left. notes: shape → what was
+    """``runs``: runs that count. excluded: shape → reason, for shapes of which nothing is left. notes: shape → what was
     left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
     account: rows that are out, by reason. sizes: N of each shape."""
 
@@ -185,7 +185,7 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
 
 
 def _one_recipe(parts: _Parts, named: Iterable[str], settings: Iterable[str]) -> None:
-    """Leave out what was trained by another recipe than the rest of its cell."""
+    """Leave out runs whose recipe differs from the rest of their cell."""
     both = [*parts.runs, *parts.diverged]
     cells = [(run.shape, run.learning_rate) for run in both]
     count = len(parts.runs)
@@ -321,7 +321,7 @@ NORMAL = 1.4826  # standard deviation per median absolute deviation
 
 @dataclass(frozen=True)
 class BadRun:
-    """expected: nats, from the other seeds or the curve. deviations: how many robust standard deviations it is off."""
+    """``expected``: loss by the other seeds or the curve, nats. ``deviations``: distance in robust sds."""
 
     run: Run
     expected: float
@@ -342,7 +342,7 @@ class BadRun:
 
 
 def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], list[Run]]:
-    """The selection without its impossible runs, those, and all its runs. Where there are too many, nothing is left out
+    """(selection without impossible runs, impossible runs, all runs). Where there are too many, nothing is left out
     and a warning says so."""
     runs = selection.runs
     bad = find_bad_runs(runs)
@@ -451,7 +451,7 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
 
 
 def _medians_of_others(values: np.ndarray) -> np.ndarray:
-    """(n,) median of all values but each."""
+    """(n,) median of all other values, for each value."""
     order = np.argsort(values, kind="stable")
     ranked, place = values[order], np.empty(len(values), int)
     place[order] = np.arange(len(values))
@@ -481,7 +481,7 @@ def _cell_medians(runs: Sequence[Run]) -> dict[int, tuple[np.ndarray, np.ndarray
 
 
 def _predicted(curves: dict[int, tuple[np.ndarray, np.ndarray, list[Shape]]], depth: int, x: float) -> float | None:
-    """The loss at ``x`` on the line through its neighbours at ``depth``."""
+    """Loss at ``x`` on the line through its neighbours of ``depth``."""
     at, loss, _ = curves[depth]
     others = np.abs(at - x) > 1e-9
     if others.sum() < 3:

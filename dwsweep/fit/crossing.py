@@ -1,4 +1,4 @@
-"""Crossing: where the loss difference of two depths changes its sign, with a status and an interval.
+"""Crossing: size at which the loss difference of two depths changes its sign, with status and interval.
 
 The status is read from the simultaneous band of the difference curve, and the interval from the pointwise one. The
 curve may come from all losses together or from the two depths alone.
@@ -88,7 +88,7 @@ def classify(d: Difference, confidence: float) -> Crossing:
 
 
 def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
-    """The crossing of a pair whose leads are not judged yet: undecided so far."""
+    """Undecided crossing, before its leads are judged."""
     changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
     return Crossing(
         "undecided", t_left=float(np.max(-t)), t_right=float(np.max(t)), critical=critical, sign_changes=changes
@@ -98,7 +98,7 @@ def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
 def _bounded(
     found: Crossing, status: str, x: np.ndarray, low: float | None = None, high: float | None = None
 ) -> Crossing:
-    """The crossing with a bound on one side. The two tie from there to the end of the range, where that is more than
+    """Crossing with a bound on one side. The two tie from there to the end of the range, where that is more than
     the last step of the grid."""
     found = replace(found, status=status, low=low, high=high, reason=_REASONS[status])
     ends = float(x[0] if low is None else low), float(x[-1] if high is None else high)

@@ -61,7 +61,7 @@ class Curves:
     scatter_seed: int = 0
 
     def with_noise(self, noise: Noise) -> Curves:
-        """The curves with another scatter between shapes in their noise, draws and errors."""
+        """Curves with another scatter between shapes in noise, draws and errors."""
         wider = math.sqrt(noise.shape_variance) - math.sqrt(self.noise.shape_variance)
         draws = self.draws + wider * np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
         return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
@@ -72,7 +72,7 @@ class Curves:
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """(K, K) nats² of the means, without what the seeds of a shape share; refused for too many shapes."""
+        """(K, K) covariance of the means without the error that seeds of a shape share, nats². Limit: see ``dense``."""
         return self.means.dense()
 
     @property
@@ -81,7 +81,7 @@ class Curves:
 
     @property
     def total_covariance(self) -> np.ndarray:
-        """(K, K) nats² of the means, with what the seeds of a shape share."""
+        """(K, K) covariance of the means with the error that seeds of a shape share, nats²."""
         return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
 
     def at(self, depth: int) -> np.ndarray:
@@ -157,7 +157,7 @@ class SimultaneousBand:
 
     @property
     def sign(self) -> np.ndarray:
-        """(J,) 1 where the band lies above zero, −1 below, 0 where it holds zero."""
+        """(J,) sign of the band: 1 above zero, −1 below, 0 if it holds zero."""
         t = self.value / self.se
         return (t > self.critical).astype(int) - (t < -self.critical)
 
@@ -287,7 +287,7 @@ def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.nda
 
 
 def pchip(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G): monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
+    """(D, G) monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
     from scipy.interpolate import PchipInterpolator
 
     return PchipInterpolator(x, values, axis=1, extrapolate=True)(grid)
@@ -323,7 +323,7 @@ def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """(G,) sd of g on ``grid`` for not knowing the curves between the ``sizes`` trained, nats.
+    """(G,) interpolation error: sd of g on ``grid`` between the trained ``sizes``, nats.
 
     Two interpolants of the same cell means, PCHIP (values, (1 + D, G)) and a spline (other, (1 + D', G)), agree where
     the sizes are dense. The excess of their difference over its noise is taken as the error: δ² = max(0, Δ² − Var Δ).
@@ -357,7 +357,7 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
 
 
 def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:
-    """A Difference from values (1 + D, G): the estimate first, then its draws."""
+    """Difference from values (1 + D, G): estimate first, then draws."""
     variances = [float(np.mean(curves.se[curves.at(d)] ** 2)) for d in (shallow, deep)]
     df = curves.noise.df_of((shallow, deep), variances) if curves.noise.known else math.inf
     return Difference(shallow, deep, grid, values[0], values[1:] - values[1:].mean(axis=0), df)

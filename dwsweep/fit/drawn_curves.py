@@ -1,4 +1,4 @@
-"""The curves that the figures of a fit draw, as records."""
+"""Drawn curves: records for the figures of a fit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fit_curves(
     axis: str,
     confidence: float,
 ) -> FitCurves:
-    """All curves that the figures of a fit draw; ``curves``: None where there is no usable run."""
+    """All curves in the figures of a fit; ``curves``: None where there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
     guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
     guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}
@@ -90,7 +90,7 @@ def _depth(curves: Curves, depth: int) -> DepthCurve:
 
 
 def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
-    """The difference curves of the pairs, by each estimator that has one: the verdict's first."""
+    """Difference curves of the pairs by each estimator, the verdict's first."""
     return tuple(
         PairCurve(
             shallow=pair.shallow,

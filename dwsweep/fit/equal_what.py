@@ -54,7 +54,7 @@ SAME_TOKENS = 0.1  # scatter of ln tokens about a curve in ln N within which tok
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a heap, as its posterior has them.
+    """Runs of a heap on the scales of its posterior.
 
     rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates but tokens, standardised, zero at the held values.
     column: name of the column of tokens in the posterior, empty without one. at, spread: ln tokens at its value 0 and
@@ -125,7 +125,7 @@ def spent_by_all(
 
 
 def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
-    """Best depths at each kind of equality that the runs can answer; nothing where that is equal size alone.
+    """Best depths at each kind of equality that the runs support; nothing where that is equal size alone.
 
     budget: of every run, so that the losses are those at that budget.
     """
@@ -141,7 +141,7 @@ def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget |
 
 
 class _Question:
-    """Question to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
+    """Questions to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
     None where they are not known or follow the shape."""
 
     def __init__(self, surface: ask.LossSurface, runs: Runs, rng: np.random.Generator) -> None:
@@ -163,7 +163,7 @@ class _Question:
             yield self._row("N", math.exp(x), "", x, self.surface.at(math.exp(x)), self.held)
 
     def totals(self) -> Iterator[EqualWhat]:
-        """At the total size of the net that is best at each size."""
+        """Best depth at the total size of the best net of each size."""
         per_width = self._embeddings()
         if per_width is None or self.held is None:
             return
@@ -196,7 +196,7 @@ class _Question:
                 yield self._row("tokens per parameter", ratio, "", x, depth.map(math.exp), t)
 
     def as_trained(self, budget: Budget) -> Iterator[EqualWhat]:
-        """At the budget of every run: at equal size too, and each depth at its best size."""
+        """Best depth at the budget of all runs: at equal size, and with each depth at its best size."""
         for size in self.x:
             depth = self.surface.at(math.exp(size))
             yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
@@ -228,7 +228,7 @@ class _Question:
             yield found
 
     def at_size(self, cost: Cost) -> Iterator[EqualWhat]:
-        """At the cost of the net that is best at each size after the held tokens."""
+        """Best depth at the cost of each size's best net after the held tokens."""
         for x in self.x:
             held, best = self._held_at(x), self.surface.at(math.exp(x)).value
             y = np.array([d for d in self._depths() if self._inside(x, d)])
@@ -251,7 +251,7 @@ class _Question:
             yield self._row(f"N and {cost.unit}", spent, self._said(cost), x, depth, tokens)
 
     def at_cost(self, cost: Cost) -> Iterator[EqualWhat]:
-        """At a cost that lies inside those of the runs, each depth at its best size."""
+        """Best depth at a cost inside the range of the runs, each depth at its best size."""
         if not self.runs.column:
             return
         x, y, inside = self._net_grid()
@@ -341,18 +341,18 @@ class _Question:
         return float(np.polyval(curve, x)) if rest.std() < SAME_TOKENS else None
 
     def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
-        """ln tokens as the posterior has them."""
+        """ln tokens on the scale of the posterior."""
         return (t - self.runs.at) / self.runs.spread
 
     def _between(self, t: np.ndarray) -> np.ndarray:
-        """True where ln tokens are among those of the runs."""
+        """True if ln tokens lie within the range of the runs."""
         return (self.low - 1e-9 <= t) & (t <= self.high + 1e-9)
 
     def _allowed(self, t: np.ndarray, held: float) -> np.ndarray:
         return self._between(t) if self.runs.column else np.abs(t - held) <= FARTHEST
 
     def _moved(self, x: np.ndarray, y: np.ndarray, losses: np.ndarray, t: np.ndarray, held: float) -> np.ndarray:
-        """(D, n) what the loss moves from the held tokens to e^t (D | 1, n)."""
+        """(D, n) change of the loss from the held tokens to e^t (D | 1, n)."""
         if not self.runs.column:
             return losses * self.slope[:, None] * (t - held)
         straight, bent = self._by_tokens(x, y)

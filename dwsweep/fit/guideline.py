@@ -1,4 +1,4 @@
-"""Guideline: depth and width at a budget, the optimum with its interval, the range of its alternatives, its limits.
+"""Guideline: best depth and width at a budget with interval, alternatives and limits.
 
 A fitted best depth guides where the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
 it as laws), else the published law. The first sentences of a fit, for a reader of nothing else, are made here too: the
@@ -61,7 +61,7 @@ class OwnGuide:
         return found.value, found.low, found.high
 
     def extrapolation(self, n_params: float) -> float:
-        """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
+        """Factor by which ``n_params`` lies outside the valid range; 1 inside."""
         return outside(n_params, self.valid_from, self.valid_to)
 
 
@@ -81,12 +81,12 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
 
 
 def _answered(record: Surface) -> list[float]:
-    """The sizes at which the losses say how deep: between the depths trained, or a single layer."""
+    """Sizes at which the losses bound the best depth: between the trained depths, or at a single layer."""
     return [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
 
 
 def falling_warning(surface: Surface, axis: str) -> list[str]:
-    """A line where the best depth falls with size, which the forms of the law cannot follow."""
+    """Warning about a best depth that falls with size, which no form of the law allows."""
     if surface.falls is None:
         return []
     small, large = surface.falls
@@ -98,7 +98,7 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
 
 
 def held_out_warning(surface: Surface) -> list[str]:
-    """A line where the surface does not foretell the shapes that it has not seen."""
+    """Warning about a surface that fails to predict held-out shapes."""
     found = surface.held_out
     return [held_out_line(found)] if found is not None and found.too_few else []
 
@@ -113,7 +113,7 @@ def held_out_line(found: HeldOut) -> str:
 
 
 def depth_scatter_warning(surface: LossSurface) -> list[str]:
-    """A line where shapes of one depth share scatter, which the best depth then follows."""
+    """Warning about scatter that shapes of one depth share, which biases the best depth."""
     found = surface.depth_scatter
     if found is None or found.odds < LEAST_ODDS:
         return []
@@ -265,7 +265,7 @@ def _row_without_number(
 
 
 def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
-    """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
+    """Least and greatest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
     high = [d[2] for d in depths if d[2] is not None]

@@ -64,7 +64,7 @@ ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 @dataclass(frozen=True)
 class Heap:
-    """data: the table with each loss as it would be at the held values. surface: the posterior at these. record: of
+    """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: of
     what was adjusted for."""
 
     data: Table
@@ -73,7 +73,7 @@ class Heap:
 
 
 def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
-    """The heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
+    """Heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
 
     trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
 
@@ -147,7 +147,7 @@ def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
-    """Rows with a loss, and why others have none."""
+    """Rows with a loss, and reasons why others have none."""
     kept: list[Row] = []
     out: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -371,7 +371,7 @@ def design_of(means: Means, frame: Frame) -> Design:
 
 
 def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """(K, R) what points of one run at several counts of tokens share: an offset, and half as large a slope in ln
+    """(K, R) factors that the points of one run share over token counts: an offset, and half as large a slope in ln
     tokens; None without such runs."""
     count = np.bincount(means.run)
     if not (count > 1).any():
@@ -440,7 +440,7 @@ def _fitted(
 
 
 def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
-    """The runs as ``equal_what`` asks for them."""
+    """Runs in the form of ``equal_what``."""
     kinds = list(enumerate(means.columns))
     others = [design.values[k][means.of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
     k = next((k for k, one in kinds if one.name == TOKENS), None)
@@ -457,12 +457,12 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
 
 
 def too_many_far(far: np.ndarray) -> bool:
-    """True if so many runs lie far off that they speak of the noise, and none is left out."""
+    """True if so many runs lie far off that the noise is large, and none is left out."""
     return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
 
 
 def _impossible(rows: Sequence[Row]) -> str:
-    """Why runs that lie far off what all others foretell are out, with the first three of them."""
+    """Reason for leaving out runs far from their prediction, with the first three."""
     named = [f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in rows[:3]]
     more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
     return f"have a loss more than {FAR_Z:g} standard deviations off ({', '.join(named)}{more})"
@@ -487,7 +487,7 @@ def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
 
 
 def noisier(means: Means, design: Design) -> np.ndarray:
-    """(K,) further variance of runs of a text's value that scatter more than others, by what least squares leaves."""
+    """(K,) extra variance of runs whose text value scatters more than others, by least-squares residuals."""
     u, v = found_in.quadratic(means.x, means.y)[:, 1], found_in.quadratic(means.x, means.y)[:, 2]
     A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, *design.values], axis=1)
     texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
@@ -555,7 +555,7 @@ def _width(row: Reading) -> float:
 
 
 def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> list[Reading]:
-    """The best depth at a few sizes at the held value, and where the column follows depth as in the table."""
+    """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
     low, high = held.record.low, held.record.high
     found = []
     for share in (0.25, 0.5, 0.75):
@@ -612,7 +612,7 @@ def _column(k: int, means: Means, design: Design, posterior: Posterior, confiden
 
 
 def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
-    """Best learning rate of each depth at the middle size, and what the one rate that costs least costs it."""
+    """Best learning rate of each depth at the middle size, and the cost of the best common rate."""
     place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
     if place is None or design.rate is None:
         return {}
@@ -801,7 +801,7 @@ def _equal_sentence(record: Adjustment) -> str:
 
 
 def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
-    """The readings of a column at the middle of its sizes: at the held value, and where it follows depth."""
+    """Both readings of a column at its middle size: held, and following depth."""
     rows = [row for row in record.readings if row.column == name]
     middle = len(rows) // 4 * 2
     return rows[middle], rows[middle + 1]

@@ -1,4 +1,4 @@
-"""The forms that a width law may take, all with two constants, and what each says about a budget.
+"""Laws of width: forms with two constants each, and the best depth at a budget by each.
 
 d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d².
 """
@@ -70,7 +70,7 @@ class LawForm(ABC):
         """Solve 12·L·d(L)² = N, where N grows with L."""
 
     def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """Share of the step in ln d from ``first`` to ``last`` that is made at ``depth``: 0 to 1."""
+        """Share, 0 to 1, of the step in ln d from ``first`` to ``last`` that lies before ``depth``."""
         return (depth - first) / (last - first)
 
     def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
@@ -80,7 +80,7 @@ class LawForm(ABC):
         return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)
 
     def n_params_needed(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-        """N(L) = 12·L·d(L)²: the size from which on ``depth`` loses to the next."""
+        """N(L) = 12·L·d(L)²: size from which on ``depth`` loses to the next depth."""
         return 12.0 * depth * np.exp(2.0 * self.ln_width(theta, depth))
 
     def optimal_depth(self, theta: np.ndarray, n_params: float) -> np.ndarray:
@@ -203,7 +203,7 @@ class Law:
         return FORMS[self.form]
 
     def columns(self) -> dict[str, Any]:
-        """Name the law's facts as its records have them."""
+        """Facts of the law for its records."""
         facts = {name: getattr(self, name) for name in ("name", "form", "valid_from", "valid_to")}
         return {**facts, "a": self.theta[0], "b": self.theta[1]}
 

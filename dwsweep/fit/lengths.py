@@ -129,7 +129,7 @@ def _spent(row: Row, off: float) -> Row:
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
+    """Rows by token count, if a shape, learning rate and seed has several counts; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     groups: dict[float | None, list[Row]] = defaultdict(list)
     for row in rows:
@@ -141,12 +141,12 @@ def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
 
 
 def largest(groups: dict[float | None, list[Row]]) -> float | None:
-    """The token count with the most shapes, the larger one of two."""
+    """Token count with the most shapes; of two, the larger."""
     return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
 def token_warnings(groups: dict[float | None, list[Row]], main: float | None) -> list[str]:
-    """The warning that the fit uses the runs at one token count of several."""
+    """Warning that the fit uses one token count of several."""
     if len(groups) < 2:
         return []
     others = join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
@@ -182,7 +182,7 @@ class TrainedBudgets:
 
     @property
     def main(self) -> float:
-        """The budget with the most shapes, the larger one of two."""
+        """Budget with the most shapes; of two, the larger."""
         return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
 
 
@@ -204,7 +204,7 @@ def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
 
 
 def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
-    """Where curves over ``axis`` are not what was asked of the runs."""
+    """Warning that curves over ``axis`` ignore the runs' common budget."""
     equal = join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
     what = f"axis {trained.axis} compares runs of equal {trained.axis}"
@@ -226,7 +226,7 @@ def _of_configs(data: Table) -> dict[str, list[Any]]:
 
 
 def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
-    """Budgets by what was asked of each run, on the first axis on which they explain the table."""
+    """Groups of runs by requested compute, on the first axis that explains the table."""
     for name, values in promises.items():
         # missing actual compute: assume the requested amount
         asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
@@ -243,7 +243,7 @@ def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source
 
 
 def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) -> TrainedBudgets | None:
-    """Budgets by the runs' own values, where they explain the table."""
+    """Groups of runs by measured compute, if they explain the table."""
     if not groups or not _covered(groups, rows) or _same_length(rows, groups):
         return None
     if name == SECONDS and not any(_value(row, "tokens") for row in rows):
@@ -258,7 +258,7 @@ def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:
 
 
 def _longest(rows: Sequence[Row]) -> list[Row]:
-    """Leave out the branches that stop before the budget of their shape is spent."""
+    """Leave out branches that stop before their shape's budget is spent."""
     most: dict[tuple[Any, Any], float] = defaultdict(float)
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
@@ -276,7 +276,7 @@ def train_section(directory: str, row: Row) -> Mapping[str, Any]:
 
 
 def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict[float, list[Row]]:
-    """Groups of rows of agreeing values and different sizes, by their middle value; gaps between the values of several
+    """Groups of rows with equal values and different sizes, by their middle value; gaps between the values of several
     groups may separate them. column: name of the column of values."""
     of = column or name
     having = sorted((row for row in rows if _value(row, of) is not None), key=lambda row: row[of])
@@ -318,7 +318,7 @@ def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:
 
 
 def _left_out(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> int:
-    """Number of finished runs in no group."""
+    """Number of finished runs outside all groups."""
     return sum(map(_finished, rows)) - sum(_finished(row) for group in groups.values() for row in group)
 
 

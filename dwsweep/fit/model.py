@@ -1,4 +1,4 @@
-"""The model of the loss: levels, forms of the transition, departures, further columns, and their priors.
+"""Model of the loss: levels, forms of the transition, departures, further columns, and priors.
 
 With x = ln N, y = ln L, u = x scaled to −1 … 1 over the data, and one mean loss per cell,
 
@@ -137,7 +137,7 @@ class Column:
 
     @property
     def kept(self) -> list[int]:
-        """Places of the columns that it has."""
+        """Indices of the columns present."""
         return [k for k, sd in enumerate(self.sds) if sd > 0.0]
 
     def columns(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -151,34 +151,34 @@ class Column:
 
 
 def arm_column(name: str, member: np.ndarray) -> Column:
-    """Another recipe beside the first one: an offset, and depth effects of its own, shrunk towards the first's."""
+    """Column of another recipe: an offset, and depth effects shrunk towards the first recipe's."""
     return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), interacts=True, departs=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:
-    """A further budget of compute: a level of its own, with a slope, a curvature and waves."""
+    """Column of a further budget of compute: a level with a slope, a curvature and waves."""
     return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), waves=True)
 
 
 def curved(name: str, member: np.ndarray) -> Column:
-    """The first budget of several: a curvature beside the level that all share."""
+    """Column of the first of several budgets: a curvature besides the shared level."""
     return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
 
 
 def covariate(name: str, value: np.ndarray, effect: float, interacts: bool = False) -> Column:
-    """A smooth effect of a standardised logarithm, of about ``effect`` nats."""
+    """Column of a standardised logarithm: a smooth effect of about ``effect`` nats."""
     sds = (effect, 0.5 * effect, 0.0, 0.5 * effect, 0.0)
     return Column(name, np.asarray(value, dtype=float), sds, interacts, shrunk=True)
 
 
 def factor(name: str, member: np.ndarray, effect: float, interacts: bool = False) -> Column:
-    """A text that differs: an offset of about ``effect`` nats, and a slope."""
+    """Column of a text: an offset of about ``effect`` nats, and a slope."""
     sds = (effect, 0.3 * effect, 0.0, 0.0, 0.0)
     return Column(name, np.asarray(member, dtype=float), sds, interacts, shrunk=True)
 
 
 def rate(name: str, value: np.ndarray, effect: float) -> Column:
-    """A learning rate: a parabola in its logarithm, of one curvature, whose lowest point follows size and depth.
+    """Column of a learning rate: a parabola in its logarithm whose lowest point follows size and depth.
 
     value: (K,) ln rate less a first estimate of the best one, standardised. With b = β₀ + β₁u + β₂v and the curvature κ
     the best value is −b/2κ; each draw is taken there (``Column.tuned``).
@@ -241,7 +241,7 @@ class Cells:
 
     @property
     def effects(self) -> np.ndarray:
-        """(K, ·) what means share: ``factors``, whose size is known, and then ``shared``."""
+        """(K, ·) factors that means share: ``factors`` of known size, then ``shared``."""
         return self.factors if self.shared is None else np.hstack([self.factors, self.shared])
 
     def priors(self) -> dict[str, Prior]:
@@ -263,7 +263,7 @@ def pooled(base: Cells, other: Cells, name: str) -> Cells:
 
 @dataclass(frozen=True)
 class Frame:
-    """Ends of the data: low, high of x; first, last of y."""
+    """Range of the data: low and high x; first, last of y."""
 
     low: float
     high: float
@@ -416,7 +416,7 @@ class Linear(Exponential):
 
 
 class Free(Form):
-    """No law: the best depth is a power of the size, which may fall."""
+    """Form without a law: the best depth is a power of the size, rising or falling."""
 
     law = False
 
@@ -527,7 +527,7 @@ class Model:
 
     @property
     def n_own(self) -> int:
-        """Count of waves in x that each depth has of its own where depth does nothing."""
+        """Number of separate waves in x per depth, under the form without an effect."""
         return 0 if self.form.effect else min(self.frame.waves[0], MOST_OWN // len(self.depths))
 
     @property
@@ -549,7 +549,7 @@ class Model:
         return found
 
     def changing(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(N, K, ·) columns that η changes but for c, which comes last of all."""
+        """(N, K, ·) columns that η changes, without c, which comes last."""
         x, frame = self.cells.x, self.frame
         level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)[..., None]
         if not self.form.effect:
@@ -773,7 +773,7 @@ class Model:
         return left / np.sqrt(weight - (half**2).sum(axis=0))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        """The part of the level that was taken off the losses before all else, nats."""
+        """Part of the level subtracted from the losses at first, nats."""
         return self.shift[1] * asymptotic(np.array(TYPICAL_ALPHA), x, self.frame)
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -803,15 +803,15 @@ class Model:
 
 
 def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
-    """(K, depths·J) ``waves`` (K, J) in x, each depth's own."""
+    """(K, depths·J) ``waves`` (K, J) in x, separate for each depth."""
     depths, at = np.unique(cells.y, return_inverse=True)
     member = at[:, None] == np.arange(len(depths))
     return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
 
 
 def with_depth_scatter(cells: Cells) -> Cells:
-    """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
-    shapes of a depth share beside all that depth does."""
+    """Cells with a smooth curve in x at each depth, of unit variance, as shared factors (``Cells.shared``): scatter
+    that shapes of a depth share."""
     frame = Frame.of(cells.x, cells.y)
     n = min(frame.waves[0], MOST_OWN // len(np.unique(cells.y)))
     waves = frame.in_x(cells.x)[:, :n] * frame.smooth_sd(np.log(frame.xs))[:n]

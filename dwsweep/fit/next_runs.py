@@ -1,4 +1,4 @@
-"""Next runs of a heap: the nets that narrow the best depth at a size most, at the held values.
+"""Next runs of a heap: nets that most narrow the best depth at a size, at the held values.
 
 The draws of the posterior give the covariance of b = ln L* at the size that is asked for and of the losses f of nets
 that may be trained. By the normal approximation a run of net j, whose loss scatters by σ, leaves
@@ -43,7 +43,7 @@ class _Net:
 
 
 def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
-    """The ``runs`` nets that narrow the best depth at ``params`` most.
+    """The ``runs`` nets that most narrow the best depth at ``params``.
 
     Raises:
         InputError: the fit has no surface, or the size is far outside the table.
@@ -107,7 +107,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
 
 
 def _held_tokens(result: FitResult) -> float | None:
-    """Tokens that the answer is for; None where the table does not say."""
+    """Tokens of the answer; None where the table does not say."""
     rows = result.adjusted.equal if result.adjusted else ()
     return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
 
@@ -118,7 +118,7 @@ def _flops(n_params: float, tokens: float | None) -> float:
 
 
 def _block(result: FitResult) -> tuple[float, int]:
-    """(N over L·d², what divides a width) of nets at the held values."""
+    """(N / L·d², divisor of the width) of nets at the held values."""
     columns = result.adjusted.columns if result.adjusted else ()
     held = {one.name: float(one.held.split()[-1]) for one in columns if one.name in (D_FF, HEAD_SIZE)}
     shapes = [cell.n_params / cell.depth / cell.width**2 for cell in result.cells if cell.n_params]
@@ -127,7 +127,7 @@ def _block(result: FitResult) -> tuple[float, int]:
 
 
 def _candidates(surface: ask.LossSurface, params: float, per_block: float, multiple: int) -> list[_Net]:
-    """Nets of many depths about the best one of their size, from a sixteenth of the size to one and a half times it."""
+    """Candidates: nets of many depths around the best, from a sixteenth to one and a half times the size."""
     first, last = max(1.0, surface.shallowest / 2.0), 2.0 * surface.deepest
     depths = sorted({round(depth) for depth in np.geomspace(first, last, DEPTHS)})
     found = set()

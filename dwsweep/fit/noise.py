@@ -1,4 +1,4 @@
-"""Cell means, and how far they can be trusted: σ, degrees of freedom, covariance; declared noise; documents.
+"""Noise of cell means: σ, degrees of freedom, covariance; declared noise; documents.
 
 *Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
@@ -118,7 +118,7 @@ class CellMeans:
 
 @dataclass(frozen=True)
 class SeedSlope:
-    """A seed that is better or worse the deeper the net.
+    """Seed whose losses drift with depth.
 
     slope: nats per unit of ln L that it adds to the mean of all seeds; worst: the seed that adds most, and how much.
     p: of no seed adding anything. sd: standard error that this leaves in the slope of the mean over seeds.
@@ -177,17 +177,18 @@ class Scatter:
 
     @property
     def judged(self) -> bool:
-        """True if losses show the scatter; else it is its prior, or no seed of a shape repeats."""
+        """True if the losses show the scatter; else it is its prior, or no seed of a shape repeats."""
         return self.sizes >= FEWEST_SIZES
 
     @property
     def separable(self) -> bool:
-        """True if scatter is distinguished from the bend of a curve."""
+        """True if scatter can be told from the bend of a curve."""
         return self.sizes >= SEPARABLE_SIZES
 
     def df(self, variance: float) -> float:
-        """Degrees of freedom of the whole variance of a mean of its own, to which its runs give ``variance`` by the
-        estimate of their noise, nats². Errors that means share cancel between them, and have none."""
+        """Degrees of freedom of a mean's whole variance, ``variance`` (nats²) of it from the noise of its runs.
+
+        Errors that means share cancel between them, and have none."""
         return chi2_df(np.log(self.scale * variance + self.own))
 
 
@@ -274,7 +275,7 @@ class Noise:
         )
 
     def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
-        """(nats², what it rests on)."""
+        """(variance in nats², its source)."""
         default = LIKELY_SHAPE_SD**2
         if self.declared_shape_sd is not None:
             return self.declared_shape_sd**2, DECLARED
@@ -332,7 +333,7 @@ def _but_rounding(residual: np.ndarray) -> np.ndarray:
 
 
 def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
-    """True where every cell can be reached from every other through shared seeds."""
+    """True if shared seeds link every cell to every other."""
     has = np.zeros((n_cells, n_seeds))
     has[cells, codes] = 1.0
     near, reached = has.T @ has > 0.0, np.arange(n_seeds) == 0
@@ -421,7 +422,7 @@ def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
 
 
 def declared_shape(value: Any) -> float:
-    """sd in nats of what the seeds of a shape share.
+    """sd of the error that seeds of a shape share, nats.
 
     Raises:
         InputError: it is no number in the range.
@@ -539,7 +540,7 @@ class Documents(NamedTuple):
 
 
 def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
-    """Error that another sample of documents would make in the candidates' mean losses.
+    """Error of the candidates' mean losses due to the sample of documents.
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on

@@ -53,7 +53,7 @@ def at_size(curves: Curves, seed: int = 0) -> Posterior | None:
 
 
 def posterior_of(curves: Curves, runs: Sequence[Run], seed: int) -> Posterior | None:
-    """The posterior that a fit of ``runs`` has, of one size or of several; None where it has none."""
+    """Posterior of a fit of ``runs``, of one size or of several; None where it has none."""
     if is_one_size(curves):
         return at_size(curves, seed)
     if width_follows(runs) or not ask.enough(curves):
@@ -62,7 +62,7 @@ def posterior_of(curves: Curves, runs: Sequence[Run], seed: int) -> Posterior | 
 
 
 def at_one_size(curves: Curves, posterior: Posterior | None, confidence: float) -> AtOneSize | None:
-    """The best depth of a table of one size, of which ``posterior`` is; None where it has several sizes, or two
+    """Best depth of a table of one size, by its ``posterior``; None where it has several sizes, or two
     depths."""
     if not is_one_size(curves):
         return None

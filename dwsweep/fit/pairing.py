@@ -38,7 +38,7 @@ MOST_SHARED = 0.75
 
 @dataclass(frozen=True)
 class Arm:
-    """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
+    """One recipe: its runs, their curves, and its held-out documents if every run has them.
 
     label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
     all depths together, gains: as ``fit_with_gains`` has them; None and empty where
@@ -81,7 +81,7 @@ class Pairing:
     single_seed: bool
 
     def df(self, own: Sequence[tuple[float, float]], shared: float, depths: Sequence[int]) -> float:
-        """Degrees of freedom of the variance of a difference of two cell means at ``depths``, with the level. own:
+        """Degrees of freedom of a difference of two cell means at ``depths``, the level included. own:
         variance and degrees of freedom of either mean; shared: their covariance."""
         if self.noise is not None:
             least = min(self.noise.df.get(depth, math.inf) for depth in depths)
@@ -116,7 +116,7 @@ def pair_arms(
 
 
 def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
-    """Shapes of one depth that are each other's nearest in size, and close enough."""
+    """Matched shapes of one depth: mutually nearest in size, and close enough."""
     found = []
     for depth in sorted(set(a.depths) & set(b.depths)):
         i, j = a.at(depth), b.at(depth)
@@ -128,7 +128,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
 
 
 def different_text(a: Arm, b: Arm) -> str:
-    """Why the arms did not see the same text in training and at its end; empty where nothing says so."""
+    """Reason why the arms saw different texts in training or evaluation; empty where nothing says so."""
     for name, what in (
         ("vocab_size", "vocabularies"),
         ("data_hash", "data"),
@@ -213,7 +213,7 @@ def _paired(
 
 
 def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
-    """sd of the difference of two runs that share nothing."""
+    """sd of the difference of two independent runs."""
     if isinstance(declared, Mapping):
         return {depth: math.sqrt(2.0) * sd for depth, sd in declared.items()}
     return math.sqrt(2.0) * declared
@@ -254,7 +254,7 @@ def _over_documents(U: np.ndarray) -> np.ndarray:
 
 
 def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
-    """(variance of what the seeds add to all cells alike, its degrees of freedom); None with a single seed.
+    """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
 
     The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
     already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
@@ -276,7 +276,7 @@ def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> t
 
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
-    """Variance and degrees of freedom of one run, for what a single seed adds to all shapes and cannot show."""
+    """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
     return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
 
 

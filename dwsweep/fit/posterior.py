@@ -1,4 +1,4 @@
-"""The posterior of the loss: hyperparameters on importance nodes, draws of equal weight, and their Monte-Carlo error.
+"""Posterior of the loss: hyperparameters on importance nodes, draws of equal weight, Monte-Carlo errors.
 
 For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
 normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
@@ -73,7 +73,7 @@ class Nodes:
 
     @property
     def ess(self) -> float:
-        """Effective number of these nodes."""
+        """Effective number of nodes."""
         w = np.exp(self.log_weight - self.log_weight.max())
         return float(w.sum() ** 2 / (w**2).sum())
 
@@ -97,7 +97,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Sums over the importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
+    """Sums over importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
     effective number of nodes, 1/Σw²."""
 
     chosen: tuple[Chosen, ...]
@@ -159,12 +159,12 @@ class Sampler:
             self._move()
 
     def more(self, each: int) -> None:
-        """Take ``each`` nodes per scramble, where those so far find the weight."""
+        """Take ``each`` nodes per scramble around the weight found so far."""
         self._move()
         self.nodes = self._sampled(each)
 
     def _move(self) -> None:
-        """Centre and shape the normal where the nodes find the weight."""
+        """Centre and shape the normal on the weight of the nodes."""
         t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
         n = t.shape[1]
         log_weight, power = self.nodes.log_weight - self.nodes.log_weight.max(), 1.0
@@ -205,7 +205,7 @@ class Sampler:
 def weigh(
     cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS, enough: float = ENOUGH
 ) -> Weighed:
-    """The importance nodes of every form, and how many draws each gets. enough: effective nodes up to which more are
+    """Importance nodes of every form, and the number of draws of each. enough: effective nodes up to which more are
     taken."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
@@ -248,7 +248,7 @@ def weigh(
 
 @dataclass(frozen=True)
 class DepthScatter:
-    """Scatter that shapes of one depth share beside the effect of depth. sd: nats. odds: evidence of a form with such
+    """Scatter that shapes of one depth share, besides the effect of depth. sd: nats. odds: evidence of a form with such
     scatter over its evidence without."""
 
     sd: float
@@ -256,7 +256,7 @@ class DepthScatter:
 
 
 def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatter | None:
-    """Scatter along depths of ``cells`` beside a ``form``; None where means share another effect of unknown size, or
+    """Scatter along depths of ``cells`` under a ``form``; None where means share another effect of unknown size, or
     no depth has two sizes that could share any."""
     if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
         return None
@@ -324,7 +324,7 @@ class Draws:
 
 
 Setting = Mapping[str, float]
-"""Values of further columns; one that is not named has the value 0: the first arm, the mean of a covariate."""
+"""Values of further columns; 0 by default: the first arm, the mean of a covariate."""
 
 
 class Posterior:
@@ -354,7 +354,7 @@ class Posterior:
 
     @cached_property
     def forms(self) -> list[Draws]:
-        """The draws of each form that has some."""
+        """Draws of each form with weight."""
         return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
 
     def _drawn(self, chosen: Chosen, place: int) -> Draws:
@@ -372,7 +372,7 @@ class Posterior:
 
     @cached_property
     def scramble(self) -> np.ndarray:
-        """(D,) the scramble that each draw comes from."""
+        """(D,) scramble of each draw."""
         return np.concatenate([one.scramble for one in self.forms])
 
     @property
@@ -380,12 +380,12 @@ class Posterior:
         return len(self.scramble)
 
     def stacked(self, name: str) -> np.ndarray:
-        """(D,) a hyperparameter of every draw."""
+        """(D,) hyperparameter of each draw."""
         return np.concatenate([one.eta[name] for one in self.forms])
 
     @cached_property
     def without_effect(self) -> np.ndarray:
-        """(D,) whether depth does nothing in a draw."""
+        """(D,) True for a draw without an effect of depth."""
         return np.concatenate([np.full(len(one.scramble), not one.model.form.effect) for one in self.forms])
 
     @cached_property
@@ -447,10 +447,10 @@ class Posterior:
         return running
 
     def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D, G) what depth does at x = ln axis, nats, from the middle depth on; zeros in a draw where it does nothing.
+        """(D, G) effect of depth at x = ln axis, relative to the middle depth, nats; zero in a draw without one.
 
-        Beyond the sizes of the data departures are forgotten over their own length, and all that depth does goes on
-        falling as gains do, which moves no best depth.
+        Beyond the sizes of the data departures are forgotten over their own length, and all effects of depth decay
+        as gains do, which moves no best depth.
         """
         key = (x, *sorted((setting or {}).items()))
         if key not in self._profiles:
@@ -461,7 +461,7 @@ class Posterior:
         return self._profiles[key]
 
     def _missed(self, place: int, x: float) -> np.ndarray:
-        """(D, 1) x with the error of a form: beyond the sizes it errs by as much as the data depart from it."""
+        """(D, 1) x moved by the error of a form, which beyond the sizes is as large as the data's departures."""
         at = min(max(x, self.frame.low), self.frame.high)
         return x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
 
@@ -478,7 +478,7 @@ class Posterior:
         return waves
 
     def _beyond(self, draws: Draws, x: float) -> np.ndarray:
-        """(D, 1) factor by which all that depth does goes on falling beyond the largest size."""
+        """(D, 1) further decay of depth effects beyond the largest size, at most 1."""
         found: np.ndarray = np.exp(-np.maximum(draws.eta["a"], 0.0) * max(x - self.frame.high, 0.0))[:, None]
         return found
 
@@ -514,7 +514,7 @@ class Posterior:
         return out
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D,) what all depths share at x, nats, beyond the sizes of the data by the asymptote."""
+        """(D,) level common to all depths at x, nats; beyond the sizes, by the asymptote."""
         rows = []
         at = np.array([x])
         u = self.frame.u(at)
@@ -569,14 +569,14 @@ class Posterior:
         return np.concatenate(found)
 
     def held_out(self) -> np.ndarray:
-        """(K,) how far each mean lies from what the others foretell, in standard deviations: by the likeliest form at
-        the mean of its hyperparameters."""
+        """(K,) residual of each mean from the others' prediction, in standard deviations, by the likeliest form at its
+        mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
         return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
 
     def _waves(self, draws: Draws, setting: Setting) -> np.ndarray:
-        """(D, J − 1) waves of the level with those of further columns."""
+        """(D, J − 1) waves of the level, further columns included."""
         waves = draws.parts["waves"].copy()
         for k, one in enumerate([one for one in self.cells.columns if one.waves]):
             waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
@@ -584,7 +584,7 @@ class Posterior:
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
-        """(law (D, 4), departures (D, J, M)) with what further columns add at their values."""
+        """(law (D, 4), departures (D, J, M)), further columns included."""
         law, delta = draws.parts["law"].copy(), draws.parts["departures"].copy()
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
@@ -620,7 +620,7 @@ class Posterior:
         return best, b * best + bend * best**2
 
     def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Setting) -> np.ndarray | float:
-        """(D, n) what nets at u, v (n,) gain where each is taken at its best learning rate."""
+        """(D, n) gain of nets at u, v (n,) from their best learning rate."""
         found: np.ndarray | float = 0.0
         for place, one in enumerate(self.cells.columns):
             if one.tuned and one.name not in setting:
@@ -628,7 +628,7 @@ class Posterior:
         return found
 
     def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(D, n) loss of nets at x, y (n,) with these values (n,) of further columns, less that with all at zero, nats.
+        """(D, n) effect of further columns at values (n,) on the loss of nets at x, y (n,), nats.
         A tuned column counts from its best value, unless it has a value here."""
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         u, v, zero = self.frame.u(x), self.frame.v(y), np.zeros(len(x))

@@ -36,7 +36,7 @@ def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
 
 
 def of_posterior(posterior: Posterior) -> Scatter:
-    """The scatter of a table by its own posterior."""
+    """Scatter of a table by its own posterior."""
     x, y = posterior.cells.x.round(9), posterior.cells.y
     return _of(posterior, max(len(np.unique(x[y == depth])) for depth in posterior.depths), joint=True)
 
@@ -75,5 +75,5 @@ def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
 
 
 def _spread(values: Sequence[Any] | np.ndarray, most: int) -> np.ndarray:
-    """At most so many of ``values``, evenly."""
+    """At most ``most`` of ``values``, evenly chosen."""
     return np.asarray(values)[np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))]

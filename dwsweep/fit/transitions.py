@@ -35,7 +35,7 @@ MOST_Z_DISTANCE = 3.0  # standard errors that may lie between two estimates of a
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A difference curve and the crossing that is read from it. difference: None where there is no curve."""
+    """Difference curve, and its crossing. difference: None where there is no curve."""
 
     difference: Difference | None
     crossing: Crossing
@@ -53,7 +53,7 @@ class Pair:
 
     @property
     def judged(self) -> Judged:
-        """The curve and the crossing that the verdict is."""
+        """Curve and crossing of the verdict."""
         return self.joint or Judged(self.own.difference, self.own.crossing)
 
     @property
@@ -65,7 +65,7 @@ class Pair:
         return SURFACE if self.joint else PCHIP
 
     def estimates(self) -> Iterator[tuple[str, Judged]]:
-        """(estimator, what it says), the verdict first."""
+        """(estimator, its transition), the verdict first."""
         yield self.estimator, self.judged
         if self.joint:
             yield PCHIP, Judged(self.own.difference, self.own.crossing)
@@ -120,7 +120,7 @@ def _compared(
 
 
 def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
-    """The crossing, undecided, where no effect of depth is shown: nothing is claimed of two depths. None elsewhere."""
+    """Undecided crossing, if no effect of depth is shown. None elsewhere."""
     if not record.flat:
         return None
     return Crossing(
@@ -142,8 +142,7 @@ def _z_distance(joint: Crossing, own: Crossing) -> float:
 
 
 def disagreements(pairs: Sequence[Pair]) -> list[str]:
-    """A line for each pair whose verdict is more than ``MOST_Z_DISTANCE`` standard errors from the crossing of its own
-    curves: no form fits there."""
+    """One line per pair whose verdict lies far (``MOST_Z_DISTANCE``) from its own curves' crossing."""
     found = []
     for pair in pairs:
         verdict, own = pair.verdict, pair.own.crossing

@@ -60,7 +60,7 @@ FLOPS_TOLERANCE = 0.10
 
 
 def check_status(rows: Sequence[Row]) -> None:
-    """Refuses a table whose statuses are all words that this package does not know, or nothing would be fitted."""
+    """Refuse a table whose statuses are all unknown words."""
     words = Counter(str(row.get("status") or "done").lower() for row in rows)
     if rows and not KNOWN_STATUSES & set(words):
         shown = ", ".join(repr(word) for word, _ in words.most_common(3))
@@ -71,7 +71,7 @@ def check_status(rows: Sequence[Row]) -> None:
 
 
 def check_fitted(result: Fit) -> None:
-    """Refuses a result without a single usable run: a command that has fitted nothing must not end well."""
+    """Refuse a result without a usable run: a command that fitted nothing must fail."""
     if not result.provenance.rows_used:
         cells = result.cells if isinstance(result, FitResult) else []
         reasons = "; ".join(sorted({cell.reason for cell in cells if cell.reason})[:3])
@@ -80,7 +80,7 @@ def check_fitted(result: Fit) -> None:
 
 
 def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Iterator[str]:
-    """Warnings where the loss or a count looks like something else. data: table of the runs.
+    """Warnings about a loss or a count that looks like another quantity. data: table of the runs.
     shorter: larger nets were trained on less, so that the loss may rise with N.
 
     Raises:
@@ -119,7 +119,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
 
 
 def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
-    """A warning where nets have learned little more than how frequent each token is."""
+    """Warning about nets that have learned little more than token frequencies."""
     known = [(run, chance) for run in runs if (chance := chance_loss(run, unit)) is not None]
     near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
     if near and 4 * len(near) >= len(runs):
@@ -151,7 +151,7 @@ def _counts(runs: Sequence[Run]) -> None:
 
 
 def _rising(runs: Sequence[Run]) -> list[int]:
-    """Depths, most of whose steps to the next size raise the loss, and by more in all than the others lower it; nothing
+    """Depths whose loss mostly rises with size, by more than it falls; nothing
     unless that is so of most depths."""
     best: dict[int, dict[float, float]] = defaultdict(dict)
     for run in runs:
@@ -163,7 +163,7 @@ def _rising(runs: Sequence[Run]) -> list[int]:
 
 
 def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
-    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of
+    """Warnings about weakly supported errors. pairs: whether pairs of depths are compared; joint: by the model of
     all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
@@ -216,7 +216,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
-    """The warning that names what was left out, and the transitions that would be others with it."""
+    """Warning about left-out runs, and the transitions that they would change."""
     before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
@@ -233,7 +233,7 @@ def _said(row: Transition) -> str:
 
 
 def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
-    """A line about the pairs whose bound is no evidence about the sizes beyond it, from rows of transitions.csv."""
+    """Line on pairs whose bound says nothing about larger sizes, from rows of transitions.csv."""
     tied = [
         f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
         f"{format_count(row.tie_high)}"

@@ -32,7 +32,7 @@ FEWEST_PAIRS = 3
 
 @dataclass(frozen=True)
 class FormTies:
-    """A form by its draws. law: with its region. delta: −2·ln of its weight over the best form's. interval_a,
+    """Draws of a form. law: with its region. delta: −2·ln of its weight over the best form's. interval_a,
     interval_b: of its constants. cov: of both. x: (pairs,) ln of the size of each tie; inside: (pairs,) whether that
     lies in the sizes that the two depths share. bounded: the data bound both constants."""
 
@@ -65,7 +65,7 @@ class LawReport:
         return cls(None, [], f"no width law fitted: {reason}")
 
     def beside(self, surface: Surface) -> LawReport:
-        """The report, which says so where the losses of all depths together reject the form of the law."""
+        """Report with a note if the losses of all depths together reject the form."""
         rejected = {form.form for form in surface.forms if form.rejected}
         if self.width_law is None or self.width_law.form not in rejected:
             return self

@@ -1,4 +1,4 @@
-"""Covariate of a heap of runs: a column in which runs differ beside depth and size, and how it enters the posterior.
+"""Covariate of a heap of runs: a column besides depth and size, and its part in the posterior.
 
     number    learning rate, batch, warm-up, weight decay, context, tokens, d_ff over d, head size: their logarithm
     text      optimizer, schedule, activation, data: an offset for each value but the one that is held
@@ -44,7 +44,7 @@ TEXTS = (
     *("dataset", "attention"),
 )
 SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data"}
-"""Where trackers keep settings: ``config.batch_size``."""
+"""Sections in which trackers keep settings: ``config.batch_size``."""
 CONSEQUENCES = {
     *("tokens_per_second", "wall_seconds", "device_seconds", "flops", "flops_6nd", "pack_size", "attention_kernel"),
     *("device_kind", "loss_stderr", "bits_per_byte", "n_params", "n_params_total"),
@@ -67,7 +67,7 @@ CROSSED = 0.8  # share of the shapes with several learning rates from which on r
 
 @dataclass(frozen=True)
 class Covariate:
-    """A column that runs differ in. value: (K,) natural logarithms of a number, 0 or 1 for a text's value.
+    """Column whose values differ between runs. value: (K,) natural logarithms of a number, 0 or 1 for a text's value.
 
     name: in words. column: ours. held: the value that the answer is for; None: each net's best one. own: share of its
     variance that size and depth leave. r: correlation with ln L at equal size. low, high: of the rows. level: the value
@@ -88,7 +88,7 @@ class Covariate:
 
     @property
     def at(self) -> float:
-        """The held value on the scale of ``value``."""
+        """Held value on the scale of ``value``."""
         return 0.0 if self.kind == TEXT else math.log(float(self.held) + self.shift)
 
     def at_rows(self, where: np.ndarray) -> Covariate:
@@ -174,7 +174,7 @@ def by_bare_name(present: Iterable[str]) -> dict[str, str]:
 
 
 def word_of(column: str) -> str:
-    """The covariate that a column is, in words."""
+    """Name of a column's covariate in words."""
     known = {one: name for name, columns in (NUMBERS | OF_SHAPE).items() for one in columns}
     return known.get(bare(column), bare(column).replace("_", " "))
 
@@ -206,7 +206,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
 
 
 def why_refused(column: str) -> str:
-    """Why a column is no covariate; empty where it may be one."""
+    """Reason why a column is no covariate; empty where it may be one."""
     if column in SHAPES:
         return "is what is compared, and no setting; allowed: a column that somebody set"
     if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and names_a_result(column)):
@@ -233,7 +233,7 @@ def request(
     theirs: Mapping[str, str],
     present: Sequence[str],
 ) -> Request:
-    """The options of a user in terms of covariates."""
+    """Options of a user by covariate."""
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
     held = {next(iter(found)): at[name] for name, found in of.items()}
     more = {word: column for found in of.values() for word, column in found.items()}
@@ -246,7 +246,7 @@ def request(
 
 
 def swept_rates(rows: Sequence[Row]) -> bool:
-    """True if nearly every shape was trained at several learning rates: the best one of each is taken."""
+    """True if nearly every shape has several learning rates; the best rate of each shape then counts."""
     rates: dict[Any, set[Any]] = {}
     for row in rows:
         rates.setdefault((row["depth"], row["width"], row.get(BLOCK)), set()).add(row.get("learning_rate"))
@@ -276,7 +276,7 @@ class _Search:
         return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
 
     def texts(self, word: str, column: str) -> list[Covariate]:
-        """The values of a text but the held one; rows of a value that nothing ties to the others are left out."""
+        """Values of a text, without the held one; rows of a value that nothing ties to the others are left out."""
         found = ["blank" if row.get(column) is None else str(row.get(column)) for row in self.rows]
         levels = np.array(found, dtype=object)
         if len(set(found)) < 2:
@@ -308,7 +308,7 @@ class _Search:
         return len(pairs) == len(set(self.y[self.keep].tolist()))
 
     def _by_shape(self, columns: Sequence[str]) -> bool:
-        """True if the shapes that have several rows have one value each: nothing shows that it is no part of them."""
+        """True if each shape with several rows has one value: the column may be part of the shape."""
         seen: dict[Any, list[Any]] = {}
         for row in self.rows:
             seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(columns[0]))
@@ -368,7 +368,7 @@ def is_date(values: Collection[Any]) -> bool:
 
 
 def is_index(values: Collection[Any]) -> bool:
-    """True if numbers count something through: whole numbers without a gap."""
+    """True if numbers are a running count: whole numbers without a gap."""
     if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
         return False
     return max(values) - min(values) == len(values) - 1
@@ -414,7 +414,7 @@ def find(
 
 
 def _held(word: str, values: np.ndarray, asked: Any) -> float:
-    """The value that the answer is for: the one asked, the commonest, or the middle one where none is common."""
+    """Held value: the requested, else the commonest, else the middle value."""
     if asked is not None:
         try:
             held = float(asked)
@@ -439,7 +439,7 @@ def _held(word: str, values: np.ndarray, asked: Any) -> float:
 
 
 def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
-    """Columns without one that is another one again, each with its correlation with ln L at equal size."""
+    """Distinct columns, each with its correlation with ln L at equal size."""
     kept: list[Covariate] = []
     size = quadratic(x, y)[:, [0, 1, 3]]
     for one in columns:

@@ -30,8 +30,7 @@ class Read(NamedTuple):
 
 
 def read(what: str, text: str) -> Read:
-    """Columns of a text whose fields a tab, a comma, a semicolon, a bar or blanks separate: the one that its header
-    has most of.
+    """Columns of delimited text; the separator is the commonest in the header: tab, comma, semicolon, bar or blanks.
 
     Raises:
         InputError: a name is there twice, a row has more fields than the header. csv.Error: it is no such text.
@@ -47,7 +46,7 @@ def read(what: str, text: str) -> Read:
 
 
 def _columns(lines: Sequence[str], separator: str) -> int:
-    """Columns that the header has where its fields are separated so."""
+    """Columns of the header under a separator."""
     if not any(separator in line for line in lines):
         return min(1, len(lines))
     try:
@@ -93,7 +92,7 @@ def _unquoted(value: Any) -> Any:
 
 
 def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
-    """The rows of runs: no comment, no repetition of the header, and blanks beyond the last column dropped."""
+    """Rows of runs, without comments, repeated headers, or blanks beyond the last column."""
     n = len(header)
     first = {row[0] for row in rows}
     commented = any(value.__class__ is str and value[:1] == "#" for value in first)
@@ -145,7 +144,7 @@ def _header(rows: Sequence[Fields]) -> tuple[int, Fields]:
 
 
 def _uncommented(row: Fields) -> Fields:
-    """A header behind ``#``: the sign is no name, unless it is all that the first column has for one."""
+    """Header without a leading ``#``, which is a name only if the first column has no other."""
     first = str(row[0]).strip().lstrip("#").strip()
     return [first, *row[1:]] if first else row
 

@@ -45,13 +45,13 @@ class Loaded(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows by column, as they stand: numbers are int or float, blanks are None."""
+        """Raw rows by column: numbers as int or float, blanks as None."""
         names = tuple(self.columns)
         return [dict(zip(names, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
 def load(table: Any) -> Loaded:
-    """A table as ``read_table`` takes it.
+    """A table in any form that ``read_table`` accepts.
 
     Raises:
         InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
@@ -82,7 +82,7 @@ def _stream(stream: Any) -> bytes:
 
 
 def _columns_of_frame(table: Any) -> Any:
-    """A pyarrow, polars or pandas table as a dict of columns, known by what it can do; anything else unchanged."""
+    """Columns of a pyarrow, polars or pandas table, recognised by its methods; anything else unchanged."""
     if isinstance(table, Mapping | str | PathLike):
         return table
     if hasattr(table, "to_pydict"):  # pyarrow
@@ -143,7 +143,7 @@ def _of_content(content: bytes, said: str, name: str | None) -> Loaded:
 
 
 def _kind(content: bytes) -> str:
-    """The format of a file whose name does not tell it, by its first bytes."""
+    """Format of a file by its first bytes, if its name has no known suffix."""
     if content.startswith(b"PAR1"):
         return ".parquet"
     if content.startswith(packing.ZIP):

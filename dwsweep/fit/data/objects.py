@@ -1,4 +1,4 @@
-"""Objects: JSON and JSON lines, rows and columns, and runs that stand under one key."""
+"""Objects: JSON and JSON lines as rows, columns, or runs under one key."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(what: str, text: str) -> Columns:
 
 
 def _under_a_key(what: str, found: Any) -> Any:
-    """The runs of an object that keeps them under one key, beside settings; None where it has no such key."""
+    """Runs of an object that keeps them under one key besides settings; None where it has no such key."""
     if not isinstance(found, dict) or (len(found) > 1 and _same_keys(found.values())):
         return None
     lists = [key for key, value in found.items() if isinstance(value, list) and value and _all_objects(value)]

@@ -1,4 +1,4 @@
-"""Setting of a run: a column that somebody chose, found by how its values repeat.
+"""Setting of a run: a chosen column, recognised by repeated values.
 
 Runs of one shape and learning rate are replicates where nothing but the seed differs. A column that does differ is
 
@@ -86,7 +86,7 @@ KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 
 
 class Kept(NamedTuple):
-    """Choice of rows by which every cell has one recipe. out: index of a row that is left out → (column, its value, the
+    """Choice of rows with one recipe per cell. out: index of a row that is left out → (column, its value, the
     value that is used). warnings: one per column that was settled."""
 
     out: dict[int, tuple[str, Any, Any]]
@@ -99,7 +99,7 @@ def plain(name: str) -> str:
 
 
 def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
-    """Settings among the columns ``names`` that nobody knows, by how their values repeat over ``rows``."""
+    """Unknown settings among the columns ``names``, recognised by values that repeat over ``rows``."""
     seeds = [row.get("seed") for row in rows]
     shapes = [(row.get("depth"), row.get("width"), row.get(BLOCK)) for row in rows]
     return tuple(
@@ -173,7 +173,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
 
 
 def _one_to_one(levels: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
-    """True if each value belongs to one seed, and each seed to one value."""
+    """True if values and seeds correspond one to one."""
     pairs = {(level, seed) for level, seed in zip(levels, seeds, strict=True) if seed is not None}
     distinct = {level for level, _ in pairs}
     return len(distinct) > 1 and len(pairs) == len(distinct) == len({seed for _, seed in pairs})
@@ -283,7 +283,7 @@ def _differ(name: str, seen: set[Any]) -> bool:
 def _refusal(
     rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Any], found_: set[str]
 ) -> str:
-    """Refusal of settings that differ: names, shapes, and the choice that keeps the most shapes."""
+    """Refusal of differing settings: names, shapes, and the choice that keeps the most shapes."""
     parts = []
     values: dict[str, set[Any]] = {}
     for name, cell in varying.items():
@@ -319,7 +319,7 @@ def _refusal(
 
 
 def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: Sequence[str]) -> list[tuple[str, Any]]:
-    """The values to choose so that no shape is mixed: column by column the one that keeps the most shapes."""
+    """Values that leave no shape mixed: column by column the value that keeps the most shapes."""
     kept, left = list(range(len(rows))), list(names)
     chosen: list[tuple[str, Any]] = []
     while True:

@@ -1,4 +1,4 @@
-"""Shape of a net as a table gives it: depth, width, MLP and heads; its weights, and the table's own count of them.
+"""Shape of a net in a table: depth, width, MLP and heads; its weights, and the table's own count of them.
 
 N is the number of weights in the blocks, by the arithmetic that the trainer counts with (``dwsweep.shapes``), from all
 columns that the table has: the inner width of the MLP or its ratio, a gate, heads, key/value heads, the head size. With
@@ -77,7 +77,7 @@ def is_gated(row: Row) -> bool:
 
 
 def weights(row: Row, gated: bool | None = None) -> float:
-    """Weights of the blocks by all that the row has; 12·L·d² for a standard block. gated: instead of the row's word."""
+    """Weights of the blocks by all columns of the row; 12·L·d² if standard. ``gated`` replaces the row's own word."""
     depth, width = float(row["depth"]), float(row["width"])
     heads, size = _positive(row.get("heads")), _positive(row.get("head_size"))
     if heads is None:
@@ -159,7 +159,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
 
 
 def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
-    """From which columns N is counted, where it is not 12·L·d²."""
+    """Columns from which N is counted, if N is not 12·L·d²."""
     sized = [row for row in rows if row["depth"] and row["width"]]
     if all(abs(weights(row) / (12.0 * row["depth"] * row["width"] ** 2) - 1.0) < 1e-9 for row in sized):
         return
@@ -216,7 +216,7 @@ def _other_blocks(
     theirs: str,
     ratio: tuple[float, float],
 ) -> Count | None:
-    """The count as other blocks with embeddings, where both are to be had from its values."""
+    """Explanation of a count as other blocks plus embeddings, if its values determine both."""
     if len({*zip(depth.tolist(), width.tolist(), strict=True)}) < FEWEST_FOR_BLOCKS:
         return None
     basis = np.stack([plain, width], axis=1) / count[:, None]
@@ -275,7 +275,7 @@ def _question(rows: Sequence[Row], found: Count, source: str) -> str:
 
 
 def _name_blocks(rows: Sequence[Row]) -> None:
-    """Name the block of each row by the parts in which nets of one depth and width differ."""
+    """Name each row's block by the parts that differ between nets of one depth and width."""
     parts = {
         "d_ff": lambda row: inner_width(row),
         "heads": lambda row: _positive(row.get("heads")),

@@ -1,4 +1,4 @@
-"""Curve of a run: its rows at several steps, of which the last is its loss.
+"""Curve of a run: rows at several steps, the last of them with its loss.
 
 A table that has one row per checkpoint, as trackers export it, holds few runs and many rows. Rows of one run agree in
 shape, seed and settings, or in the run's name, and differ in the step; they are no replicates. Where nearly all runs
@@ -52,7 +52,7 @@ class Ends:
 
 
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
-    """(column of the step, rows of each run in order of it); None where no run has rows at several steps.
+    """(column of the step, rows of each run in its order); None where no run has rows at several steps.
 
     settings: columns that tell runs apart, where neither their names nor their steps do.
     """
@@ -89,7 +89,7 @@ def mark(found: tuple[str, list[list[Row]]]) -> None:
 
 
 def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
-    """The last point of each run with a loss, at the step that nearly all runs reach."""
+    """Last point of each run that has a loss, at the step that nearly all runs reach."""
     time, groups = found
     curved = {id(row) for group in groups for row in group}
     last = [_measured(group)[-1][time] for group in groups]

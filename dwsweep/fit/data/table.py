@@ -197,8 +197,7 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
 
 
 def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
-    """``{ours: theirs}`` of columns that stand for ours where the table has no better: budgets, bits, a training
-    loss."""
+    """``{ours: theirs}`` of second-best columns: budgets, bits, a training loss."""
     known, more = {*held, *taken}, {}
     asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
     spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
@@ -215,7 +214,7 @@ def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> d
 def _chosen(
     rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], source: str
 ) -> tuple[list[Row], list[LeftOutRows]]:
-    """Rows that ``where`` keeps, each once, and an account of the others."""
+    """Distinct rows that ``where`` keeps, and an account of the others."""
     n_read, account = len(rows), []
     known = set(names)
     written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
@@ -254,7 +253,7 @@ def _has_numbers(values: Sequence[Any]) -> bool:
 def _of_loss(
     given: Sequence[str], taken: Mapping[str, str], renamed: Mapping[str, str], unit: str | None
 ) -> tuple[str, str]:
-    """(what the table calls the loss, its unit)."""
+    """(the table's name of the loss, its unit)."""
     loss = {**taken, **renamed}.get("loss", "loss")
     return loss, UNITS[unit] if unit else unit_named(loss)
 
@@ -319,7 +318,7 @@ def _mapping(columns: Any) -> dict[str, str]:
 
 
 def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
-    """The columns but those to drop; ``heads`` drops the column that would be taken for heads."""
+    """Columns without the dropped ones; ``heads`` drops the column that would be taken for heads."""
     dropped = [drop] if isinstance(drop, str) else list(drop or ())
     if not dropped:
         return held
@@ -369,7 +368,7 @@ def rename(name: str) -> str:
 
 
 def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
-    """Refuses a table without a required column. given: its names of columns. renamed: names that the user gave."""
+    """Refuse a table without a required column. given: its names of columns. renamed: names that the user gave."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
     missing = [name for name in REQUIRED if name not in held]
@@ -481,7 +480,7 @@ def understood(
 
 
 def likely(ours: str, names: Sequence[str]) -> str:
-    """The table's column that may be ours, by what its name holds; THEIRS where none does."""
+    """Column of the table that may be ours, by words in its name; THEIRS where none does."""
     parts = {
         "depth": ("layer", "layers", "depth"),
         "width": ("width", "hidden", "embd", "model"),

@@ -22,7 +22,7 @@ SECONDS = 60  # time limit for an answer of W&B
 
 
 def tracker_of(name: str) -> str | None:
-    """``wandb`` or ``mlflow`` where ``name`` stands for runs of it; None for anything else."""
+    """``wandb`` or ``mlflow`` if ``name`` names runs of it; None for anything else."""
     kind, colon, _ = name.partition(":")
     return kind if colon and kind in _FORMS else None
 
