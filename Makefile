@@ -57,7 +57,7 @@ lint: $(VENV)/installed-test
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# one process, for all write one file; look at the diff of tests/tools/sentences.json
+# one process, for all write one file; look at the diff of tests/snapshots
 sentences: $(VENV)/installed-test
 	DWSWEEP_RENEW_SENTENCES=1 $(BIN)/python -m pytest -n 0 $(shell grep -rl "from sentences import" tests)
 

@@ -41,7 +41,7 @@ _EITHER = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[.,][0-9]{{3}}{_EXPONENT}", re.ASC
 
 
 def number(text: str, mark: Mark = "point") -> int | float | None:
-    """Number that ``text`` stands for, or None: an int if whole and written without decimals or a power. ``inf`` and
+    """Number written as ``text``, or None: an int if whole and written without decimals or a power. ``inf`` and
     ``nan`` are words.
 
     mark: the sign before the decimals.

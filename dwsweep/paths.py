@@ -64,7 +64,7 @@ def as_path(path: str | os.PathLike[str]) -> Any:
 
 
 def reachable(path: str | os.PathLike[str]) -> Any:
-    """``as_path`` of what a user gave: a bucket is refused at once where it would raise ImportError at its first use.
+    """``as_path`` for a user's path: a bucket without its client is refused at once.
 
     Raises:
         InputError: the package that reaches the bucket is not installed; a scheme that is not known.
@@ -91,7 +91,7 @@ _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", 
 
 
 def out_of_reach(error: BaseException) -> str | None:
-    """One line where the client of a bucket got no answer, also to its own retries; None for any other failure."""
+    """InputError of one line if a bucket's client got no answer, retries included; None for any other failure."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:
@@ -120,7 +120,7 @@ def _no_answer(error: BaseException) -> str:
 
 
 def _read_listings_anew() -> None:
-    """Keep fsspec from answering with listings of before: workers and parent write into the same bucket.
+    """Keep fsspec from answering with old listings: workers and parent write into the same bucket.
 
     What a client finally fails with is our one line, so its log of it is not shown.
     """
@@ -133,7 +133,7 @@ def _read_listings_anew() -> None:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """The path as any process on this host, or for a bucket anywhere, can use it."""
+    """Absolute path for any process on this host, or for a bucket anywhere."""
     found = as_path(path)
     return os.fspath(found) if is_remote(found) else os.path.abspath(found)
 
@@ -169,7 +169,7 @@ _KINDS = (
 
 
 def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
-    """Refuse what would block its reader, or have no end, before it is opened; the file's status otherwise.
+    """Refuse a file that would block its reader or never end, before opening it; the file's status otherwise.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is none.
@@ -230,7 +230,7 @@ def read_text(path: Any, most_bytes: int = MOST_BYTES) -> str:
 
 
 class FencedOff(OSError):
-    """Somebody else owns the sweep directory now: this process may not write into it any more."""
+    """Loss of ownership: another process owns the sweep directory, and this one may not write into it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.ESTALE, why)
@@ -244,7 +244,7 @@ _fences: dict[str, Callable[[], None]] = {}  # directory with a slash → functi
 
 @contextlib.contextmanager
 def fence(directory: Any, check: Callable[[], None]) -> Iterator[None]:
-    """Have every write of this process into the directory call ``check`` first, while the block runs."""
+    """Call ``check`` before every write of this process into the directory, while the block runs."""
     root = os.fspath(directory).rstrip("/") + "/"
     before = _fences.get(root)
     _fences[root] = check
@@ -258,7 +258,7 @@ def fence(directory: Any, check: Callable[[], None]) -> Iterator[None]:
 
 
 def check_fence(path: Any) -> None:
-    """Ask the fence of the directory that the path lies in, where one stands.
+    """Call the fence of the path's directory, if it has one.
 
     Raises:
         FencedOff: the directory has another owner.
@@ -310,7 +310,7 @@ SETTLE_SECONDS = 2.0  # bucket without conditional writes: time until the last o
 
 
 def create(path: Any, content: str) -> bool:
-    """Write a file where there is none; whether this call did. Of several processes at once one does.
+    """Write a new file; whether this call did. Of several processes at once one does.
 
     A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
     fsspec calls mode ``create``. Where the client knows none the writers wait for ``SETTLE_SECONDS`` and look who wrote
@@ -347,7 +347,7 @@ _on_disk: set[tuple[str, int]] = set()  # folders whose names this process has b
 
 
 def sync_folder(folder: Any) -> None:
-    """Bring the names in a local folder to the disk, and the folder's own name, up to three levels above it."""
+    """Sync the names in a local folder, and in up to three folders above it."""
     if is_remote(folder):
         return
     _sync(folder)
@@ -362,7 +362,7 @@ def sync_folder(folder: Any) -> None:
 
 
 def sync_file(path: Any) -> None:
-    """Bring a local file's content to the disk, where it exists."""
+    """Sync a local file's content, if it exists."""
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             _sync(path)
@@ -381,12 +381,12 @@ def _sync(path: Any) -> None:
 
 
 def temporary_of(path: Any) -> Any:
-    """Temporary path of a file, before it is renamed to its place."""
+    """Temporary path of a file before its rename."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def writer_of(name: str) -> int | None:
-    """The process that writes, or wrote, the temporary file of this name; None for any other file."""
+    """Number of the process that writes, or wrote, this temporary file; None for any other file."""
     found = re.fullmatch(r"\..+\.([0-9]{1,9})\.tmp", name)
     return int(found[1]) if found else None
 
@@ -449,7 +449,7 @@ def _ordered_header(data: bytes) -> tuple[bytes, int]:
 
 
 def names_in(path: Any) -> list[str]:
-    """Sorted names of what a folder holds; none when it does not exist."""
+    """Sorted names in a folder; none when it does not exist."""
     try:
         if isinstance(path, Path):
             return sorted(entry for entry in os.listdir(path) if not entry.startswith("."))
@@ -459,7 +459,7 @@ def names_in(path: Any) -> list[str]:
 
 
 def remove(path: Any) -> None:
-    """A file or a folder with all that is in it; nothing to do where there is none."""
+    """Remove a file, or a folder with its content; nothing to do where there is none."""
     with contextlib.suppress(FileNotFoundError):
         if not path.is_dir() or is_link(path):
             path.unlink()
@@ -477,7 +477,7 @@ def is_link(path: Any) -> bool:
 
 
 def set_aside(path: Any) -> str:
-    """Rename what cannot be used to ``<name>.damaged``, in place of an earlier one; returns the new name."""
+    """Rename an unusable file to ``<name>.damaged``, replacing an earlier one; returns the new name."""
     aside = path.with_name(f"{path.name}.damaged")
     remove(aside)
     if is_remote(path):
@@ -557,7 +557,7 @@ def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 class LineWriter:
-    """Appends JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
+    """Appender of JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
 
     What a killed process had not uploaded is uploaded by the next one on this host.
     """
@@ -607,7 +607,7 @@ def cache_root() -> Path:
 
 
 def _staging(path: Any) -> Path:
-    """Path on this host at which lines for an object wait."""
+    """Local path of lines that wait for their upload."""
     name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
     return make_directory(cache_root() / "uploads") / f"{name}.jsonl"
 
@@ -621,14 +621,14 @@ def _segments(path: Any) -> list[Any]:
 
 
 def _line(row: Mapping[str, object], number: int, of: str) -> str:
-    """The text of a row: its keys, and the check."""
+    """Text of a row: its keys, and the check."""
     text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=plain)
     seal = f'"{CHECK}":"{number}-{_hash_of_line(text, number, of)}"'
     return f"{text[:-1]}{',' * (text != '{}')}{seal}}}\n"
 
 
 def plain(value: Any) -> Any:
-    """NumPy scalars and paths as JSON has them."""
+    """JSON values of NumPy scalars and paths."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, os.PathLike):
@@ -641,7 +641,7 @@ PACK_WAIT_SECONDS = 180.0  # time for an orphaned worker to reach its checkpoint
 
 @contextlib.contextmanager
 def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """One process at a time inside the block; waits for its turn, and calls ``waiting`` once if it must.
+    """Lock that admits one process at a time to the block; waits for its turn, and calls ``waiting`` once if it must.
 
     Without effect where the file system has no locks.
     """
@@ -657,7 +657,7 @@ def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator
 
 @contextlib.contextmanager
 def if_free(path: Any) -> Iterator[bool]:
-    """Hold the lock inside the block, if nobody else does; whether it is held."""
+    """Hold the lock inside the block, if it is free; whether it is held."""
     with _lock_file(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -674,7 +674,7 @@ def lock_of_worker(pack_directory: Any) -> Any:
 
 @contextlib.contextmanager
 def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Keep the worker of a dead parent and its successor from training one pack at the same time.
+    """Lock of a pack against two workers: a dead parent's worker and its successor.
 
     A worker whose parent was killed still writes its last checkpoint; the next one waits for it, and says so once.
 
@@ -713,7 +713,7 @@ def _lock_file(path: Any) -> Iterator[IO[bytes]]:
 
 
 def _own_folder() -> Path:
-    """A folder of this host that only this user can write: the temporary folder is everybody's.
+    """Private folder of this user on this host, since anybody may write into the temporary folder.
 
     Raises:
         InputError: something else stands in its place.

@@ -1,4 +1,4 @@
-"""Published law of Levine et al., and the GPT-3 shapes that are usually compared with it.
+"""Published law of Levine et al., and the GPT-3 shapes usually compared with it.
 
 Levine, Wies, Sharir, Bata, Shashua 2020, "The Depth-to-Width Interplay in Self-Attention" (arXiv 2006.12467):
 ln d_x = a + b·L, so that at width d_x a net of depth L stops gaining from width and the next deeper one takes over:

@@ -1,4 +1,4 @@
-"""One function per question, and results that show themselves: as text, figures and tables, and in a notebook."""
+"""Functions for questions, and results that show themselves: as text, figures and tables, and in a notebook."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class BudgetsResult(_Part[FitResult]):
 
 
 class AlongResult(_Part[AlongFit]):
-    """The losses along one column: where they are least, and where they are shown to be worse."""
+    """The losses along one column: value with the least loss, and values shown to be worse."""
 
     content = ("along",)
     along: Along = _of("along")
@@ -307,8 +307,8 @@ class Guidance(Answer, Shown):
         return laws.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """The rows of budgets, shapes to choose from, models that were built near them, public sources, verdicts, rules
-        and overview, where there are any.
+        """Rows of budgets, candidate shapes, models built near them, public sources, verdicts, rules and overview, if
+        any.
 
         Shapes name the budget and the source that they are of.
         """
@@ -363,7 +363,7 @@ FITTING = FitOptions, analysis.fit_table
 
 
 def _settled(table: Any, others: Iterable[Any] = (), *, beside: Iterable[Any] = (), **_: Any) -> None:
-    """Have the results.csv of each sweep directory be that of its runs, as ``dwsweep fit`` does before it reads one; a
+    """Bring each sweep directory's results.csv up to date, as ``dwsweep fit`` does before reading it; a
     table that is written again is a warning."""
     from dwsweep.sweep.snapshot import settle_results
 
@@ -379,7 +379,7 @@ def fit_table(table: Any, **options: Any) -> TableResult:
 
 
 def _completed(found: Any) -> Any:
-    """A fit that has a guideline with the rows outside its data answered as ``guide`` answers them."""
+    """Fit whose guideline takes rows outside its data from ``guide``."""
     return completed(found) if isinstance(found, FitResult) else found
 
 
@@ -506,7 +506,7 @@ def summary(found: FitResult | Answer) -> str:
 
 
 def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:
-    """A figure as `dwsweep fit` or `dwsweep guide --out` draws it: ``plot`` of the result.
+    """Figure of `dwsweep fit` or `dwsweep guide --out`: ``plot`` of the result.
 
     Raises:
         InputError: there is no such figure; the line names the figures.

@@ -96,7 +96,7 @@ class Shape:
 
     @property
     def n_params_total(self) -> int:
-        """Everything the built model has, embeddings, biases and norms included."""
+        """Parameters of the built model, with embeddings, biases and norms."""
         return self.n_params + self.embedding_params + self.bias_and_norm_params
 
     @property

@@ -1,5 +1,5 @@
-"""Standard output and standard error that never end the program: a closed pipe, a full disk, a terminal that is gone
-or an encoding without the character costs what was to be shown, not the work. And the progress of a pass over bytes.
+"""Standard output and standard error that never end the program: a closed pipe, a full disk, a lost terminal or an
+encoding without the character costs output, not work. And the progress of a pass over bytes.
 
 One console for everything that is shown: control characters in it are spelled out, whatever file they came from.
 """
@@ -34,7 +34,7 @@ _lost: list[OSError] = []  # first failure of standard output
 
 
 class _Descriptor(io.FileIO):
-    """A file descriptor whose failed writes are dropped; each write is tried, for a full disk may have space again."""
+    """Raw stream whose failed writes are dropped; each write is tried, for a full disk may have space again."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -49,7 +49,7 @@ class _Descriptor(io.FileIO):
 
 
 class _Trimmed:
-    """A stream whose lines end without the blanks that fill a table's last column."""
+    """Stream that strips the blanks at the ends of lines."""
 
     def __init__(self, stream: Callable[[], TextIO]) -> None:
         self._stream = stream
@@ -64,7 +64,7 @@ class _Trimmed:
 
 @cache
 def _console() -> type[Console]:
-    """The class of every console here: rich's, where no text that is shown can steer the terminal."""
+    """Console class of the package: rich's, but no text can steer the terminal."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -101,7 +101,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def waiting(what: str) -> Any:
-    """A spinner while ``what`` is being done; nothing where the output is no terminal."""
+    """Spinner during ``what``; nothing where the output is no terminal."""
     return console(stderr=True).status(what)
 
 
@@ -140,14 +140,14 @@ def tolerant_streams() -> None:
 
 
 def lost_output() -> OSError | None:
-    """Why something printed on standard output did not arrive, if so: EPIPE where the reader of a pipe has left."""
+    """Reason why standard output did not arrive, if it did not: EPIPE if the reader of a pipe has left."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     return _lost[0] if _lost else None
 
 
 def _tolerant(stream: TextIO | None) -> TextIO:
-    """The stream in a form that never fails; itself where it already is, or does not lead to a file descriptor."""
+    """Stream in a form that never fails; itself where it already is, or does not lead to a file descriptor."""
     if stream is None or stream.closed:
         return open(os.devnull, "w", encoding="utf-8")
     buffer = getattr(stream, "buffer", None)

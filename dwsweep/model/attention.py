@@ -1,4 +1,4 @@
-"""Attention and positions: how the tokens of a window meet.
+"""Attention and positions.
 
 Dimension key: B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head size, D width.
 
@@ -87,7 +87,7 @@ attend.defvjp(_attend_forward, _attend_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def attend_linearly(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float) -> jax.Array:
-    """Attention without a softmax: Σ over s ≤ t of scale·(q_t·k_s)·v_s, divided by the t + 1 positions summed over.
+    """Attention without a softmax: mean over positions s ≤ t of scale·(q_t·k_s)·v_s.
 
     That is the attention of the network that Levine et al. 2020 analyse (their eq. 3), causal, as a mean in place of
     a sum. Saves q, k and v.

@@ -62,7 +62,7 @@ def _column_sum(g_NxO: jax.Array) -> jax.Array:
 
 
 def _apart(values: Any) -> Any:
-    """``values``, written to memory on a GPU before anything is computed from them.
+    """``values``, which a GPU writes to memory before it computes from them.
 
     Where layers are unrolled, its compiler would find that the backward pass computes again what the forward pass has
     computed, and keep that in float32; and it would undo a rounding between two kernels, so that they exchange float32.
@@ -115,7 +115,7 @@ Affine = tuple[jax.Array, jax.Array | None]
 
 
 def _parts(up: Affine, gated: bool) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """(gate, up) of matrices that stand side by side and of their biases, or (up,)."""
+    """(gate, up) from matrices side by side and their biases, or (up,)."""
     w, b = up
     n = 2 if gated else 1
     return tuple(jnp.split(w, n, axis=1)), () if b is None else tuple(jnp.split(b, n))
@@ -164,7 +164,7 @@ mlp.defvjp(_mlp_forward, _mlp_backward)
 
 
 def _moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mean, variance) over the last axis, which stays with length 1.
+    """(mean, variance) over the last axis, kept with length 1.
 
     On an accelerator both in one pass, for each pass reads the stream: with z = x − x₀, x₀ the first of the row,
     mean = x₀ + E z and variance = E z² − (E z)². Since x₀ is one of D values, it is at most √D standard deviations away

@@ -54,7 +54,7 @@ from dwsweep.spec import OPTIMIZERS, ModelSpec, TrainSpec
 ADAM_UPDATE = 0.2
 """Root mean square of an update by Adam over its learning rate, as Liu et al. 2025 take it."""
 ALPHA = 1.0
-"""CompleteP's depth exponent: the one under which every layer keeps learning non-linear features."""
+"""CompleteP's depth exponent, under which every layer keeps learning non-linear features."""
 TABLE_STD = 0.02
 EMBEDDING_STD = 0.3
 GPT2_WIDTH = 768
@@ -72,7 +72,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Scales:
-    """Everything that a parametrization decides for one shape and one base learning rate."""
+    """Scales of one shape at one base learning rate."""
 
     learning_rate: float  # base η
     embedding: Group  # token embedding (the tied table too), learned positions
@@ -88,7 +88,7 @@ class Scales:
     orthogonal_width: float | None = None  # d_base of Muon's factor; None: the standard one
 
     def groups(self) -> dict[str, Group]:
-        """The groups by name."""
+        """Groups by name."""
         names = ("embedding", "embedding_projection", "hidden", "residual", "block_vector", "final_norm", "unembedding")
         return {name: getattr(self, name) for name in names}
 
@@ -100,7 +100,7 @@ class Scales:
 
 
 def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: float) -> Scales:
-    """The scales of ``shape`` at base rate ``learning_rate`` under ``model.parametrization``."""
+    """Scales of ``shape`` at base rate ``learning_rate`` under ``model.parametrization``."""
     scaled = model.parametrization != "standard"
     m_N = shape.width / model.base_width if scaled else 1.0
     m_L = shape.depth / model.base_depth if model.parametrization == "completep" else 1.0

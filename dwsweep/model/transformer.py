@@ -41,7 +41,7 @@ from dwsweep.shapes import Shape
 
 @dataclass(frozen=True)
 class Placement:
-    """Constraints on where the parts of a divided model lie; the partitioner infers the rest."""
+    """Constraints on the placement of a divided model's parts; the partitioner infers the rest."""
 
     stream: NamedSharding  # sharding of the residual stream, (B, T, D)
     weights: NamedSharding | None  # sharding of a layer's parameters during its computation; None: as they are stored
@@ -49,7 +49,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Compute:
-    """Ways to compute the model: arithmetic, kernel, memory. None changes its result beyond rounding."""
+    """Compute options of the model: arithmetic, kernel, memory. None changes its result beyond rounding."""
 
     dtype: str = "float32"  # type of matrix products: float32 | bfloat16
     kernel: str = "xla"  # attention kernel: xla | cudnn
@@ -99,7 +99,7 @@ class NoNorm(nnx.Module):
 
 
 def _norm(shape: Shape, group: str) -> LayerNorm | RMSNorm | NoNorm:
-    """A norm of the residual stream."""
+    """Norm of the residual stream."""
     if shape.norm_type == "layernorm":
         return LayerNorm(shape.width, bias=shape.biases, group=group)
     return RMSNorm(shape.width, group=group) if shape.norm_type == "rmsnorm" else NoNorm()
@@ -271,7 +271,7 @@ class Transformer(nnx.Module):
         apply: Callable[[Block, jax.Array], jax.Array],
         observe: Callable[[Block, jax.Array], Any] = lambda block, x: None,
     ) -> tuple[jax.Array, Any]:
-        """(the stream (B, T, D) after every block was applied to it, what was observed at each before, (L, …))."""
+        """(stream (B, T, D) after all blocks, observations before each block (L, …))."""
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
 
@@ -286,7 +286,7 @@ class Transformer(nnx.Module):
         return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def continued(self, tokens_BxT: jax.Array, cache: Cache, at: jax.Array | int) -> tuple[jax.Array, Cache]:
-        """(what the unembedding reads of tokens at positions ``at``, at + 1, …, (B, T, D); the cache with them)."""
+        """(input of the unembedding for tokens at positions ``at``, at + 1, …, (B, T, D); the cache with them)."""
         attends, *others = self.passes
         graph, layers = nnx.split(self.blocks)
 
@@ -308,7 +308,7 @@ class Transformer(nnx.Module):
 
 @dataclass(frozen=True)
 class Model:
-    """A transformer taken apart: pure functions of a plain dict of parameters."""
+    """Transformer as pure functions of a plain dict of parameters."""
 
     shape: Shape
     scales: Scales
@@ -324,8 +324,7 @@ class Model:
     """(parameters, tokens (B, T), cache, position of the first) → (hidden (B, T, D), the cache with them)"""
 
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
-        rank, whose matrix x has passed then."""
+        """(x (B·T, K), table (V, K)), with logits x·tableᵀ: K is D, or the rank r of a tied factored embedding."""
         # multiplied before it is reshaped: the other way round XLA fuses otherwise on a CPU, which moves the last bits
         # of a loss, and a sweep that was begun so would not end as it began
         x = (x_BxTxD * self.scales.unembedding_multiplier).reshape(-1, x_BxTxD.shape[-1])
@@ -362,7 +361,7 @@ class Model:
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
-    """The model of ``shape``: the module is split here, once, into pure functions to jit."""
+    """Model of ``shape``: its module is split once, here, into pure functions to jit."""
     graph, abstract = nnx.split(nnx.eval_shape(lambda: Transformer(shape, scales, compute)))
 
     @jax.jit
@@ -392,7 +391,7 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
 
 
 Params = dict[str, Any]
-"""A nested dict of arrays, or of anything that there is one of for each parameter."""
+"""Nested dict with one value per parameter."""
 
 NORMAL, ONES, ZEROS = "normal", "ones", "zeros"
 

@@ -1,4 +1,4 @@
-"""Errors and warnings about a valid spec whose values do not go together: all errors at once, before anything starts;
+"""Checks of a valid spec for values that do not go together: all errors at once, before anything starts;
 each warning one line with its reason.
 
 Warnings about the training lengths in a plan are among them.
@@ -30,7 +30,7 @@ NEEDED = 2  # matched sizes wanted on each side of a transition
 
 
 def head_errors(spec: Spec) -> list[str]:
-    """Heads, key/value heads and rotary positions against the widths of the grid, rule by rule."""
+    """Errors of heads, key/value heads and rotary positions at the widths of the grid, rule by rule."""
     rules = spec.grid.head_rules()
     keys = [f"grid.heads[{k}]" for k in range(len(rules))] if isinstance(spec.grid.heads, list) else ["grid.heads"]
     return list(
@@ -126,7 +126,7 @@ def pack_members(spec: Spec) -> list[list[tuple[int, float]]]:
 
 
 def device_errors(spec: Spec) -> Iterator[str]:
-    """Microbatch and mesh against batch and packs; how many devices there are, and of what name, is not known here."""
+    """Errors of microbatch and mesh for the batch and the packs; number and name of the devices are unknown here."""
     batch, micro, mesh = spec.train.batch_size, spec.execution.microbatch, spec.execution.mesh
     if micro is not None and batch % micro:
         yield f"execution.microbatch: {micro}; must divide train.batch_size {batch}"
@@ -188,7 +188,7 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
 
 
 def _transitions(shapes: Iterable[Shape]) -> Iterator[str]:
-    """Warn of pairs of depths whose published transition these shapes, of one rule of the heads, will not show."""
+    """Warn of pairs of depths whose published transition these shapes will not show, under one rule of the heads."""
     sizes: dict[int, list[int]] = defaultdict(list)
     for shape in shapes:
         sizes[shape.depth].append(shape.n_params)
@@ -304,7 +304,7 @@ SAME_SHAPE = 1.01  # factor in depth and width beyond which a measured shape cou
 
 
 def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
-    """Too few held-out documents, in the store or within ``train.eval_tokens`` of it."""
+    """Warning about too few held-out documents, in the store or within its ``train.eval_tokens``."""
     if data is None:
         return []
     if data.caution:
@@ -336,7 +336,7 @@ def warm_up(spec: Spec, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Warn of shapes whose rate behind ``train.seconds`` was not measured at the shape itself."""
+    """Warn of ``train.seconds`` at rates that were not measured at the shape itself."""
     if not lengths.needs_rates:
         return []
     rates = [lengths.rate(shape) for shape in shapes]
@@ -354,7 +354,7 @@ def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
 
 
 def _flaw(rate: FixedRate, alike: bool) -> str:
-    """Why a rate is not the shape's own; empty where it is. alike: the clock knows rates of its block and optimizer."""
+    """Why a rate is not the shape's own, or "". alike: True if the clock knows rates of its block and optimizer."""
     if rate.time_basis != MEASURED:
         return f"{rate.time_basis.upper()} for {rate.device}"
     if rate.fixed is None and not alike:
@@ -363,7 +363,7 @@ def _flaw(rate: FixedRate, alike: bool) -> str:
 
 
 def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Warn of budgets that whole steps cannot meet."""
+    """Warn of budgets that whole steps miss."""
     off = {shape: lengths.off(shape) for shape in shapes}
     far = [shape for shape in shapes if abs(off[shape]) > SAME_BUDGET]
     if not far:
@@ -405,8 +405,8 @@ def token_cautions(lengths: RunLengths, runs: Sequence[Run]) -> list[str]:
 
 
 def _widest(runs: Sequence[Run]) -> tuple[float, Run | None, Run | None]:
-    """(relative difference, the run with fewest tokens, that with most) inside the budget of N where they differ
-    most."""
+    """(relative difference, run with fewest tokens, run with most tokens) for the budget of N with the largest
+    difference."""
     groups: dict[float, list[Run]] = defaultdict(list)
     for run in runs:
         if run.budget is not None:

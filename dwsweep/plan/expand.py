@@ -39,7 +39,7 @@ ADDED = {
     **{"norm_type": "layernorm", "qk_norm": False, "rope_theta": ROPE_THETA, "attention": "softmax"},
     **{"logit_softcap": None, "z_loss": 0.0, "embedding_rank": None, "order": "interleaved"},
 }
-"""Facts of a shape that came after sweeps were trained, and what they were before: hashed where they are anything else.
+"""Facts of a shape added after sweeps were trained → former value: hashed only if another value.
 """
 
 _SKIP_REASONS = {
@@ -86,7 +86,7 @@ def _planned_arm(
 
 
 def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
-    """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
+    """Refuse a spec that cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
     spec = lengths.spec
     errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
     if shapes is not None or errors:  # errors independent of the shapes join the other errors
@@ -328,7 +328,7 @@ def _named(plan: Plan, name: str, number: int) -> Plan:
 
 
 def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
-    """Refuse arms that differ only in what changes no result: their runs would be one run."""
+    """Refuse arms that differ only in settings without an effect on results: their runs would coincide."""
     owner: dict[str, int] = {}
     for number, plan in enumerate(plans):
         for run in plan.runs:

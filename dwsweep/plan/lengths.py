@@ -1,4 +1,4 @@
-"""Training lengths: steps of the runs of each shape, by the one key of ``train`` that sets them.
+"""Training lengths: steps of each shape's runs, by the key of ``train`` that sets them.
 
 Let b = batch_size · seq_len tokens in a step, n_params the matched count, c the training FLOPs of a token
 (``cost.arithmetic``: attention over the whole window and the unembedding counted) and r the tokens per second of one
@@ -41,7 +41,7 @@ def steps_of(tokens: float, tokens_per_step: int) -> int:
 
 
 def with_nominal_length(spec: Spec) -> Spec:
-    """The spec with a number of steps in place of seconds: for `bench`, which is to find the rates."""
+    """Spec with a number of steps in place of seconds, for `bench`, which measures the rates."""
     if spec.train.seconds is None:
         return spec
     per_step = spec.train.batch_size * spec.train.seq_len
@@ -52,7 +52,7 @@ def with_nominal_length(spec: Spec) -> Spec:
 
 @dataclass(frozen=True)
 class RunLengths:
-    """The lengths of a sweep's runs by shape."""
+    """Lengths of a sweep's runs by shape."""
 
     clock: Clock
     saved: tuple[FixedRate, ...] = ()  # rates of this sweep directory: fixed, even if the clock has changed
@@ -78,8 +78,7 @@ class RunLengths:
 
     @property
     def is_budget(self) -> bool:
-        """True for a length that is spent rather than counted: lengths then follow from what a step of each shape
-        costs."""
+        """True for a length in FLOPs or seconds: steps then follow from the cost of a step of each shape."""
         return self.key in ("flops", "seconds")
 
     @property

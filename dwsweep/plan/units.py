@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Facts of a prepared store that a plan needs."""
+    """Facts of a prepared store for a plan."""
 
     data_hash: str
     n_train_tokens: int
@@ -124,7 +124,7 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a sweep will do, before it does it."""
+    """Plan of a sweep: all that it will do."""
 
     spec: Spec
     runs: tuple[Run, ...]  # runs of every shape, skipped and dropped ones included
@@ -137,11 +137,11 @@ class Plan:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Readable names of the packs, by pack_id: their shape, with their arm where there are some."""
+        """Readable names of the packs, by pack_id: shape, and arm in a sweep with arms."""
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}
 
     def of(self, run: Run) -> Plan:
-        """The plan that a run is of: its arm's."""
+        """Plan of the run's arm."""
         return self.arms[run.arm] if run.arm else self
 
     @property
@@ -156,7 +156,7 @@ class Plan:
 
     @property
     def waiting_figures(self) -> list[str]:
-        """Names of the figures that are not known before ``prepare``."""
+        """Names of figures unknown before ``prepare``."""
         return ["hashes of the ids", "epochs", "memory of the token store"] if self.data is None else []
 
     @cached_property
@@ -196,7 +196,7 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
-    """Everything that config.json says of a run: facts are read from here, never from a name."""
+    """Content of a run's config.json: facts are read from here, never from a name."""
     spec = plan.of(run).spec
     return RunConfig(
         run_id=run.run_id,
@@ -284,7 +284,7 @@ def keeping_params(spec: Spec, runs: Sequence[Run]) -> list[Run]:
 
 
 def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
-    """A warning about packs that do not fit on the device even one sequence at a time, activations recomputed."""
+    """Warning about packs that exceed the device even with one sequence at a time and activations recomputed."""
     full = [pack for pack in packs if estimates.packs[pack.pack_id].fits is False]
     if not full:
         return []

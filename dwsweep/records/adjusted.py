@@ -1,4 +1,4 @@
-"""Adjustment of a heap of runs, in ``fit.json``: what is held, what each column matters, what cannot be separated."""
+"""Adjustment of a heap of runs, in ``fit.json``: held values, effect of each column, inseparable columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dwsweep.records.record import Count, Record, one_of
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedColumn(Record):
-    """A column that runs differ in. matters: root mean square over the runs of what it moves their losses, nats."""
+    """Column whose values differ between runs. matters: root mean square of its effect on the losses, nats."""
 
     name: str  # name in words
     column: str  # our name of the table's column
@@ -46,7 +46,7 @@ class Reading(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BestRate(Record):
-    """Best learning rate of a depth at the middle size, and what one rate for all depths costs it at most."""
+    """Best learning rate of a depth at the middle size, and the largest cost of one rate for all depths."""
 
     depth: Count
     n_params: float
@@ -83,8 +83,10 @@ EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time
 
 @dataclass(frozen=True, kw_only=True)
 class EqualWhat(Record):
-    """Best depth where nets are equal in ``equal``: parameters, tokens per parameter, FLOPs or seconds, ``budget`` of
-    it. n_params: of the best net, with an interval where each depth has its best size."""
+    """Best depth of nets with equal parameters, tokens per parameter, FLOPs or seconds: ``equal``, ``budget`` of it.
+
+    n_params: of the best net, with an interval if each depth has its best size.
+    """
 
     equal: Annotated[str, one_of(*EQUAL)]
     budget: float
@@ -131,7 +133,7 @@ class Adjustment(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRun(Record):
-    """A net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it. flops: of its
+    """Net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it. flops: of its
     training, 6·N per token."""
 
     depth: Count
@@ -143,7 +145,7 @@ class NextRun(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
-    """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of
+    """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
     the best depth as it is known now. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
     sizes at even steps of ln N from N/16 to 1.5·N."""
 

@@ -25,7 +25,7 @@ Rate = Annotated[float, Field(ge=0, lt=1e150)]  # products of two are finite
 
 @dataclass(frozen=True)
 class PackingPoint:
-    """The rate of a pack of some replicas, all of them together."""
+    """Rate of a pack, all replicas together."""
 
     replicas: int
     tokens_per_second: float
@@ -33,9 +33,9 @@ class PackingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
-    """One shape as it was measured; steps and rates are of all replicas of its pack together.
+    """Measurement of one shape; steps and rates are of all replicas of its pack together.
 
-    Without a default are what a rate needs; a file of another tool may leave out the rest.
+    Fields without a default make a rate; a file of another tool may leave out the rest.
     """
 
     device_kind: str
@@ -73,7 +73,7 @@ class CollectiveRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledRow:
-    """One shape as it was compiled for a number of devices (``--compile-only``).
+    """Program of one shape compiled for a number of devices (``--compile-only``).
 
     Memory and costs are of one device, and of one training step, read from the compiled program. ``roofline_seconds``
     and what follows from it is a bound that no run will reach.
@@ -137,7 +137,7 @@ def read(path: str | PathLike[str]) -> list[BenchRow] | None:
 
 
 def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
-    """Write ``directory/compiled.json``, with the rows of other targets that it has; returns its path.
+    """Write ``directory/compiled.json``, keeping its rows of other targets; returns its path.
 
     Raises:
         InputError: the file that is there holds something else.
@@ -149,7 +149,7 @@ def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) 
 
 
 def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
-    """Pass the rows on, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
+    """Pass the rows on and write each at once: compiling for a whole sweep takes long and may be interrupted."""
     so_far: list[CompiledRow] = []
     for row in rows:
         so_far.append(row)

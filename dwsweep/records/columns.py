@@ -1,4 +1,4 @@
-"""The columns of a table of runs: what each holds, what part it plays in a fit, what other projects call it.
+"""Columns of a table of runs: meaning, role in a fit, names in other projects.
 
 ``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
 measured column of results.csv is a field of ``records.run.RunResult``, and here a column and its place in ``RESULTS``.
@@ -133,7 +133,7 @@ AXES = {
     "flops": "training FLOPs",
     "device_seconds": "device seconds",
 }
-"""Columns that a fit may take for the size at which depths are compared, and how an axis calls them."""
+"""Columns that may be the axis of a fit (the size at which depths are compared), and their names as an axis."""
 ALIASES: dict[str, tuple[str, ...]] = {
     "depth": (
         *("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers"),
@@ -202,16 +202,16 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Usual names elsewhere, the likelier first, by ours."""
 IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.any_case or column.name in ALIASES)
-"""Columns that are understood in another case, or under an alias."""
+"""Columns recognised in another case, or under an alias."""
 HELD_OUT = ALIASES["loss"][:-3]
-"""Names of a loss on text that no run trained on: such a column wins over one that is called loss."""
+"""Names of a held-out loss: such a column wins over a column called loss."""
 TRAINING = ("train_loss", "training_loss", "loss_train", "final_train_loss", "train_nll", "train_lm_loss")
-"""Names of a loss on the text trained on: the last resort."""
+"""Names of a training loss: the last resort."""
 STEPS = (
     *("step", "global_step", "train_step", "training_step", "step_num", "steps_done", "iteration", "iter", "iter_num"),
     *("n_iter", "it", "update", "updates", "num_updates", "checkpoint", "checkpoint_step", "ckpt", "ckpt_step"),
     *("batch_idx", "epoch"),
 )
-"""Names of the place of a row on its run's curve, the finest first."""
+"""Names of a row's place on its run's curve, the finest first."""
 OF_RUNS = ("steps", "iterations", "iters", "epochs")
-"""Further ones, where the name of a run says that several rows are of one run."""
+"""Further names of that place, if a run's name repeats over rows."""

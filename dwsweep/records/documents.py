@@ -1,4 +1,4 @@
-"""Held-out documents of one run: ``documents.npy``, held against the loss that result.json records."""
+"""Held-out documents of one run: ``documents.npy``, checked against the loss in result.json."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SUM_TOLERANCE = 1e-9  # tolerance relative to the loss: writing and checking add
 
 
 def fault_of_documents(path: Any, result: RunResult) -> str:
-    """Tell why a ``documents.npy`` is not the one behind ``result``, empty where it is: rows of (summed nats, tokens),
-    one per held-out document, with Σ nats / Σ tokens = loss and, where it is recorded, Σ tokens = heldout_tokens.
+    """Fault of a ``documents.npy`` as the documents of ``result``, empty if sound: rows of (summed nats, tokens), one
+    per held-out document, with Σ nats / Σ tokens = loss and, if recorded, Σ tokens = heldout_tokens.
 
     Faults: other bytes than were written, cut short, no array, an array of another shape or with impossible values,
     another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing
@@ -67,7 +67,7 @@ def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest:
 
 
 def _array(data: bytes) -> Any:
-    """The array of a .npy file. What costs time is its header, which thousands of files have in common."""
+    """Array of a .npy file. What costs time is its header, which thousands of files have in common."""
     import numpy as np
 
     start = data.find(b"\n") + 1  # ends the header

@@ -1,4 +1,4 @@
-"""Evaluation of one run in downstream tasks: ``eval.json``, where it was asked for."""
+"""Evaluation of one run in downstream tasks: ``eval.json``, if requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fit.json``: all that a fit found, as ``dwsweep.fit_table`` returns it and as guide, design and report read it. Its
+"""``fit.json``: the result of a fit, returned by ``dwsweep.fit_table`` and read by guide, design and report. Its
 ``surface`` is the joint model of the loss: what it takes to evaluate it anywhere.
 """
 
@@ -68,7 +68,7 @@ ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) 
 
 @dataclass(frozen=True, kw_only=True)
 class LossForm(Record):
-    """The model with one form of the transition law: the nodes of its hyperparameters that draws come from.
+    """Model with one form of the transition law: nodes of its hyperparameters, from which draws come.
 
     ends: x_T at the shallowest and the deepest depth (ln of the axis) about which the form is linear. nodes: of the
     hyperparameters ``names``, in prior standard deviations from their prior means; counts: draws from each; scrambles:
@@ -101,7 +101,7 @@ class LossForm(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedColumn(Record):
-    """A further column of the cells: see ``fit.model.Column``."""
+    """Further column of the cells: see ``fit.model.Column``."""
 
     name: str
     value: tuple[float, ...] = field(repr=False)
@@ -138,7 +138,7 @@ class FittedCells(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut(Record):
-    """Each shape's mean loss against what the surface makes of all the others.
+    """Each shape's mean loss against its prediction from all others.
 
     inside: how many lie in the 95 % interval of their prediction. worst_depth, worst_width: the shape that is furthest
     off, by ``worst`` standard deviations of its prediction, above zero where its loss is higher.
@@ -152,7 +152,7 @@ class HeldOut(Record):
 
     @property
     def too_few(self) -> bool:
-        """True if fewer lie inside than 95 % of them give in 99 of 100 tables."""
+        """True if fewer shapes lie inside their 95 % intervals than in 99 of 100 tables."""
         from scipy.special import bdtr
 
         return bool(bdtr(self.inside, self.shapes, 0.95) < 0.01)
@@ -197,7 +197,7 @@ class Surface(Record):
 
     @property
     def falls(self) -> tuple[SizedOptimum, SizedOptimum] | None:
-        """Two sizes, of which the larger has the shallower best depth by more than the errors: no form does that."""
+        """Two sizes of which the larger has a significantly shallower best depth, which no form allows."""
         for k, small in enumerate(self.optima):
             for large in self.optima[k + 1 :]:
                 if large.depth_high is not None and small.depth_low is not None and large.depth_high < small.depth_low:
@@ -206,13 +206,13 @@ class Surface(Record):
 
     @property
     def bounded(self) -> list[SizedOptimum]:
-        """The sizes at which the data bound the best depth on one side at least."""
+        """Sizes at which the data bound the best depth on at least one side."""
         return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WidthLaw(Record):
-    """ln d_x = a + b·L: the width at which depth L stops being the better one, fitted to all pairs at once."""
+    """ln d_x = a + b·L: width at which depth L stops being better, fitted to all pairs at once."""
 
     form: str
     a: float
@@ -235,7 +235,7 @@ class WidthLaw(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedForm(Record):
-    """A form of the law that the data bound, with its region."""
+    """Form of the law that the data bound, with its region."""
 
     name: str
     form: str
@@ -272,7 +272,7 @@ class TransitionCovariance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
-    """The noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
+    """Noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
     out."""
 
     source: str  # source of the noise: none, declared, replicates, scatter, replicates and scatter
@@ -294,7 +294,7 @@ class NoiseSummary(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Record):
-    """The arguments of ``fit_table``."""
+    """Arguments of ``fit_table``."""
 
     axis: str = "n_params"
     noise: Any = None
@@ -323,7 +323,7 @@ ONE_VARIABLE = "depth and width are one variable here"  # note of the account: n
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRows(Record):
-    """Rows of a table that a fit does not rest on."""
+    """Rows of a table that a fit leaves out."""
 
     rows: Count
     why: str  # "repeat another row exactly"
@@ -331,7 +331,7 @@ class LeftOutRows(Record):
 
 
 def _of_one(why: str) -> str:
-    """A reason about rows as one about a row: ``have`` → ``has``."""
+    """Reason in the singular: ``have`` → ``has``."""
     verb, space, rest = why.partition(" ")
     return {"have": "has", "are": "is", "were": "was"}.get(verb, f"{verb}s") + space + rest
 
@@ -347,7 +347,7 @@ class Account(Record):
 
     @property
     def one_variable(self) -> bool:
-        """True if nothing can be said of shape, for the width follows from the depth."""
+        """True if the width follows from the depth, so that shape has no answer."""
         return any(note.startswith(ONE_VARIABLE) for note in self.notes)
 
     @property
@@ -413,7 +413,7 @@ class _Kept(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AlongFit(_Kept):
-    """The loss against a column, where nothing else was fitted."""
+    """Content of fit.json for a fit along a column alone."""
 
     along: Along
     left_out: list[LeftOutRun]  # impossible losses
@@ -425,7 +425,7 @@ class AlongFit(_Kept):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult(_Kept):
-    """Everything that a fit found in a table of losses.
+    """Result of a fit of a table of losses.
 
     Each table is a list of records whose fields are the columns of its CSV file.
     """
@@ -461,12 +461,12 @@ class FitResult(_Kept):
 
     @property
     def verdicts(self) -> list[Transition]:
-        """The verdict on each pair of depths: the one row per pair that every output reads."""
+        """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
 
     @property
     def own_law(self) -> bool:
-        """True if the guideline follows a law of this sweep, and not the published one."""
+        """True if the guideline follows this sweep's own law, and not the published one."""
         return self.guideline_law is not None
 
     def __repr__(self) -> str:
@@ -538,7 +538,7 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
 
 
 def folder_beside(table: Any) -> Any:
-    """Folder of a table's fit where no other is given: ``runs.csv`` → ``runs-fit``, also of a packed one."""
+    """Default folder of a table's fit: ``runs.csv`` → ``runs-fit``, for a packed table too."""
     stem = table.with_name(table.stem).stem if table.suffix in (".gz", ".xz", ".bz2", ".zip") else table.stem
     return table.with_name(f"{stem}-fit")
 
@@ -575,7 +575,7 @@ def write(result: Fit, out_dir: Any) -> list[str]:
 
 
 def tables_of(result: Fit) -> dict[str, str]:
-    """The CSVs beside fit.json, by their names."""
+    """CSV files beside fit.json, by name."""
     texts = {}
     if isinstance(result, FitResult):
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
@@ -597,7 +597,7 @@ def tables_of(result: Fit) -> dict[str, str]:
 
 
 def check_folder(out_dir: Any) -> None:
-    """Refuse a folder that holds the runs of a sweep: what a fit writes there would be taken for runs.
+    """Refuse a folder that holds the runs of a sweep: files of a fit there would be taken for runs.
 
     Raises:
         InputError: it is one of a sweep's own folders, or in one; or it is a file.
@@ -613,7 +613,7 @@ def check_folder(out_dir: Any) -> None:
 
 
 def replaced(result: Fit, out_dir: Any) -> str:
-    """Says so where the folder holds a fit of another table or with other options, which ``write`` will replace; empty
+    """Notice that ``write`` will replace a fit of another table or with other options; empty
     where it holds none, or an earlier one of this table."""
     file = paths.as_path(out_dir) / "fit.json"
     if not file.exists():

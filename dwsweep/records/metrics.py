@@ -28,13 +28,13 @@ class MetricsRow(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Metrics:
-    """The readable rows of a run's metrics."""
+    """Readable rows of a run's metrics."""
 
     rows: tuple[MetricsRow, ...]  # rows in file order, steps rising
     lost: int = 0  # damaged lines, except a last line that a kill cut off
 
     def left_out(self, run_id: str) -> str:
-        """Warning of a reader that goes on without the lost lines, naming the run's file; empty where none is lost."""
+        """Warning about lost lines of a run's file; empty where none is lost."""
         if not self.lost:
             return ""
         lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"
@@ -42,7 +42,7 @@ class Metrics:
 
 
 def read_metrics(path: Any) -> Metrics:
-    """The rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
+    """Rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
     counted and left out, and so are lines that were taken out of the middle."""
     text = paths.read_text_of_lines(path)
     rows: list[MetricsRow] = []

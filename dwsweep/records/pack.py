@@ -27,7 +27,7 @@ PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
 
 
 def _section(name: str, *, strict: bool) -> BeforeValidator:
-    """A section of the spec as a spec reads it; unless ``strict``, keys that this version does not know are dropped."""
+    """Section of the spec, validated; unless ``strict``, keys that this version does not know are dropped."""
 
     def build(value: Any) -> Any:
         from dwsweep import spec
@@ -57,7 +57,7 @@ _sections: dict[str, dict[str, Any]] = {}  # last section by name and content: a
 
 @dataclass(frozen=True)
 class Replica:
-    """A member of the ensemble of seeds and learning rates that a pack trains together; it yields one run for each of
+    """Replica: a seed and a learning rate of the ensemble that a pack trains together; it yields one run for each of
     the pack's ``branch_steps``."""
 
     seed: Count
@@ -111,7 +111,7 @@ class StartFacts:
     footing: Footing | None = None  # further conditions of the last bits; None in files of earlier versions
 
     def differences(self, after: StartFacts) -> list[str]:
-        """Name what the last bits rest on and what is another in a later attempt."""
+        """Conditions of the last bits that changed in a later attempt."""
         mine, theirs = ({name: plain(getattr(facts, name)) for name in _FOOTING} for facts in (self, after))
         return [*differences(mine, theirs), *differences(plain(self.footing) or {}, plain(after.footing) or {})]
 
@@ -121,7 +121,7 @@ _FOOTING = ("device_kind", "devices", "mesh", "attention_kernel", "microbatch", 
 
 @dataclass(frozen=True)
 class PackEvent:
-    """Something that happened to a pack and what was done about it."""
+    """Event of a pack, and the action that it led to."""
 
     time: float  # seconds since the epoch
     kind: str  # crash | oom | error | disk_full | interrupted | rebuilt | retry
@@ -133,7 +133,7 @@ class PackEvent:
 
 @dataclass(frozen=True)
 class PackState:
-    """``state.json``: how often a pack was tried, what went wrong, what was changed on its account."""
+    """``state.json``: attempts, failures and changed settings of a pack."""
 
     state: Annotated[str, one_of(*PACK_STATES)] = PENDING
     attempts: Count = 0  # times a worker started it
@@ -157,7 +157,7 @@ class PackState:
 
 @dataclass(frozen=True)
 class PackProgress:
-    """``progress.json``: how far a pack has come, written about once per second while it trains."""
+    """``progress.json``: progress of a pack, written about once per second while it trains."""
 
     step: Count = 0
     steps: Count = 0  # full length

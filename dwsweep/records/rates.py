@@ -1,4 +1,4 @@
-"""Rates at which the lengths of runs were fixed (``train.seconds``): a list in manifest.json."""
+"""Rates by which run lengths were fixed (``train.seconds``): a list in manifest.json."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class FixedRate:
 
     @property
     def kind(self) -> tuple[str, int, int, int, str]:
-        """Shape, size, cost of a token, tokens of a step, precision: the rate of another kind is another one."""
+        """Key of a rate: shape, size, cost of a token, tokens of a step, precision."""
         return self.shape, self.n_params_total, self.flops_per_token, self.tokens_per_step, self.precision
 
     @property
     def origin(self) -> str:
-        """Where the rate comes from, in words."""
+        """Source of the rate, in words."""
         when = f"fixed {self.fixed}" if self.fixed else "not fixed yet: the first `run` or `plan --out` does that"
         return f"{self.time_basis} {'on' if self.time_basis == 'measured' else 'for'} {self.device}; {when}"

@@ -66,13 +66,13 @@ def holding(**kinds: type) -> AfterValidator:
 
 
 Number = Annotated[float | None, AfterValidator(lambda value: None if value is None else _finite(value))]
-"""A figure that may be unknown: JSON has no NaN, so a value that is not finite reads as None."""
+"""Number, or None if unknown: JSON has no NaN, so a non-finite value reads as None."""
 Amount = Annotated[Number, AfterValidator(lambda value: _not_negative(value))]
-"""A figure that may be unknown and is not negative: seconds, a rate."""
+"""Non-negative number, or None if unknown: seconds, a rate."""
 
 
 class Damaged(InputError):
-    """A file that cannot be what it is meant to be; the message names the file, the field and what is wrong with it."""
+    """Damaged file; the message names the file, the field and what is wrong with it."""
 
     def __init__(self, path: Any, name: str, why: str) -> None:
         self.path, self.why = path, why
@@ -81,7 +81,7 @@ class Damaged(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Part of a fit: plain values only, a number that is not finite is None. Read by attribute or as ``row["status"]``;
+    """Part of a fit: plain values only, None for a non-finite number. Read by attribute or as ``row["status"]``;
     ``dict(row)`` has its columns."""
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Record:
         return columns_of(cls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the part as fit.json has it."""
+        """JSON form of the part for fit.json."""
         return {name: plain(getattr(self, name)) for name in self.keys()}
 
 
@@ -136,12 +136,12 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-](inf|nan)")
 
 
 def quoted_text(text: str) -> str:
-    """A text as a cell of a CSV: with an apostrophe in front where it begins like a formula and is no number."""
+    """Cell of a CSV for a text: an apostrophe precedes a text that begins like a formula and is no number."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def unquoted_text(cell: str) -> str:
-    """The text of a cell: what ``quoted_text`` was given."""
+    """Text of a cell: the inverse of ``quoted_text``."""
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
 
 
@@ -150,14 +150,14 @@ _SEALED = re.compile(rb',?\n "([^"\n]{1,40})": "([^"\n]{64})"\n\}\n\Z')
 
 
 def sealed(text: str) -> str:
-    """The text of a JSON object, indented by one, with the hash of itself as its last key."""
+    """Text of a JSON object, indented by one, with its own hash as the last key."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     body = text.rstrip("\n").removesuffix("}").rstrip("\n")
     return f'{body}{"," * (body != "{")}\n "{SEAL}": "{digest}"\n}}\n'
 
 
 def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
-    """Tell why the bytes of a record are not those that were written; empty where they are, or have no hash because an
+    """Reason why the bytes of a record differ from those written; empty where they are, or have no hash because an
     earlier version wrote them. ``known``: keys that the record has."""
     found = _SEALED.search(data, max(0, len(data) - 200))
     if found and found[1] == SEAL.encode():
@@ -262,7 +262,7 @@ def text_of(record: Any) -> str:
 
 
 def to_dict(record: Any) -> dict[str, Any]:
-    """Give the record as its file has it."""
+    """Content of the record's file."""
     return {
         field.name: plain(getattr(record, field.name))
         for field in fields(record)
@@ -271,7 +271,7 @@ def to_dict(record: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Give a value as JSON has it: records whole and as dicts, tuples as lists, all the way down."""
+    """JSON form of a value: records as dicts, tuples as lists, all the way down."""
     if type(value) in LEAVES:  # most values are leaves, and the checks below are slow
         return value
     if isinstance(value, float):
@@ -305,7 +305,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _describe(error: ValidationError) -> str:
-    """Describe the first error: field, value, what it must be."""
+    """Describe the first error: field, value, allowed values."""
     first, *others = error.errors(include_url=False)
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     message = str(first["msg"]).removeprefix("Value error, ").replace("Input should", "must", 1)

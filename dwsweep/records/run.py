@@ -34,7 +34,7 @@ TrainFacts = Annotated[dict[str, Any], holding(batch_size=int, optimizer=str, sc
 
 @dataclass(frozen=True)
 class RunConfig:
-    """``config.json``: everything that was decided about a run before it was trained."""
+    """``config.json``: all decisions about a run before its training."""
 
     run_id: Name
     pack_id: str  # pack into which the plan put it
@@ -55,7 +55,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class RunState:
-    """``status.json``: where a run stands."""
+    """``status.json``: state of a run."""
 
     state: Annotated[str, one_of(*RUN_STATES)] = PENDING
     step: Count | None = None  # last step known when the state was written
@@ -69,7 +69,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class RunResult:
-    """``result.json``: what a finished run yielded. A loss is a finite number or there is no result."""
+    """``result.json``: result of a finished run. A loss is a finite number or there is no result."""
 
     loss: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]  # held-out nats per token
     loss_stderr: Amount = None  # standard error over the sampled held-out documents, nats per token

@@ -32,7 +32,7 @@ MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_F
 
 @dataclass(frozen=True, kw_only=True)
 class DepthAtBudget(Record):
-    """One depth at one budget: the size at which its loss is least."""
+    """Best size of one depth at one budget."""
 
     axis: str  # the equal quantity: flops or device_seconds
     budget: float  # value of the equal quantity
@@ -67,7 +67,7 @@ class DepthAtBudget(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BestAtBudget(Record):
-    """One budget: the depth whose best size has the least loss, between the depths that were tried."""
+    """Best shape at one budget: the depth whose best size has the least loss, between the tried depths."""
 
     axis: str
     budget: float
@@ -142,7 +142,7 @@ class DepthProfile(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Record):
-    """All results of one budget."""
+    """Results of one budget."""
 
     best: BestAtBudget
     depths: tuple[DepthAtBudget, ...]
@@ -192,7 +192,7 @@ BASE, OTHER, NEITHER = "base", "other", "neither"
 
 @dataclass(frozen=True, kw_only=True)
 class AlongRow(Record):
-    """One value of the column in one group.
+    """Value of the column in one group.
 
     Losses are in the unit of the table, at ``budget``. Those above the best are above the lowest true loss of the
     group, whichever value has it, so their intervals allow for the best having been chosen by its loss.
@@ -229,7 +229,7 @@ class AlongRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AlongCurve(Record):
-    """One group: its values in rising order, and what they say together."""
+    """Group: its values in rising order, and their joint verdict."""
 
     arm: str
     depth: Positive | None  # None if the column is the depth
@@ -253,9 +253,12 @@ class AlongCurve(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmDivergence(Record):
-    """The value at which another arm leaves the first one, in one group. start: the first value from which on ``ahead``
-    is ahead at every value tried, by the simultaneous band. after: the last value below it at which the other one is
-    shown ahead: they part between the two; None: below ``start`` nothing is shown."""
+    """Divergence: value from which another arm differs from the first, in one group.
+
+    start: first value from which on ``ahead`` is ahead at every tried value, by the simultaneous band. after: last
+    value below ``start`` at which the other arm is shown ahead, so that the arms diverge between the two; None: no
+    lead is shown below ``start``.
+    """
 
     base: str
     arm: str
@@ -320,7 +323,7 @@ class Along(Record):
 
     @property
     def groups(self) -> list[tuple[int | None, float | None]]:
-        """(depth, budget) of the groups, those of all arms once."""
+        """(depth, budget) of the groups of all arms, each once."""
         return list(dict.fromkeys((curve.depth, curve.budget) for curve in self.curves))
 
 
@@ -360,7 +363,7 @@ VERDICTS = {  # quantity → verdict if the interval lies below no change, and i
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow(Record):
-    """One number under both arms, and how it changes from the one to the other. Each interval holds by itself.
+    """Number under both arms, and its change. Each interval holds by itself.
 
     ``change``: the ratio other / base of two sizes or depths, the difference other − base of two losses. An end that is
     None is unbounded; without either end nothing can be compared.
@@ -423,7 +426,7 @@ class ArmContrast(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmsAtDepth(Record):
-    """``ArmContrast`` of one depth, with where the arms part."""
+    """``ArmContrast`` of one depth, with its ranges of sizes at which one arm is ahead."""
 
     curve: ArmContrast = field(repr=False)
     partings: tuple[Divergence, ...]
@@ -431,7 +434,7 @@ class ArmsAtDepth(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Record):
-    """One arm against the base: the table that the fit is of."""
+    """Comparison of one arm with the base, the table that was fitted."""
 
     base: str
     base_input: str

@@ -1,4 +1,4 @@
-"""The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out).
+"""Tables of a sweep, one row per run: ``plan.csv`` (work to do) and ``results.csv`` (results).
 
 ``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
 fields here, in their order, and take their values in ``plan.units``.
@@ -109,7 +109,7 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
 
 
 def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
-    """One run by the columns of results.csv: what was asked, what came out, what it cost.
+    """One run by the columns of results.csv: settings, results, cost.
 
     None, an empty field, where it is not known. ``result`` counts only where the state is done.
     """
@@ -132,7 +132,7 @@ def results_text(
 
 @dataclass(frozen=True)
 class Derived:
-    """``derived.json``: the tables derived from the directories of the runs, and from which state of these."""
+    """``derived.json``: hashes of the tables derived from the run directories, and of the state behind them."""
 
     files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
     runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
@@ -143,7 +143,7 @@ LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's
 
 
 def read_results(path: Any) -> bytes:
-    """Read results.csv as it was derived from the runs beside it, by the hash in derived.json; one that another tool or
+    """Read results.csv, checked by the hash in derived.json; one that another tool or
     an earlier version wrote, without such a hash, as it is.
 
     Raises:
@@ -171,7 +171,7 @@ _CALLS_KEPT = 100
 
 @dataclass(frozen=True)
 class Manifest:
-    """``manifest.json``: with what, where and how a sweep was made."""
+    """``manifest.json``: versions, hosts and calls that made a sweep."""
 
     versions: dict[str, str] = field(default_factory=dict)  # dwsweep, Python, packages; last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
@@ -191,13 +191,13 @@ class Manifest:
         return replace(self, versions=versions(_PACKAGES), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """Copy with the rates that it lacks, time-stamped now; a rate that is there stands."""
+        """Copy with missing rates added, time-stamped now; a rate that is there stands."""
         now, there = timestamp(), {(*rate.kind, rate.recipe, rate.device) for rate in self.rates}
         new = [rate for rate in dict.fromkeys(rates) if (*rate.kind, rate.recipe, rate.device) not in there]
         return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in new)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
-        """Copy with what a worker reported of its devices, once for each kind."""
+        """Copy with a worker's report on its devices, once per kind."""
         kind = facts.device_kind
         if kind is None or kind in self.devices:
             return self
@@ -211,7 +211,7 @@ FORGOTTEN_SECONDS = 600.0  # age of a lock, by clocks that may differ, beyond wh
 
 @dataclass(frozen=True)
 class Owner:
-    """``locks/shard-I-of-N.lock``: who owns a sweep directory, or a shard of it.
+    """``locks/shard-I-of-N.lock``: owner of a sweep directory, or of a shard of it.
 
     The start time tells a process from a later one that was given the same number.
     """
@@ -239,8 +239,8 @@ class Owner:
 
     @property
     def is_local(self) -> bool:
-        """True where this process can see whether the owner lives: the same host since the same boot, and the same
-        space of process numbers."""
+        """True if this process can see whether the owner lives: same host, same boot, and same namespace of process
+        numbers."""
         if not self.is_of_this_name or (self.space is not None and self.space != space_of_processes()):
             return False
         boot, colon, _ = self.started.partition(":")
@@ -248,11 +248,11 @@ class Owner:
 
     @property
     def is_of_this_name(self) -> bool:
-        """True for a host of this name: this one, before a restart too, or another container or machine."""
+        """True for a host of this name: this one, even before a restart, or another container or machine."""
         return self.host == platform.node()
 
     def is_late(self, seconds: float) -> bool:
-        """True if the lock was not renewed for so long by this host's clock."""
+        """True if the lock was not renewed for ``seconds`` by this host's clock."""
         return self.renewed is None or abs(time.time() - self.renewed) > seconds
 
     @property
@@ -269,7 +269,7 @@ class Owner:
 
 
 def process_start(pid: int) -> str | None:
-    """Start mark that tells a process from a later one of the same number; None when there is no such process.
+    """Start mark of a process, which tells it from a later one with the same number; None if it does not exist.
 
     Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
     """
@@ -300,7 +300,7 @@ def boot_id() -> str | None:
 
 
 def space_of_processes() -> str | None:
-    """Id of this space of process numbers, of which each container has its own; None where there is no /proc."""
+    """Id of this namespace of process numbers; each container has its own; None where there is no /proc."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,4 +1,4 @@
-"""The tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
+"""Tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
 
 A number that does not exist (or is not finite) is None, an empty field of the CSV and null in fit.json.
 
@@ -51,8 +51,9 @@ class Cell(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Transition(Record):
-    """One pair of consecutive depths by one estimator: where the deeper net overtakes. The first row of a pair is the
-    verdict on it (``verdicts``).
+    """Transition of a pair of consecutive depths by one estimator: size at which the deeper net overtakes.
+
+    The first row of a pair is the verdict on it (``verdicts``).
 
     Sizes are non-embedding parameters; widths are the shallower net's. An end of an interval that is None is
     unbounded.
@@ -101,7 +102,7 @@ class Transition(Record):
 
     @property
     def rests_on(self) -> str:
-        """The losses behind the row, in words."""
+        """Losses behind the row, in words."""
         return RESTS_ON.get(self.estimator, self.estimator)
 
 
@@ -173,7 +174,7 @@ class GuidelineRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut(Record):
-    """A form refitted without the deepest crossed pair, and how it predicts that pair. All x are ln of the axis."""
+    """Form refitted without the deepest crossed pair, and its prediction of that pair. All x are ln of the axis."""
 
     shallow: Positive
     deep: Positive
@@ -187,7 +188,7 @@ class HeldOut(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RivalTransition(Record):
-    """Place at which a form puts the transition of one pair."""
+    """Transition of one pair by a form."""
 
     shallow: Positive
     ln_x: float | None
@@ -195,7 +196,7 @@ class RivalTransition(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Rival(Record):
-    """One form of a law (exponential, linear or power) held against the same transitions."""
+    """One form of a law (exponential, linear or power), fitted to the same transitions."""
 
     form: str
     a: float | None
@@ -245,7 +246,7 @@ class Contrast(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRun(Record):
-    """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
+    """Run with an impossible loss, by the other seeds of its shape and its depth's curve."""
 
     run_id: Any
     depth: Positive
@@ -375,12 +376,12 @@ class Optimum(Record):
 
     @property
     def is_one_layer(self) -> bool:
-        """True if it is a single layer, which was trained: there is no net of less."""
+        """True for a trained net of one layer: no net is shallower."""
         return self.at_edge == "below" and self.depth_min <= 1
 
     @property
     def beyond(self) -> str:
-        """Words for an optimum without a depth: at an edge of the depths tried, or on either side of it."""
+        """Words for an optimum without a depth: beyond an edge of the tried depths, or unbounded."""
         if self.at_edge is None:
             return "not known"
         return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
@@ -402,8 +403,8 @@ class SizedOptimum(Optimum):
 
     @property
     def digits(self) -> int:
-        """Decimals to which the depth and its ends are known: one, or fewer where the Monte-Carlo error of one of them
-        exceeds a tenth of the interval."""
+        """Known decimals of the depth and its ends: one, or none if a Monte-Carlo error exceeds a tenth of the
+        interval."""
         low, high = self.depth_low or self.depth, self.depth_high or self.depth
         if not low or not high or low >= high:
             return 1

@@ -30,7 +30,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeRate:
-    """Rate of one shape here, beside a figure that others published for another device."""
+    """Rate of one shape here, beside a published figure for another device."""
 
     depth: Positive
     width: Positive
@@ -57,7 +57,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Everything that one call of ``dwsweep bench --verify`` found."""
+    """Result of one call of ``dwsweep bench --verify``."""
 
     created: str  # UTC, ISO 8601
     dwsweep: str

@@ -87,7 +87,7 @@ def _file_meant(path: str | PathLike[str]) -> str:
 
 
 def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
-    """Validate a mapping with overrides, ``dotted.key=value``, put into it.
+    """Validate a mapping with overrides, ``dotted.key=value``, applied.
 
     Raises:
         InputError: one line for each wrong key or value.

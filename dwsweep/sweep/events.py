@@ -49,14 +49,14 @@ class Train:
 
 @dataclass(frozen=True)
 class Stop:
-    """Bring the pack to a checkpoint and end the attempt."""
+    """Stop: bring the pack to a checkpoint and end the attempt."""
 
     cause: str = "stopped"
 
 
 @dataclass(frozen=True)
 class Release:
-    """The slice ends, every process with this exit status."""
+    """End of a slice: every process exits with this status."""
 
     status: int
 
@@ -82,7 +82,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Begun:
-    """The job was handed to the worker process ``pid``; the parent's own event."""
+    """Handover of the job to the worker process ``pid``; the parent's own event."""
 
     pid: int
 

@@ -1,4 +1,4 @@
-"""Inventory of a sweep directory: every file is compared with what was written, and each is whole, rebuilt or lost.
+"""Inventory of a sweep directory: every file is compared with its recorded hash, and is whole, rebuilt or lost.
 
 Rebuilt is what follows from other files: the plan, a run's config.json and status.json, a pack's files, results.csv,
 the tables of a fit. Lost is what does not: a result is trained again by the next ``dwsweep run``, rows of metrics and
@@ -37,7 +37,7 @@ WHOLE, REBUILT, LOST = "whole", "rebuilt", "lost"
 
 @dataclass(frozen=True)
 class Fault:
-    """A file that is not what was written, or is not there though others say that it was."""
+    """Faulty file: changed since it was written, or missing."""
 
     kind: str  # kind of the file, such as runs/*/result.json
     path: Any
@@ -68,11 +68,11 @@ class Inventory:
 
 
 Look = Iterator[tuple[str, Any, str]]
-"""(kind, path, what is wrong or empty) of each file."""
+"""(kind, path, fault or "") of each file."""
 
 
 def verify(directory: Any) -> Inventory:
-    """Compare every file with what was written, and write again what can be; a sweep that trains is only looked at.
+    """Compare every file with its recorded hash, and rebuild derived files; a sweep that trains is only looked at.
 
     Raises:
         InputError: it is no sweep directory.
@@ -103,7 +103,7 @@ _ROWS = "rows are lost"  # fault after which the rest of the file is whole but s
 
 
 def _look(store: SweepStore) -> Look:
-    """Every file of the sweep that is there, or that others say should be."""
+    """Every file of the sweep, existing or recorded elsewhere."""
     root = store.directory
     known = getattr(_read(store, Manifest, ""), "files", None) or {}
     yield "spec.yaml", root / "spec.yaml", _fault_of_text(root / "spec.yaml", known, load_spec)
@@ -129,7 +129,7 @@ def _look(store: SweepStore) -> Look:
 
 
 def _fault_of_text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> str:
-    """Why a text is not that which the manifest has the hash of."""
+    """Fault of a text, if its hash differs from the manifest's."""
     why = _fault(lambda: read(path))
     if not why and path.name in known and _fault_of_hash(path, known[path.name]):
         return "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"

@@ -1,5 +1,5 @@
-"""The interface of an executor, and the worker processes of this host, each started when it is needed, kept while
-healthy, replaced when it is not.
+"""Local executor: worker processes of this host, started on demand, kept while healthy, else replaced; and the
+interface of executors.
 
 How a host's devices are shared among worker processes, found without JAX: from device files and the environment.
 """
@@ -50,7 +50,7 @@ EXIT_SECONDS = 10.0  # time for an idle worker to leave
 
 
 class WorkerProcess:
-    """One child at a time. ``train`` blocks; ``stop`` and ``kill`` may come from another thread.
+    """Worker of one child process at a time. ``train`` blocks; ``stop`` and ``kill`` may come from another thread.
 
     ``environment`` is added to this process's own: which devices the child sees. ``cores`` limits it to these CPUs.
     With ``slice_store``, the token store of this host, each child joins the slice of hosts when it starts.
@@ -75,7 +75,7 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     def train(self, job: Job, on_event: Emit) -> Ended:
-        """Run one attempt to its end and say how it ended; events other than the end go to ``on_event``."""
+        """Run one attempt and return its end; events other than the end go to ``on_event``."""
         store = SweepStore(job.directory)
         final_log = store.log_path(job.pack.pack_id)
         paths.make_directory(final_log.parent)
@@ -134,7 +134,7 @@ class WorkerProcess:
         raise RuntimeError(policy.first_line("\n".join(reversed(policy.tail(log).splitlines()))))
 
     def follow(self) -> int | None:
-        """Wait, as a process of the slice that follows; the exit status by which process 0 let it go, or None.
+        """Wait as a following process of the slice; the exit status by which process 0 let it go, or None.
 
         None: the child died, or ended because another did.
         """
@@ -147,7 +147,7 @@ class WorkerProcess:
         return status
 
     def release(self, status: int, log: Path) -> None:
-        """Let the slice go, with the exit status that all its processes shall end with."""
+        """Release the slice: all its processes end with this exit status."""
         self._ensure(log)
         self._send(Release(status))
         self.follow()
@@ -231,18 +231,18 @@ class WorkerProcess:
 
 
 def _append(final_log: Any, log: Path) -> None:
-    """Bring the log of one attempt to the bucket, behind those of earlier ones."""
+    """Append the log of one attempt to the log in the bucket."""
     with contextlib.suppress(OSError):
         earlier = final_log.read_text("utf-8") if final_log.exists() else ""
         final_log.write_text(earlier + log.read_text("utf-8", errors="replace"), "utf-8")
 
 
 class Executor(Protocol):
-    """Posts the events of each job; the last one is ``Ended``."""
+    """Executor: posts the events of each job; the last one is ``Ended``."""
 
     @property
     def slots(self) -> int:
-        """Jobs that run at the same time."""
+        """Number of jobs that run at the same time."""
 
     def start(self, job: Job) -> None:
         """Begin an attempt; returns at once."""
@@ -258,7 +258,7 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Worker processes on this host, one thread here for each.
+    """Executor with worker processes on this host, each served by a thread.
 
     ``keep`` leaves them running when the executor is closed: whoever made them lets them go.
     """
@@ -308,7 +308,7 @@ class LocalExecutor:
 
 
 def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProcess]:
-    """Worker processes on this host for so many packs: each with the part of its devices that one of ``workers`` has.
+    """Executor on this host for a number of packs: each process has one share of ``workers`` of its devices.
 
     ``first`` is the part to begin with: shards on one host that have a pack each take different parts.
     """
@@ -331,7 +331,7 @@ class Share:
 
 
 def gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Names of the NVIDIA GPUs that this process may use, as CUDA_VISIBLE_DEVICES takes them."""
+    """NVIDIA GPUs that this process may use, by names for CUDA_VISIBLE_DEVICES."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
@@ -340,7 +340,7 @@ def gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[s
 
 
 def tpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Names of the TPU chips of this host, as TPU_VISIBLE_CHIPS takes them."""
+    """TPU chips of this host, by names for TPU_VISIBLE_CHIPS."""
     visible = environment.get("TPU_VISIBLE_CHIPS")
     if visible:
         return visible.split(",")
@@ -354,7 +354,7 @@ def cores() -> list[int]:
 
 
 def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment that makes JAX take each of ``count`` CPU cores for a device, with so many threads in XLA's pool.
+    """Environment under which each of ``count`` CPU cores is a device of JAX, with as many threads in XLA's pool.
 
     The pool's size is part of it, because XLA divides a matrix product among its threads, and sums of other parts
     round otherwise; by default it follows the cores that happen to be free to the process. A number that the user has
@@ -374,7 +374,7 @@ def each_core_a_device(count: int, environment: Mapping[str, str] | None = None)
 
 
 def shares(workers: int, environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[Share]:
-    """Divide the host among ``workers`` processes: equal parts, whichever of them are at work.
+    """Divide the host among ``workers`` processes: equal parts, even if some are idle.
 
     Each gets whole GPUs or TPU chips where there are enough (one chip each), a part of a GPU's memory where workers
     outnumber GPUs, and on a host without either its own CPU cores. What does not divide evenly stays idle.
@@ -408,6 +408,6 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
 
 
 def part_of_a_gpu(sharing: int) -> dict[str, str]:
-    """Environment that keeps one of ``sharing`` processes on a GPU to its part of the memory; JAX's default is most of
-    it."""
+    """Environment that limits each of ``sharing`` processes on a GPU to its part of the memory; JAX takes
+    most of it by default."""
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / sharing:.3f}"}

@@ -1,4 +1,4 @@
-"""One model over several hosts (``--distributed``): the processes of a slice that train each pack together.
+"""Multihost slice (``--distributed``): processes on several hosts that train each pack together.
 
 Every host starts the same command. ``jax.distributed`` finds the others by itself on TPU, Slurm and Open MPI; elsewhere
 the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` (how many) and
@@ -48,7 +48,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Group:
-    """The processes of a slice; made once, before anything else of JAX is used."""
+    """Slice of processes; made once, before anything else of JAX is used."""
 
     def __init__(self) -> None:
         import jax
@@ -75,7 +75,7 @@ class Group:
         return np.asarray(broadcast_one_to_all(buffer), np.uint8).tobytes().decode()
 
     def must_stop(self, wish: bool) -> int | None:
-        """The first process that wishes to stop, or None; the same answer in every process, which all have to ask.
+        """First process that wants to stop, or None; the same answer in every process, which all have to ask.
 
         A preemption notice to any of them counts: JAX takes SIGTERM for one, and agrees on the step.
         """
@@ -156,7 +156,7 @@ def _follow(worker: WorkerProcess, log: Path, say: Callable[[str], None]) -> int
 
 @contextlib.contextmanager
 def handled(handler: Any, *numbers: int) -> Iterator[None]:
-    """Have ``handler`` take these signals while the block runs."""
+    """Handle these signals by ``handler`` while the block runs."""
     old = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -54,7 +54,7 @@ LOOK_SECONDS = 1.0  # interval between two looks at a lock in a bucket, since ea
 
 
 def owners(directory: Any) -> list[Owner]:
-    """Everyone who holds a lock of the sweep directory, dead ones included; damaged locks name nobody."""
+    """Holders of a lock of the sweep directory, dead ones included; damaged locks name nobody."""
     return [owner for _, owner in _locks(paths.as_path(directory) / "locks") if owner is not None]
 
 
@@ -72,7 +72,7 @@ def _read(path: Any) -> Owner | None:
 
 
 def _folder_of_locks(directory: Any, say: Say) -> Any:
-    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
+    """Folder ``locks``, created if missing. What stands in its place or in a lock's, a link to elsewhere or
     another kind of file, is set aside: it is never followed."""
     folder = paths.as_path(directory) / "locks"
     if paths.is_remote(folder):
@@ -88,7 +88,7 @@ def _folder_of_locks(directory: Any, say: Say) -> Any:
 
 @dataclass(frozen=True)
 class Fence:
-    """The right to write into a sweep directory: the lock's file, and the nonce and the epoch that it must hold."""
+    """Fence, the right to write into a sweep directory: the lock's file, and the nonce and epoch that it must hold."""
 
     lock: str
     nonce: str
@@ -117,7 +117,7 @@ class Fence:
         _seen[self] = mark
 
     def _other(self) -> str:
-        """Whom the lock names in place of this owner; empty where it names this one."""
+        """Owner that the lock names instead of this one; empty where it names this one."""
         owner = _read(paths.as_path(self.lock))
         if owner is not None and owner.nonce == self.nonce:
             return ""
@@ -139,7 +139,7 @@ _LOCK_IN_BUCKET = re.compile(r"shard-(\d+)-of-(\d+)\.(\d+)\.lock")
 
 
 def _superseded(lock: Any, epoch: int) -> str:
-    """Who owns a sweep in a bucket after the owner of this lock, by the names of the locks; empty for nobody."""
+    """Later owner of a sweep in a bucket, by the names of the locks; empty for nobody."""
     names = paths.names_in(lock.parent)
     if lock.name not in names:
         return "its lock is gone"
@@ -195,13 +195,13 @@ def hold(
 
 
 def fenced(directory: Any, fence: Fence | None) -> contextlib.AbstractContextManager[None]:
-    """Have every write of this process into the directory ask the fence of its owner while the block runs; without a
+    """Check the owner's fence before every write of this process into the directory, while the block runs; without a
     fence, as in a slice's process that owns nothing, none does."""
     return paths.fence(paths.as_path(directory), fence.check) if fence is not None else contextlib.nullcontext()
 
 
 def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -> Owner:
-    """The lock, once nobody else owns it."""
+    """Lock of the directory, once nobody else owns it."""
     gone: set[str] = set()  # nonces of owners that do not renew their locks
     while True:
         with exclusive(folder / "guard"):
@@ -227,7 +227,7 @@ def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -
 
 
 def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner | None:
-    """The lock of this process, in place of those that are not in force any more; None where another process made the
+    """Lock of this process, which replaces expired ones; None where another process made the
     lock of this epoch."""
     epoch = 0
     old: list[Any] = []
@@ -265,7 +265,7 @@ def _remove(locks: list[Any]) -> None:
 
 
 def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> bool:
-    """Wait for the word of an owner that this process cannot see, or for its lease to end; whether it is gone.
+    """Wait for the answer of an owner on another host, or for the end of its lease; whether it is gone.
 
     With ``takeover`` a claim asks for its word. Without, the owner lives if it renews its lock once.
     """
@@ -320,7 +320,7 @@ def _renew(path: Any, mine: Owner, fence: Fence, lost: Callable[[str, bool], Non
 
 @contextlib.contextmanager
 def unowned(directory: Any) -> Iterator[None]:
-    """Keep the sweep directory without an owner while the block runs, for a command that writes a file into it.
+    """Keep the sweep directory free of owners while the block runs, for a command that writes a file into it.
 
     Raises:
         InputError: somebody owns it; names host and process.

@@ -48,7 +48,7 @@ _PHASES: dict[type, str] = {
 
 
 def of_exception(error: BaseException) -> tuple[str, str]:
-    """(kind, cause) of what a trainer raised.
+    """(kind, cause) of a trainer's exception.
 
     A full disk comes before an exhausted memory: storage libraries report it by the same RESOURCE_EXHAUSTED.
     A bucket that does not answer stops the sweep: no pack is at fault.
@@ -99,7 +99,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
 
 
 def kernel_oom_kills() -> int:
-    """Processes that the kernel of this machine has killed for want of memory so far; 0 where it does not say."""
+    """Number of processes killed so far by this machine's kernel for lack of memory; 0 where it does not say."""
     try:
         text = Path("/proc/vmstat").read_text("utf-8")
     except OSError:
@@ -149,7 +149,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 @dataclass(frozen=True)
 class Decision:
-    """The pack's new state, the packs to put into the queue in its place, and what its unfinished runs become."""
+    """Decision: the pack's new state, the packs to queue in its place, and the new state of its unfinished runs."""
 
     state: PackState
     queue: tuple[Pack, ...] = ()
@@ -170,7 +170,7 @@ def decide(
     finished: Collection[str] = (),
     checkpoint: int = 0,
 ) -> Decision:
-    """The next step for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
+    """Decision for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
 
     - done, interrupted: nothing to do.
     - out of memory: the microbatch is halved, at the same global batch, and the pack resumes from its checkpoint;
@@ -254,7 +254,7 @@ class _Heard:
 
 
 class Silence:
-    """Watch over when each pack in training was last heard of; ``clock`` gives seconds."""
+    """Watch over the last message of each pack in training; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -283,7 +283,7 @@ class Silence:
             pack.patience = STOP_NOTICE_SECONDS
 
     def notices(self) -> Iterator[str]:
-        """A line for each pack that is silent for too long, once for each span of time."""
+        """One line for each pack that is silent for too long, once per time span."""
         for pack in self._packs.values():
             silent = self._silent(pack)
             if silent < pack.patience:

@@ -1,5 +1,5 @@
-"""Packs as Ray tasks: past one machine, on a shared path. A lost node's packs go to another node. The cluster is joined
-or started here; what its nodes have says what a task asks for.
+"""Ray executor: packs as Ray tasks on several machines with a shared path. A lost node's packs go to another node. The
+cluster is joined or started here; its nodes' resources determine a task's request.
 
 Each task runs a worker process as the local executor does, so that a crash stays inside it, and a task's end frees the
 device. What a task reports while it runs stands in the pack's progress.json; a file ``stop`` beside it asks
@@ -92,23 +92,23 @@ class RayCluster:
             )
 
     def places(self) -> int:
-        """Number of tasks that the cluster, as it is now, can run at a time; one may always wait for a node."""
+        """Number of tasks that the present cluster can run at a time; one may always wait for a node."""
         found = sum(int(min(node.get(k, 0.0) / need for k, need in self.needs.items())) for node in self._nodes())
         return max(1, found)
 
     def own_node_gone(self) -> str | None:
-        """Say how the Ray of this machine died, through which everything goes; None while it lives."""
+        """Cause of the death of this machine's Ray; None while it lives."""
         if not self.answers():
             return None  # Ray would not answer
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         return None if self._own_node in alive else "the raylet of this machine has died"
 
     def answers(self) -> bool:
-        """True if somebody listens where the head is; asked without Ray, whose calls block while it is away."""
+        """True if a process listens at the head's address; asked without Ray, whose calls block while it is away."""
         return _silence(self._head, ANSWER_SECONDS) is None
 
     def leave(self) -> None:
-        """Leave the cluster, and end the one that was started here. From a lost one it takes some seconds."""
+        """Leave the cluster, and end a cluster started here. From a lost one it takes some seconds."""
         self.ray.shutdown()
 
     def _nodes(self) -> list[Mapping[str, float]]:
@@ -116,7 +116,7 @@ class RayCluster:
 
 
 def _silence(address: str, seconds: float) -> OSError | None:
-    """Why nobody answers at HOST:PORT; None where somebody does, and where the address is of another form."""
+    """Reason why nothing answers at HOST:PORT; None where somebody does, and where the address is of another form."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
         return None  # "auto", or none
@@ -128,7 +128,7 @@ def _silence(address: str, seconds: float) -> OSError | None:
 
 
 def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
-    """Resources that a task asks for: the smallest node's devices, of the best kind there is, over ``workers``."""
+    """Resources of a task: the smallest node's devices of the best kind, divided by ``workers``."""
     for name in (*_DEVICES, "CPU"):
         amounts = [node[name] for node in nodes if node.get(name)]
         if amounts:
@@ -147,7 +147,7 @@ class _Task:
 
 
 class RayExecutor:
-    """Runs jobs on a Ray cluster, as ``RayCluster`` finds it at ``address``.
+    """Executor on the Ray cluster at ``address``.
 
     Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head, and where
     it stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
@@ -279,7 +279,7 @@ class RayExecutor:
             self._post(pack_id, ended)
 
     def _cancel_waiting(self) -> None:
-        """Cancel what still waits for a device, and so has nothing to bring to a checkpoint."""
+        """Cancel tasks that still wait for a device and have nothing to checkpoint."""
         for pack_id, task in self._running().items():
             if task.ref is not None and not task.heard and _progress(task.store, pack_id).updated == task.seen:
                 self._ray.cancel(task.ref)

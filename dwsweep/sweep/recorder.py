@@ -1,4 +1,4 @@
-"""Writes what a pack yields into the directories of its runs: the sweep's side of ``train.Recorder``.
+"""Recorder of a sweep: writes a pack's results into its runs' directories (``train.Recorder``).
 
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -52,7 +52,7 @@ PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
 
 
 class RunRecorder(Recorder):
-    """Writes the files of a pack's runs and emits an event for each thing a watcher should see.
+    """Recorder of a pack: writes its runs' files and emits events for watchers.
 
     ``frozen`` are runs of the pack that another pack answers for.
 
@@ -184,7 +184,7 @@ class RunRecorder(Recorder):
         self.emit(events.Diverged(run_id, step, cause))
 
     def flush(self) -> None:
-        """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
+        """Flush every row to its destination: rows before a checkpoint must not be lost with this host."""
         for writer in self._writers.values():
             writer.flush()
 
@@ -203,7 +203,7 @@ class RunRecorder(Recorder):
             self.store.write_state(name, state)
 
     def close(self) -> None:
-        """Write out everything that waits, and the last progress."""
+        """Write all pending rows, and the last progress."""
         self.flush()
         if self._has_step:
             self._write_progress()
@@ -214,7 +214,7 @@ class RunRecorder(Recorder):
         return [name for name in self.run_ids if name not in self._frozen]
 
     def _recorded_to(self, run_id: str, step: int) -> int:
-        """The last step whose row a run can have when its pack resumes from ``step``.
+        """Last step whose row a run can have if its pack resumes from ``step``.
 
         While a token branch cools down, the runs of the longer ones have their rows up to where it left the trunk.
         """
@@ -239,7 +239,7 @@ class RunRecorder(Recorder):
 
 
 def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
-    """Describe the steps up to ``end`` that a run's metrics lack; empty where they lack nothing.
+    """Describe steps up to ``end`` missing from a run's metrics; empty where they lack nothing.
 
     The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
     """
@@ -349,7 +349,7 @@ def make(
 
 
 class TolerantLogger:
-    """A logger whose failure ends its log, and not the run."""
+    """Logger whose failure ends its log, not the run."""
 
     def __init__(self, name: str, make: Callable[[], Logger], say: Callable[[str], None]) -> None:
         self._name, self._make, self._say = name, make, say
@@ -380,7 +380,7 @@ class TolerantLogger:
 
 
 class TensorBoardLogger:
-    """Event files under ``DIR/tensorboard/<run_id>``."""
+    """TensorBoard logger: event files under ``DIR/tensorboard/<run_id>``."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.root = store.directory / "tensorboard"
@@ -420,7 +420,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """One W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
+    """W&B logger: one W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store = store
@@ -466,7 +466,7 @@ class WandbLogger:
 
 
 class TrackioLogger:
-    """One Trackio run per run, in ``DIR/trackio`` unless Trackio's own settings say where (TRACKIO_DIR, a Space)."""
+    """Trackio logger: one Trackio run per run, in ``DIR/trackio`` or by Trackio's settings (TRACKIO_DIR, a Space)."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store = store
@@ -501,7 +501,7 @@ class TrackioLogger:
         return self._runs[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:
-        """Nothing: steps that Trackio already has are left out."""
+        """Do nothing: known steps of Trackio are left out elsewhere."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         self._run(run_id)

@@ -24,11 +24,11 @@ from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
-"""Fields that a run_id settles: a config.json that says otherwise is of another run."""
+"""Fields determined by a run_id: a config.json with other values belongs to another run."""
 
 
 def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` receives a line each.
+    """Set damaged files aside as ``<name>.damaged`` and rebuild derived files; ``say`` receives a line each.
 
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.
@@ -85,7 +85,7 @@ def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version.
+    """Remove checkpoints of finished packs, left by a kill at their end or by an earlier version.
 
     Where the parent was killed before it wrote that a pack is done, the results of its runs say so.
     """
@@ -112,7 +112,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
 
 
 def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]]:
-    """Packs in the directory for each planned one: itself, before those that took over its replicas."""
+    """Packs in the directory for each planned pack: itself, then packs that took over its replicas."""
     found: dict[str, list[str]] = {pack.pack_id: [] for pack in packs}
     for pack_id in sorted(store.pack_ids(), key=len):
         root = next((name for name in _ancestors(pack_id) if name in found), None)
@@ -122,7 +122,7 @@ def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]
 
 
 def _ancestors(pack_id: str) -> Iterator[str]:
-    """The name itself, and the name without its last suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's
+    """Names of a pack and its predecessors, by dropping suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's
     replicas."""
     while pack_id:
         yield pack_id
@@ -211,7 +211,7 @@ def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], N
 
 
 def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None:
-    """Derive a pack from the plan, with the replicas that the runs' records put into it; None where none do."""
+    """Derive a pack from the plan, with its replicas by the runs' records; None where none do."""
     trained_by = {name: store.state(name).pack_id for name in planned.run_ids}
 
     def is_member(run_ids: tuple[str, ...]) -> bool:
@@ -232,7 +232,7 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
 
 
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
-    """Repair a state.json from the pack's runs and the packs that came of it."""
+    """Repair a state.json from the pack's runs and its successors."""
     progress_was = store.progress(pack_id)
     _check(store, PackProgress, pack_id, say, "the next start writes it")
     try:

@@ -1,4 +1,4 @@
-"""The parent of a sweep: hands packs to workers, decides by cause what follows, never imports JAX."""
+"""Parent of a sweep: hands packs to workers, decides by cause of failure, never imports JAX."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_sweep(
     address: str | None = None,
     distributed: bool = False,
 ) -> int:
-    """Train what is left of a plan in ``directory``; returns the exit status.
+    """Train the unfinished runs of a plan in ``directory``; returns the exit status.
 
     0: every run of this shard is done (or diverged, which is a result); 1: some failed or ran out of memory;
     3: interrupted (Ctrl-C, SIGTERM, a full disk), resumed by the next call.
@@ -111,7 +111,7 @@ def run_sweep(
 
 
 class _Sweep:
-    """One call of ``run``: the queue of packs and what is happening to each."""
+    """One call of ``run``: the queue of packs and their states."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class _Sweep:
                 self._ended(pack_id, event)
 
     def _started(self, pack_id: str, facts: StartFacts) -> None:
-        """Record what an attempt trains on, and say what differs where it resumes another one's steps."""
+        """Record an attempt's footing, and report differences from the attempt that it resumes."""
         state = self.store.pack_state(pack_id)
         self.store.write(pack_id, state.with_start(facts))
         self.store.update_manifest(lambda manifest: manifest.with_device(facts))
@@ -313,7 +313,7 @@ class _Sweep:
             self.executor.stop(cause)
 
     def lose(self, why: str, at_once: bool) -> None:
-        """Give the sweep up to another owner: by checkpoints, or at once where that one owns it already."""
+        """Give the sweep up to another owner: after checkpoints, or at once if it already owns the directory."""
         executor: Executor | None = getattr(self, "executor", None)  # no executor while the sweep is being repaired
         if self.stop_cause is None and not at_once and executor is not None:
             self._stop(why)

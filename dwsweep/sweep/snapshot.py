@@ -1,5 +1,5 @@
-"""State of a sweep's directory as a whole at one moment, read while others write it, and results.csv, derived from the
-directories and rebuilt whenever something finished.
+"""Snapshot of a sweep directory at one moment, read while others write it; and results.csv, rebuilt from the
+directories after each finish.
 
 Device-seconds that finished runs took, beside the seconds that ``train.seconds`` gave them.
 
@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Measured:
-    """Time that a pack took, by the results of its finished runs.
+    """Time of a pack, by the results of its finished runs.
 
     flops: of these runs; run_flops: of the largest one. seconds: on the training clock, to the end of the longest.
     """
@@ -71,7 +71,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class RunView:
-    """One planned run as the directory has it."""
+    """Planned run and its state in the directory."""
 
     plan: PlanRow
     pack_id: str  # pack that trains or trained it, else the planned one
@@ -80,7 +80,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A sweep directory at one moment."""
+    """Sweep directory at one moment."""
 
     name: str
     runs: tuple[RunView, ...]
@@ -102,7 +102,7 @@ class Snapshot:
 
 
 def measured(results: Iterable[tuple[RunView, RunResult]]) -> dict[str, Measured]:
-    """The time of each pack that has finished runs, by pack_id; none for a result without a time."""
+    """Time of each pack with finished runs, by pack_id; none for a result without a time."""
     groups: dict[str, list[tuple[float, RunResult]]] = defaultdict(list)
     for run, result in results:
         if result.wall_seconds:
@@ -256,7 +256,7 @@ def tables(store: SweepStore) -> dict[str, str]:
 
 
 def _state_of_runs(store: SweepStore) -> str | None:
-    """SHA-256 (hex) of names, sizes and times of change of all that the tables are derived from; None for a bucket,
+    """SHA-256 (hex) of names, sizes and times of change of all files behind the tables; None for a bucket,
     where each look is a request."""
     if paths.is_remote(store.directory):
         return None
@@ -275,8 +275,8 @@ def _state_of_runs(store: SweepStore) -> str | None:
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
-    """Have the results.csv of a sweep directory be that of its runs, before it is read: one that is not is set aside
-    and written again, which ``say`` hears. Nothing is done to a table without runs beside it, in a bucket, or while a
+    """Bring a sweep directory's results.csv up to date before it is read: an outdated one is set aside and rebuilt.
+    ``say``: log callback. Nothing is done to a table without runs beside it, in a bucket, or while a
     sweep trains.
 
     Raises:
@@ -330,7 +330,7 @@ EQUAL = 1.1  # largest factor between the shapes' times that counts as equal tim
 
 
 def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
-    """Compare the device-seconds of finished runs with ``train.seconds``, the shape that is farthest off named; empty
+    """Compare the device-seconds of finished runs with ``train.seconds``, and name the shape farthest off; empty
     without it, or before a run is done."""
     ratios: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
     for row in planned:
@@ -352,7 +352,7 @@ def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
 
 
 class SweepView(Protocol):
-    """Receives what happens in a sweep; entered while packs train. ``say`` may come before, after, and from any
+    """View of a running sweep; entered while packs train. ``say`` may come before, after, and from any
     thread."""
 
     def __enter__(self) -> object: ...
@@ -382,7 +382,7 @@ class SweepView(Protocol):
 
 
 def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:
-    """Lines that say what a call is about to train."""
+    """Lines on the work of a call."""
     again = {run_id for unit in todo.units for run_id in unit.runs}  # runs that --retry trains again are not finished
     left = set(todo.run_ids) - again
     finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in left)
@@ -399,7 +399,7 @@ def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> lis
 
 
 def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, stop_cause: str | None) -> list[str]:
-    """Lines that say how the runs of a call ended."""
+    """Lines on the outcome of a call."""
     counts = Counter(state.state for state in states.values())
     by_cause: dict[str, list[str]] = defaultdict(list)
     for name, state in states.items():

@@ -1,4 +1,4 @@
-"""Packs still to be trained, from plan and directory, each by the pack that holds its checkpoint.
+"""Work queue: packs still to train, from plan and directory, each by the pack that holds its checkpoint.
 
 A pack's membership stands as it was first written. When the spec was edited in between, a run may already belong to a
 pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
@@ -70,7 +70,7 @@ def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) 
 
 @dataclass(frozen=True)
 class Unit:
-    """A pack to be trained, and its runs that this training answers for."""
+    """Pack to train, and the runs that its training finishes."""
 
     pack: Pack
     runs: frozenset[str]
@@ -80,7 +80,7 @@ class Unit:
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Runs of the pack that are another pack's business."""
+        """Runs of the pack that another pack finishes."""
         return tuple(name for name in self.pack.run_ids if name not in self.runs)
 
 
@@ -109,7 +109,7 @@ def own(plan: Plan, shard: Shard) -> list[Pack]:
 
 
 def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection[str] = ()) -> Schedule:
-    """Find what is left to do. Reads the directory, writes nothing."""
+    """Find the work left to do. Reads the directory, writes nothing."""
     planned = [run.run_id for run in plan.runs if run.action != DROP]
     states = {run_id: store.state(run_id) for run_id in planned}
     needed = {run_id for run_id, state in states.items() if not is_over(state.state, retry)}
@@ -170,7 +170,7 @@ class _Families:
         self.pack, self.state = cache(store.pack), cache(store.pack_state)
 
     def members(self, pack_id: str) -> list[Pack]:
-        """The pack and all that followed from it, older ones first."""
+        """The pack and its successors, older ones first."""
         pack = self.pack(pack_id)
         if pack is None:
             return []
@@ -180,11 +180,11 @@ class _Families:
         return found
 
     def can_finish(self, pack_id: str) -> bool:
-        """True if the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
+        """True if a pack outside the plan should finish its runs: it has begun, or trains again unchanged."""
         return self.store.newest_checkpoint(pack_id) > 0 or self.state(pack_id).state == DONE
 
     def trained(self, run_id: str) -> str | None:
-        """A finished pack of an earlier plan that has the run in it."""
+        """Finished pack of an earlier plan with the run."""
         for pack_id in self.store.pack_ids():
             pack = self.pack(pack_id)
             if pack and run_id in pack.run_ids and self.state(pack_id).state == DONE:
@@ -192,7 +192,7 @@ class _Families:
         return None
 
     def holder(self, pack_id: str, run_id: str) -> Pack | None:
-        """The newest pack of the family that is to train the run."""
+        """Newest pack of the family, which trains the run."""
         for pack in reversed(self.members(pack_id)):
             if self.state(pack.pack_id).state != REBUILT and run_id in pack.run_ids:
                 return pack
@@ -230,15 +230,15 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
 
 
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """Plan what is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for
-    it: `plan` shows what `run` carries out. Reads, and writes nothing."""
+    """Plan the remaining work of a sweep in ``directory``, with the rates of its `bench`: `plan` shows it, `run`
+    carries it out. Reads, and writes nothing."""
     plan = _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
     caution = None if tokens else expected_heldout_caution(spec.data)
     return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
 
 
 def check(spec: Spec, directory: Any) -> None:
-    """Refuse what cannot be trained in ``directory``, before its data is prepared.
+    """Refuse a spec that cannot be trained in ``directory``, before its data is prepared.
 
     Raises:
         InputError: all that is wrong with it.
@@ -262,7 +262,7 @@ def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collect
 
 
 def without_params(plan: Plan, store: SweepStore) -> list[str]:
-    """A line about finished runs that ``execution.keep_params`` came too late for; none where there are none."""
+    """Line on finished runs whose parameters were not kept, because ``execution.keep_params`` came too late."""
     keep = plan.spec.execution.keep_params
     if keep == "none":
         return []
@@ -287,7 +287,7 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
 def fix_rates(
     plan: Plan, store: SweepStore, retry: Collection[str] = (), say: Callable[[str], None] = lambda line: None
 ) -> Plan:
-    """Save the rates that a plan's steps follow from, once; if another process saved first, the plan by its rates.
+    """Save the rates behind a plan's steps, once; if another process saved first, the plan by its rates.
 
     A bucket has no locks between hosts: there two that begin in the same second write the same, from the same bench.
     ``say``: log callback.

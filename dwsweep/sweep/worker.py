@@ -1,4 +1,4 @@
-"""The worker (``python -m dwsweep.sweep`` starts it), the only process of a sweep that imports JAX.
+"""Worker (started by ``python -m dwsweep.sweep``), the only process of a sweep that imports JAX.
 
 Commands come as lines on stdin and events leave as lines on what was stdout at the start (``events`` has both); stdout
 itself is joined to stderr, the pack's log, so that no library's print can break a line of the protocol. The end of
@@ -74,7 +74,7 @@ class Channel:
         self.stop_cause = self.stop_cause or cause
 
     def should_stop(self) -> bool:
-        """Decide whether the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
+        """True if the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
         if self.group is None:
             return self.stop_cause is not None
         by = self.group.must_stop(self.stop_cause is not None)
@@ -140,7 +140,7 @@ def main() -> int:
 
 
 def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
-    """Give this session's share of the cores the niceness of the process.
+    """Give this session's scheduling group the niceness of the process.
 
     A worker leads a session of its own, and where Linux schedules by session (``man 7 sched``, autogroups) a nice
     value counts among the processes of one session only: without this, ``nice dwsweep run`` slows everybody down.
@@ -161,7 +161,7 @@ def next_command(channel: Channel) -> Command:
 
 
 def prepare_environment() -> None:
-    """Set what JAX must find before it is imported: its settings, and the cores that its threads may use."""
+    """Set the environment before the import of JAX: its settings, and the cores of its threads."""
     if (cores := os.environ.get(CORES_VARIABLE)) and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, map(int, cores.split(",")))
@@ -232,7 +232,7 @@ def train(job: Job, directory: Any, recorder: Recorder, **more: Any) -> Any:
 
 
 def log_to(path: str, job: Job, group: Group | None = None) -> None:
-    """Send stdout and stderr, those of C libraries too, to the pack's log from here on."""
+    """Redirect stdout and stderr, also of C libraries, to the pack's log."""
     if group is not None and group.index > 0:
         path = str(Path(path).with_name(f"log-{group.index}.txt"))
         if not Path(path).parent.exists():

@@ -1,4 +1,4 @@
-"""Bottlenecks of width, whatever the depth: the embedding's rank, the heads' rank, the embedding's share."""
+"""Bottlenecks of width at any depth: the embedding's rank, the heads' rank, the embedding's share."""
 
 from __future__ import annotations
 

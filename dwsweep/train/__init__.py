@@ -15,20 +15,20 @@ from dwsweep.records.run import RunResult
 
 
 class Recorder:
-    """Receives what a pack yields: the one interface through which its progress and results leave the trainer.
+    """Recorder: the one interface through which a pack's progress and results leave the trainer.
 
     Training knows no sweep directory; whoever holds one overrides these methods. As they stand here, nothing is
     recorded.
     """
 
     def compiling(self, microbatch: int) -> None:
-        """Receive, before a compilation that may fail for want of memory, the microbatch being tried."""
+        """Receive the microbatch that is tried next, before a compilation that may fail for lack of memory."""
 
     def started(self, facts: StartFacts) -> None:
         """Receive the facts of a (re)start, after compilation."""
 
     def resumed(self, step: int) -> None:
-        """Resume from this step: whatever was recorded beyond it will be recorded again."""
+        """Resume from this step: records beyond it will come again."""
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         """Receive the rows of the steps since the last call."""
@@ -49,8 +49,7 @@ class Recorder:
         """Record a run whose loss is not finite or beyond the bound; its pack continues without it."""
 
     def flush(self) -> None:
-        """Make durable what was recorded, right before a checkpoint is saved: it must outlive this host, as the
-        checkpoint does."""
+        """Make all records durable before a checkpoint is saved: they must outlive this host, as it does."""
 
     def note(self, message: str) -> None:
         """Receive a note: a corrupt checkpoint passed over, a fallback of the attention kernel."""

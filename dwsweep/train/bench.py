@@ -109,7 +109,7 @@ def _timed(program: Program, state: Any, step: int, n: int, total: int) -> tuple
 
 
 def measured_peak(precision: str) -> float:
-    """FLOP/s of a large square matrix product in the sweep's precision on one device: the roof that MFU refers to.
+    """FLOP/s of a large square matrix product in the sweep's precision on one device: the reference of MFU.
 
     On a CPU the product takes all cores, however many of them are devices.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints of a pack: asynchronous, few kept, verified when read, and never the reason that a good one is lost.
+"""Checkpoints of a pack: asynchronous, few, verified when read, and never at the cost of a good one.
 
 Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
 bytes every array's fingerprint is stored and compared. What cannot be read is passed over, with a note, for the one
@@ -42,11 +42,11 @@ FORMAT = 2
 """Version of the format of a checkpoint's meta data."""
 
 Meta = Mapping[str, Any]
-"""Meta data as JSON gives it back."""
+"""Meta data in JSON form."""
 _SECTIONS: dict[str, type[Section]] = {"model": ModelSpec, "train": TrainSpec}
 _SAID_ELSEWHERE = {"preset", *LENGTHS, "token_branches", "conditioning"}
-"""Keys of the spec that other keys say too: a preset is its values, and lengths are ``branch_steps``; and what is only
-measured."""
+"""Keys of the spec without information of their own: a preset is its values, lengths are ``branch_steps``, and others
+only measure."""
 
 
 @dataclass
@@ -107,7 +107,7 @@ def _identity(pack: Pack) -> dict[str, object]:
 
 
 def _compared(content: Mapping[str, object]) -> dict[str, object]:
-    """Settings that tell packs apart. Other ways to say the same are left out; keys that came into the spec later are
+    """Settings that distinguish packs. Other ways to say the same are left out; keys that came into the spec later are
     added at their defaults."""
     out = dict(content)
     for name, kind in _SECTIONS.items():
@@ -261,8 +261,8 @@ class Checkpoints:
         self._written = self._number, inode
 
     def _take_back(self, number: int, inode: int | None) -> None:
-        """Remove the checkpoint that was committed in the moment in which the directory was lost, and no other: one of
-        that number may be the next owner's by now."""
+        """Remove the checkpoint committed at the moment of losing the directory, and no other: the next owner may have
+        written that number by now."""
         folder = paths.as_path(self.directory) / str(number)
         with contextlib.suppress(OSError):
             if inode is not None and os.stat(folder).st_ino == inode:
@@ -273,7 +273,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps(), reverse=True)
 
     def restore(self, like: Callable[[Meta], Any]) -> tuple[Any, Meta] | None:
-        """The newest good checkpoint as (state, meta), or None.
+        """Newest good checkpoint as (state, meta), or None.
 
         ``like(meta)`` gives the expected tree of ``jax.ShapeDtypeStruct`` with shardings.
 
@@ -366,7 +366,7 @@ class Mirror:
         return name.isdecimal() and bool((self.remote / name / MARK).exists())
 
     def upload(self, numbers: list[int]) -> None:
-        """Copy the whole ones that are not there, and remove those that are kept no longer."""
+        """Copy whole checkpoints that the mirror lacks, and remove those no longer kept."""
         paths.check_fence(self.remote)
         for number in sorted(set(numbers) - self._there):
             paths.remove(self.remote / str(number))  # beginning of a checkpoint by a killed process

@@ -41,7 +41,7 @@ from dwsweep.train.mesh import Layout, Load, agreed
 from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 
 CAPACITY = 256
-"""Steps that one dispatch can hold at most."""
+"""Most steps of one dispatch."""
 STREAM_BYTES = 64 << 20
 """Bytes of windows per dispatch when they are streamed from the host."""
 CACHE_BYTES = 1_200_000
@@ -61,13 +61,13 @@ VECTOR_PARAMETERS = 1_500_000
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
 caches and pay for the copies. A third less to compile at all of them."""
 SURELY_KEPT = 0.85
-"""Share of the estimated activations that is surely kept: programs compiled for an H200 keep 0.9 to 1.3 of them."""
+"""Lower bound on the share of estimated activations kept: programs compiled for an H200 keep 0.9 to 1.3 of them."""
 STATE_ARRAYS = 4
 """Float32 arrays of the parameters' size while a step is taken: parameters, two moments, gradients."""
 
 
 def configure() -> None:
-    """Settings of JAX that results or timings depend on; explicit, since their defaults have changed before."""
+    """JAX settings that affect results or timings; explicit, since their defaults have changed before."""
     jax.config.update("jax_threefry_partitionable", True)
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         # the programs of small models compile in under the default's second and would not be kept
@@ -78,7 +78,7 @@ def configure() -> None:
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16")
 """Names that Linux gives a CPU's instructions for products of bfloat16."""
 SLOW_BFLOAT16 = "DWSWEEP_SLOW_BFLOAT16"
-"""Variable of the environment that trains in bfloat16 on a CPU without them: to try a sweep of an accelerator out."""
+"""Environment variable that allows bfloat16 on a CPU without them, to try out an accelerator's sweep."""
 
 
 def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Sequence[str] | None = None) -> None:
@@ -105,7 +105,7 @@ def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Seque
 
 @dataclass(frozen=True)
 class Hardware:
-    """The devices that a pack may take."""
+    """Devices available to a pack."""
 
     devices: tuple[jax.Device, ...] | None  # None: all devices of this host, or of all processes
     device: jax.Device  # one of the devices of this host
@@ -146,7 +146,7 @@ class Choices:
 
 
 def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choices:
-    """The choices for ``pack`` with the tokens of ``store`` on ``hardware`` (by default what is at hand).
+    """Choices for ``pack`` with the tokens of ``store`` on ``hardware`` (by default this host's devices).
 
     The attention kernel is the one that runs everywhere, until ``with_kernel`` has measured.
     """
@@ -180,7 +180,7 @@ def pack_seeds(pack: Pack) -> list[int]:
 
 
 def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choices:
-    """The choices with an attention kernel: that of the spec or of ``asked``, else the faster one here."""
+    """Choices with an attention kernel: the spec's or the ``asked`` one, else the faster one here."""
     asked = asked or pack.execution.attention
     if choices.hardware.is_here:
         rows = choices.microbatch * len(pack.replicas) // choices.layout.size
@@ -197,12 +197,12 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
 
 
 def _keeps_weights(pack: Pack, hardware: Hardware, kernel: str) -> bool:
-    """Decide whether attention's weights are kept for the backward pass while there is memory for them."""
+    """True if attention's weights are kept for the backward pass, as long as memory lasts."""
     return kernel == XLA and not hardware.on_cpu and pack.shape.attention == "softmax"
 
 
 def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
-    """Choices that ask for less of a device's memory by one step, the cheapest first; None when nothing is left.
+    """Choices one step lower in memory, the cheapest step first; None when nothing is left.
 
     Counted for an H200 (24 × 1020, 3 seeds, 256 × 128): half the microbatch takes 58 in place of 90 GB and 2 % longer,
     a quarter 40 GB and 5 %; recomputed activations 34 GB and 23 %. A divided state costs communication in every layer.
@@ -230,7 +230,7 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
 
 
 def too_large(choices: Choices, pack: Pack) -> bool:
-    """True if arithmetic is sure that the program does not fit: it takes no time, and compilers take minutes.
+    """True if arithmetic alone rules the program out, which saves minutes of compilation.
 
     Sure: parameters, moments and SURELY_KEPT of what the backward pass needs are more than a device has.
     """
@@ -245,7 +245,7 @@ def too_large(choices: Choices, pack: Pack) -> bool:
 
 
 def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
-    """Describe what was given up between two choices for a program that fits."""
+    """Describe the memory savings between two choices."""
     out = []
     if last.microbatch != first.microbatch:
         out.append(f"microbatch {first.microbatch} → {last.microbatch} of {pack.train.batch_size} sequences")
@@ -273,7 +273,7 @@ def _layout(pack: Pack, hardware: Hardware, must_divide: bool = False) -> Layout
 
 
 def _microbatch(pack: Pack, hardware: Hardware, layout: Layout, asked: int | None) -> int:
-    """The largest divisor of the batch that is at most ``asked``, in whole rows for every device of a model."""
+    """Largest divisor of the batch, at most ``asked``, in whole rows for every device of a model."""
     shape, batch, split = pack.shape, pack.train.batch_size, layout.split
     if asked is None and hardware.on_cpu:
         widest = max(shape.mlp_hidden, shape.vocab_size, shape.heads * shape.seq_len)
@@ -304,7 +304,7 @@ CUDNN_HEAD_SIZE = 128
 """Largest head size whose backward pass cuDNN takes on all architectures since Ampere."""
 REPEATS = 5
 MEASURED_TOKENS = 1 << 17
-"""At most so many tokens are timed: enough to fill a device, little beside the pack's own memory."""
+"""Most tokens that are timed: enough to fill a device, little beside the pack's own memory."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Programs compiled only: what each shape of a plan takes on devices at hand or elsewhere, with nothing trained."""
+"""Programs compiled without training: memory and cost of each shape of a plan, on devices here or elsewhere."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FREE = {
 }
 """Instructions that start nothing on the device."""
 FREE_CALLS = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound")
-"""Custom calls of the TPU compiler that name memory or promise something, and start nothing either."""
+"""Custom calls of the TPU compiler that only name memory or state a promise, and start nothing."""
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
 BITS = {"pred": 8, "token": 0, "opaque": 0}
 """Bits of one element, for types whose name does not end in their width."""
@@ -59,7 +59,7 @@ class Instruction:
 
     @cached_property
     def arrays(self) -> list[tuple[int, bool]]:
-        """(bytes, True if it lies in main memory) of each array that it makes."""
+        """(bytes, True if in main memory) of each result array."""
         found = []
         for kind, width, dims, layout in _ARRAY.findall(self.type):
             bits = BITS.get(kind, int(width or 0)) * math.prod(int(n) for n in dims.split(",") if n)
@@ -128,7 +128,7 @@ class Program:
 
 
 def step_cost(text: str) -> StepCost:
-    """Cost of one pass through the loop of steps, the one whose number of passes is given when it is called.
+    """Cost of one pass through the loop of steps, whose number of passes is an argument.
 
     Loops inside it are counted as often as they run, and once where that depends on data. A program without such a loop
     is counted as a whole.
@@ -160,7 +160,7 @@ def _constant(inside: Computation, name: str) -> int | None:
 
 
 def _launched(program: Program, name: str, times: int) -> Iterator[tuple[int, Computation, Instruction]]:
-    """(launches per step, the computation it stands in, the instruction) of every kernel."""
+    """(launches per step, computation, instruction) of every kernel."""
     inside = program.computations[name]
     for one in inside.values():
         if _is_free(inside, one):
@@ -268,7 +268,7 @@ def _rows(sizes: tuple[int, ...], order: tuple[int, ...], each: int) -> tuple[tu
 
 
 def axes_of(groups: tuple[tuple[int, ...], ...], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes of a mesh of ``sizes`` along which the devices of a group differ."""
+    """Axes of a mesh of ``sizes`` along which the devices of a group differ."""
     names, lengths = list(sizes), list(sizes.values())
     found = set()
     for group in groups or (tuple(range(math.prod(lengths))),):

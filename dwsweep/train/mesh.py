@@ -96,7 +96,7 @@ def _check(sizes: tuple[int, int, int], devices: int, load: Load, whole: bool, k
 
 @dataclass(frozen=True)
 class Layout:
-    """A mesh of devices and where the parts of a pack lie on it."""
+    """Mesh of devices, and the placement of a pack's parts on it."""
 
     mesh: Mesh
 
@@ -148,8 +148,8 @@ class Layout:
         return Placement(NamedSharding(self.mesh, PartitionSpec(BATCH, None, None)), self.replicated)
 
     def state_shardings(self, state: Any) -> Any:
-        """Leaves with a leading replica axis are split along it, those of a divided model along one more; scalars are
-        replicated."""
+        """Shardings: leaves with a leading replica axis are split along it, and in a divided model along one more;
+        scalars are replicated."""
 
         def one(path: Any, leaf: Any) -> NamedSharding:
             if not leaf.ndim:
@@ -208,7 +208,7 @@ class Layout:
 
 
 def agreed(value: int) -> int:
-    """Process 0's value in every process, all of which have to call this; its own where it is the only one."""
+    """Value of process 0 in every process; all processes have to call this; its own where it is the only one."""
     if jax.process_count() == 1:
         return value
     from jax.experimental.multihost_utils import broadcast_one_to_all
@@ -217,7 +217,7 @@ def agreed(value: int) -> int:
 
 
 def all_agree(fact: bool) -> bool:
-    """True where the fact holds in every process; all of them have to call this."""
+    """True if the fact holds in every process; all of them have to call this."""
     if jax.process_count() == 1:
         return fact
     from jax.experimental.multihost_utils import process_allgather

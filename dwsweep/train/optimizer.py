@@ -133,7 +133,7 @@ def muon(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtra
 
 @dataclass(frozen=True)
 class Chain:
-    """Signature of what ``train.optimizer`` can name."""
+    """Signature of an optimizer that ``train.optimizer`` can name."""
 
     of_group: Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]
     elementwise: bool  # no element's update depends on another's: parameters may lie in one vector
@@ -147,7 +147,7 @@ COUNT = "count"
 """Field that counts updates, equal for all parameters."""
 
 Moments = dict[str, Any]
-"""Values that an optimizer keeps per parameter between steps: by name, each a tree like the parameters."""
+"""Moments: values per parameter that an optimizer keeps between steps, by name, each a tree like the parameters."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _place(path: tuple[Any, ...]) -> Place:
 
 
 def _by_name(state: Any, params: Any) -> Moments:
-    """Optax's state as what it holds per parameter; None where a group's chain holds nothing of that name."""
+    """Moments in Optax's state; None where a group's chain holds nothing of that name."""
     found = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     return {
         name: jax.tree_util.tree_map_with_path(lambda path, _, name=name: found.get((name, path)), params)
@@ -202,7 +202,7 @@ def _by_name(state: Any, params: Any) -> Moments:
 
 
 def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
-    """Optax's state, of the structure of ``like``, from what it holds per parameter."""
+    """Optax's state with the structure of ``like``, from its moments."""
     found = {
         (name, path): leaf for name, tree in moments.items() for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
@@ -216,7 +216,7 @@ def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """Memory layout of parameters, and of moments and gradients, which lie as they do.
+    """Memory layout of parameters, and equally of moments and gradients.
 
     ``pack`` and ``unpack`` take the tree and what becomes of it, with any leading axes, and the module whose arrays
     those are: ``jax.numpy``, or ``numpy``, for which nothing is compiled.
@@ -229,7 +229,7 @@ class ParamLayout:
     is_tree: bool = False  # nothing to do
 
     def optimizer(self, train: TrainSpec) -> Optimizer:
-        """The pack's optimizer for parameters that lie so."""
+        """Optimizer of the pack for this layout."""
         return Optimizer(train, self.labels, self.settings)
 
 
@@ -283,7 +283,7 @@ def as_vector(model: Model) -> ParamLayout:
 
 
 def _steps(place: jax.Array, ends: list[int], values: tuple[float, ...]) -> jax.Array:
-    """Value i at the places before end i and not before the one before it."""
+    """Value i between end i − 1 and end i."""
     out = jnp.full(place.shape, values[-1], jnp.float32)
     for end, value in zip(ends[-2::-1], values[-2::-1], strict=True):
         out = jnp.where(place < end, jnp.float32(value), out)

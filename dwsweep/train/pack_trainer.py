@@ -1,4 +1,4 @@
-"""A pack from its first step to its last held-out loss: resumable at any point, the same bits however often it was.
+"""Training of a pack, from its first step to its last held-out loss: resumable at any point, with the same bits.
 
 Three clocks: compilation, training (dispatches only, read when the device has finished them) and the rest (evaluation,
 checkpoints). A run's times are those of its own path through the phases, kept in the checkpoints.
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def finite(values: np.ndarray) -> list[float | None]:
-    """Replace what is not finite by None, as JSON has it."""
+    """Replace non-finite numbers by None, for JSON."""
     return [float(value) if math.isfinite(value) else None for value in values]
 
 
@@ -57,7 +57,7 @@ class Pace:
         self.step_seconds: float | None = None
 
     def next_steps(self, room: int, capacity: int) -> int:
-        """At most ``room`` steps and what a dispatch can hold."""
+        """Number of steps in the next dispatch, at most ``room``."""
         if self.fixed_steps is not None:
             return min(self.fixed_steps, capacity, room)
         wanted = self.last_steps if self.step_seconds is None else int(self.seconds / self.step_seconds)
@@ -65,7 +65,7 @@ class Pace:
         return min(self.last_steps, room)
 
     def timed(self, steps: int, seconds: float) -> None:
-        """Learn from a dispatch how long ``steps`` steps took."""
+        """Record the time of a dispatch of ``steps`` steps."""
         self.step_seconds = seconds / steps
 
 
@@ -75,7 +75,7 @@ CONDITIONING = (1 / 64, 1 / 16, 1 / 4)
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Steps in the device's queue, to be read when it has finished them."""
+    """Dispatch: steps in the device's queue, read after it has finished them."""
 
     phase: Phase
     step: int  # first step
@@ -204,7 +204,7 @@ class _Trainer:
         return program
 
     def _begin(self, resumed: bool) -> None:
-        """The state that training begins with, and what is recorded of it."""
+        """State at the start of training, with its records."""
         before, self.blueprint = self.blueprint, self.program.blueprint
         seconds = self.program.compile_seconds
         if not resumed:
@@ -294,12 +294,12 @@ class _Trainer:
         return room if every is None else min(room, every - (self.progress.tick - self.saved_tick))
 
     def _is_needed(self, phase: Phase) -> bool:
-        """True if any replica still has a run to gain from this phase."""
+        """True if any replica still has a run that needs this phase."""
         runs = (run_id for replica in self.pack.replicas for run_id in self._runs(replica, phase))
         return any(run_id not in self.progress.diverged for run_id in runs)
 
     def _runs(self, replica: Replica, phase: Phase) -> tuple[str, ...]:
-        """The runs of a replica that the steps of ``phase`` belong to: on the trunk, all that have yet to leave it."""
+        """Runs of a replica to which the steps of ``phase`` belong: on the trunk, all that have yet to leave it."""
         if phase.branch is not None:
             return (replica.run_ids[phase.branch],)
         later = [p.branch for p in self.phases[self.progress.phase :] if p.branch is not None]
@@ -308,7 +308,7 @@ class _Trainer:
     # what is reported
 
     def _read(self, queued: Dispatch | None) -> None:
-        """Wait for a dispatch and report what it yielded to the recorder."""
+        """Wait for a dispatch and report its results to the recorder."""
         if queued is None:
             return
         n, metrics = queued.n, jax.device_get(queued.metrics)
@@ -383,7 +383,7 @@ class _Trainer:
         return self.program.params(self.state, sorted(finite_losses) if keep == "all" else [best])
 
     def _return_to_trunk(self) -> None:
-        """After a branch has cooled a copy down, the trunk is trained further from where it waited."""
+        """Return to the trunk's state after a branch has cooled a copy down."""
         assert self.trunk is not None
         self.state, self.trunk = self.trunk, None
         self.progress.seconds = self.progress.trunk_seconds

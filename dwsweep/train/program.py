@@ -55,12 +55,12 @@ from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
 EVAL_SEQUENCES = 64
-"""Held-out windows per call, over all replicas at least one each."""
+"""Held-out windows per call over all replicas, at least one each."""
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """The functions of a pack and the shapes of what they take, before anything is compiled."""
+    """Blueprint of a pack: its functions and the shapes of their arguments, before compilation."""
 
     pack: Pack
     store: Store
@@ -69,7 +69,7 @@ class Blueprint:
 
     @classmethod
     def of(cls, pack: Pack, store: Store, hardware: Hardware | None = None) -> Blueprint:
-        """Build from the choices for the pack on ``hardware``, by default what is at hand.
+        """Build from the choices for the pack on ``hardware``, by default this host's devices.
 
         Raises:
             InputError: the store has less text than a batch takes, or the devices cannot be divided as the spec says.
@@ -148,7 +148,7 @@ class Blueprint:
         return evaluate.lower(self.abstract["params"], windows).compile()
 
     def compiled_heads(self) -> Any:
-        """The program (parameters by name, windows (B, T + 1)) → what all blocks' heads put out (R, L, B, T, H·P).
+        """The program (parameters by name, windows (B, T + 1)) → outputs of all blocks' heads (R, L, B, T, H·P).
 
         In float32 whatever the precision of training, which would hide the smallest singular values.
         """
@@ -218,7 +218,7 @@ class Program:
 
     @property
     def concessions(self) -> list[str]:
-        """Words for what was given up so that the program fits."""
+        """Words for the memory savings that let the program fit."""
         return concessions(self.first, self.choices, self.blueprint.pack)
 
     def facts(self, compile_seconds: float, step: int) -> StartFacts:
@@ -272,7 +272,7 @@ class Program:
         return state, time.monotonic() - began
 
     def copy(self, state: State) -> State:
-        """A second state that survives the donation of the first."""
+        """Copy of the state, which survives the donation of the first."""
         shardings = jax.tree.map(lambda x: x.sharding, state)
         return jax.jit(lambda tree: jax.tree.map(jnp.copy, tree), out_shardings=shardings)(state)
 
@@ -409,7 +409,7 @@ def fitting_dispatch(
 
 
 def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """(what it compiles, None), or (None, the compiler's word that there is not enough memory for it).
+    """(compiled program, None), or (None, the compiler's out-of-memory message).
 
     A compiler that lays out the whole memory of a device, as TPUs' does, refuses here what others fail at when it runs.
     """
@@ -427,7 +427,7 @@ def fits(compiled: Any, limit: int | None) -> bool:
 
 
 def memory_of(compiled: Any) -> int | None:
-    """Bytes that a compiled program takes on one device, by its own analysis; None where the backend gives none."""
+    """Bytes of a compiled program on one device, by its own analysis; None where the backend gives none."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -436,11 +436,11 @@ def memory_of(compiled: Any) -> int | None:
 
 
 SPARE_FRACTION = 0.5
-"""Share of the device's memory to be left beside the running program: compilers try kernels out on the device."""
+"""Share of the device's memory left free for compilers, which try kernels out on the device."""
 
 
 class Ahead:
-    """At most one program that is being compiled, or is ready to be taken."""
+    """Look-ahead: at most one program that is being compiled or ready."""
 
     def __init__(self) -> None:
         self._program: Program | None = None
@@ -471,7 +471,7 @@ class Ahead:
         return self._thread is not None and self._thread.is_alive()
 
     def take(self, pack: Pack, store: Store) -> Program | None:
-        """The program of exactly this pack and store, if that is what was compiled; waits for its end."""
+        """Program of exactly this pack and store, if that was compiled; waits for its end."""
         if self._thread is not None:
             self._thread.join()
         program, self._program, self._thread = self._program, None, None
@@ -485,7 +485,7 @@ AHEAD = Ahead()
 
 
 def release(keep_compiled: bool = False) -> None:
-    """Drop what a pack left behind: objects in cycles, JAX's caches of traced and compiled functions, freed heap.
+    """Drop a pack's remains: objects in cycles, JAX's caches of traced and compiled functions, freed heap.
 
     A worker trains one shape after another and should not grow with each.
     Compilers free most of what they took, but in pieces that glibc keeps for later: over 14 shapes that were compiled

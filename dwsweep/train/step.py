@@ -1,5 +1,5 @@
-"""The functions of a pack that are compiled: many training steps of all its replicas in one dispatch, and the held-out
-loss, the same targets for every shape, with the loss of each document kept.
+"""Compiled functions of a pack: many training steps of all its replicas in one dispatch, and the held-out loss by
+document, on the same targets for every shape.
 
 Dimension key: R replicas, S distinct seeds, K capacity of a dispatch in steps, B batch, T sequence.
 
@@ -107,7 +107,7 @@ def vectorized(function: StepFunction, replicas: Any, windows: jax.Array) -> Any
 
 
 def sequentially(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
-    """One replica after another: on a CPU one of them is work enough, and its activations stay in the cache."""
+    """Map over replicas one by one: one fills a CPU, and its activations stay in the cache."""
     return jax.lax.map(lambda both: function(*both), (replicas, windows))
 
 

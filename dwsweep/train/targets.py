@@ -34,7 +34,7 @@ class Place:
 
 
 def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
-    """Take so many of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
+    """Take ``count`` of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
     memory is what JAX may use of that of ``execution.device``, where the spec names one.
 
     Raises:
@@ -75,7 +75,7 @@ GPUS = {
 
 
 def elsewhere(name: str) -> Place:
-    """Devices that are not here, by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
+    """Absent devices by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
 
     Raises:
         InputError: no such target, or its compiler is not installed.
@@ -140,13 +140,13 @@ def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
 
 
 def _without_a_chip() -> None:
-    """Run everything on the CPU and open no chip that is here. In effect before the first backend."""
+    """Run everything on the CPU and open no chip of this host. In effect before the first backend."""
     jax.config.update("jax_platforms", "cpu")
 
 
 def _platforms_without_a_backend(xla_bridge: Any) -> None:
-    """Lowering asks which platform ``gpu`` stands for, and JAX looks among the backends that were initialised: none is
-    one of a GPU (jax issues 23971 and 28376)."""
+    """Platform ``gpu`` for lowering: JAX looks it up among initialised backends, and none of them has a GPU (jax issues
+    23971 and 28376)."""
     canonical = xla_bridge.canonicalize_platform
     if getattr(canonical, "knows_cuda", False):
         return

@@ -1,4 +1,4 @@
-"""Figures of a heap of runs: what each column matters, and the best depth at each kind of equality."""
+"""Figures of a heap of runs: effect of each column, and the best depth at each kind of equality."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _headline(transitions: Sequence[Transition]) -> str:
 
 
 def guideline(fit: FitResult) -> Figure:
-    """Best depth and best width against N: what guides with its band at fixed N, its forms, the published law, GPT-3.
+    """Best depth and best width against N: the guide with its band at fixed N, its forms, the published law, GPT-3.
 
     Shading marks the sizes whose best depth lies inside the data; all else is extrapolation. Refused numbers, and the
     published law outside its range, are not drawn. Models appear at the sizes that the law reaches.
