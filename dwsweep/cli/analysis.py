@@ -80,14 +80,14 @@ def fit(
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and what they save."),
+        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and their savings."),
     ] = None,
     margin: Annotated[
-        float | None, number_option("NATS", "Nats by which those may be worse; default 1 % of its loss.")
+        float | None, number_option("NATS", "Margin of these shapes in nats; default 1 % of the baseline's loss.")
     ] = None,
     beside: Annotated[
         list[PathValue] | None,
-        path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
+        path_option("--with", "DIR|TABLE", "Also fit this table, for comparison; may be repeated."),
     ] = None,
     axis: Annotated[Axis, typer.Option(help="Size that is matched between depths.")] = Axis.n_params,
     unit: Annotated[
@@ -97,15 +97,13 @@ def fit(
     noise: Noise = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="OURS=THEIRS", help="Take a column for ours, or what a pattern finds in it."),
+        typer.Option(metavar="OURS=THEIRS", help="Read a column under our name, or the part that a pattern finds."),
     ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
-    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Ignore this column of the table.")] = None,
     arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
     adjust: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Adjust losses for this column too; the usual settings are anyway."),
+        typer.Option(metavar="COLUMN", help="Adjust losses for this column, besides the usual settings."),
     ] = None,
     no_adjust: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Let this column follow depth as in the table.")
@@ -348,14 +346,14 @@ def design(
         PathValue | None, path_option("--write", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
     fit: Annotated[
-        PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
+        PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
     ] = None,
     noise: Noise = None,
     target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
     params: Annotated[
         float | None, count_option("N", "In place of SPEC a table: propose the runs that narrow the best depth here.")
     ] = None,
-    runs: Annotated[int, whole_option("K", "With --params: how many, 1 to 64.")] = 6,
+    runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = 6,
     out: Annotated[
         PathValue | None,
         typer.Option(
@@ -439,10 +437,10 @@ def report(
         bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
     ] = False,
     license_: Annotated[
-        str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
+        str | None, typer.Option("--license", metavar="ID", help="Licence of the card, such as cc-by-4.0.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="While the sweep trains, write the page again; it reloads itself.")
+        bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
     """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face

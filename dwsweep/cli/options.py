@@ -184,7 +184,7 @@ Takeover = Annotated[
     bool,
     typer.Option(
         "--takeover",
-        help="Take over from an owner elsewhere: wait for its word, or until its lock is no longer renewed.",
+        help="Take over from an owner on another host: wait for its answer, or until it stops renewing its lock.",
     ),
 ]
 Distributed = Annotated[
@@ -210,10 +210,10 @@ Export = Annotated[
     Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
 ]
 CompileOnly = Annotated[
-    bool, typer.Option("--compile-only", help="Compile and report memory and costs; trains and allocates nothing.")
+    bool, typer.Option("--compile-only", help="Compile and report memory and costs, without training or allocation.")
 ]
 DeviceCounts = Annotated[
-    str, typer.Option(metavar="N,N…", help="With --compile-only: for these numbers of devices (on a CPU virtual).")
+    str, typer.Option(metavar="N,N…", help="With --compile-only: numbers of devices (virtual on a CPU).")
 ]
 Targets = Annotated[
     list[str] | None,

@@ -282,7 +282,7 @@ def export(
         PathValue,
         typer.Argument(metavar="OUT", parser=folder_value, help="Folder to write; of several runs one in it for each."),
     ],
-    to: Annotated[Format, typer.Option(help="hf: what transformers loads without code of ours.")] = Format.hf,
+    to: Annotated[Format, typer.Option(help="hf: files that transformers loads without our code.")] = Format.hf,
 ) -> None:
     """Write trained models for other tools: weights, configuration, tokenizer, model card."""
     from dwsweep.trained import huggingface, runs
@@ -301,9 +301,11 @@ def sample(
             help="DIR/runs/<run_id>, or DIR: two texts per depth, also for its page.",
         ),
     ],
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")] = "",
-    max_tokens: Annotated[int, whole_option("N", "Tokens to write at most.")] = 100,
-    temperature: Annotated[float, number_option("T", "1: as the model says; 0: the likeliest token.")] = 1.0,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Beginning of the text.")] = "",
+    max_tokens: Annotated[int, whole_option("N", "Most tokens to write.")] = 100,
+    temperature: Annotated[
+        float, number_option("T", "1: the model's own probabilities; 0: the likeliest token.")
+    ] = 1.0,
     top_k: Annotated[int | None, whole_option("K", "Draw among the K likeliest tokens; default: all.")] = None,
     seed: Annotated[int, whole_option("S", "Seed of the draws.")] = 0,
 ) -> None:
@@ -364,7 +366,9 @@ def evaluate(
     tasks: Annotated[str, typer.Option(metavar="T,T…", help="Tasks of lm-evaluation-harness.", show_default=False)],
     include: Annotated[PathValue | None, path_option("--include", "DIR", "Folder with task files of your own.")] = None,
     limit: Annotated[int | None, whole_option("N", "Examples per task at most; default: all.")] = None,
-    shots: Annotated[int | None, whole_option("N", "Solved examples before each; default: as the task says.")] = None,
+    shots: Annotated[
+        int | None, whole_option("N", "Solved examples before each question; default: the task's own number.")
+    ] = None,
     batch_size: Annotated[int, whole_option("N", "Sequences per forward pass.")] = 16,
 ) -> None:
     """Run lm-evaluation-harness on trained models and add its numbers to results.csv, as columns eval_TASK_METRIC."""

@@ -131,7 +131,7 @@ def compared(
             curves.append(_curve(group, above, column, options.confidence))
     if not curves:
         raise InputError(
-            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it: nothing is compared"
+            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
         )
     usable = [one.arm.label for one in found]
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
@@ -368,7 +368,7 @@ def of_curve(
         last = "" if worse_from == values[-1] else f", by {by(values[-1])} at {value_text(values[-1])}"
         parts.append(f"from {at(column, worse_from)} on it is worse by {by(worse_from)}{last}: degrades")
     elif best == values[-1]:
-        parts.append(f"no degradation shown up to {at(column, best)}, the most tried")
+        parts.append(f"no degradation shown up to {at(column, best)}, the largest tried")
     else:
         parts.append(f"no degradation shown up to {at(column, values[-1])} (there {by(values[-1])})")
     if worse_to is not None:
@@ -385,7 +385,7 @@ def spread(curve: AlongCurve, unit: str) -> str:
         return "shape matters: unknown, as the noise is not known"
     ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))
     if percent is None:
-        return f"shape matters: {ends} from the best depth to the worst; no share of a loss that is not positive"
+        return f"shape matters: {ends} from the best depth to the worst; no percentage of a loss that is not positive"
     said = loses(curve.worst, percent, low, high, place(curve.depth, curve.budget) or "this size")
     none = "" if found.sign > 0 else "; no difference between the depths is shown"
     return f"shape matters: of the depths tried, {said}, {ends}{none}"
@@ -398,16 +398,16 @@ def of_parting(
     values = list(above)
     if ahead == NEITHER:
         alone = [value_text(value) for value, one in above.items() if one.sign]
-        held = f"; apart at {', '.join(alone)} alone" if alone else ""
-        return f"where {arm.label} parts from {base}: not shown up to {at(column, values[-1])}{held}"
+        held = f", only at {', '.join(alone)}" if alone else ""
+        return f"{arm.label} is not shown to differ from {base} up to {at(column, values[-1])}{held}"
     first, second = (arm.label, base) if ahead == OTHER else (base, arm.label)
     if after is not None:
-        between = f"they part between {value_text(after)} and {value_text(start)}"
+        between = f"the arms diverge between {value_text(after)} and {value_text(start)}"
     elif start == values[0]:
-        between = "they part there or below, where nothing was tried"
+        between = "the arms diverge there or below, where nothing was tried"
     else:
         before = [value_text(value) for value in values if value < start]
-        between = f"they part there or before: at {', '.join(before)} no difference is shown"
+        between = f"the arms diverge there or before: at {', '.join(before)} no difference is shown"
     gap = nats(-above[start] if ahead == OTHER else above[start], arm.unit)
     return f"{first} is ahead of {second} from {at(column, start)} on, there by {gap}; {between}"
 

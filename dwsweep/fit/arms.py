@@ -509,7 +509,7 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
 def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
-        return "best depth: bounded under both arms at no size, so no change can be shown or excluded"
+        return "best depth: no size has a bounded one under both arms, so no change can be shown or excluded"
     return (
         f"best depth at N = {format_count(row.n_params)}: {row.base:.1f} under {base}, {row.other:.1f} under "
         f"{row.arm}; ratio {row.change:.2f} ({span(row)}): {row.verdict}"
@@ -695,7 +695,7 @@ def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
         ahead = [
             f"{arm if one.ahead == 'other' else base} is ahead {_stretch(found.curve, one)}" for one in found.partings
         ]
-        by_claim.setdefault(", ".join(ahead) or "nowhere apart by more than the noise", []).append(
+        by_claim.setdefault(", ".join(ahead) or "no difference larger than the noise", []).append(
             str(found.curve.depth)
         )
     return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())

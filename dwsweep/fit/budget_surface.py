@@ -65,9 +65,9 @@ STEEP = 1.0  # dx/dy of a hull's edge from which on a depth lies beyond it, and 
 FEWEST_BUDGETS = 3
 WHY = {
     REACHED: "",
-    NOT_REACHED_LOW: "the loss does not surely rise toward the {low} tried",
-    NOT_REACHED_HIGH: "the loss does not surely rise toward the {high} tried",
-    UNDECIDED: "the loss surely rises toward neither the {low} nor the {high} tried",
+    NOT_REACHED_LOW: "the loss is not shown to rise toward the {low} tried",
+    NOT_REACHED_HIGH: "the loss is not shown to rise toward the {high} tried",
+    UNDECIDED: "the loss is shown to rise toward neither the {low} nor the {high} tried",
 }
 OF_SIZES = {"low": "smallest size", "high": "largest size"}
 OF_DEPTHS = {"low": "shallowest depth", "high": "deepest depth"}

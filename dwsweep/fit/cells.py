@@ -238,7 +238,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
     before = len(parts.runs)
     rules = []
     if dropped:
-        rules.append(f"{len(dropped)} learning rates that diverged are no candidates at their shape")
+        rules.append(f"{len(dropped)} diverged learning rates are excluded at their shape")
         for shape, rate in dropped:
             parts.missing[shape].append("diverged" if rate is None else f"learning rate {rate:g} diverged")
         parts.runs = [run for run in parts.runs if run.candidate not in dropped]

@@ -110,7 +110,7 @@ def _bounded(
 _REASONS = {
     "not_reached": "the shallower net is ahead wherever the two differ: the crossing lies above",
     "already_crossed": "the deeper net is ahead wherever the two differ: the crossing lies below",
-    "undecided": "the two nets nowhere differ by more than the noise",
+    "undecided": "the two nets differ by no more than the noise at any size",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }
 _TIED = {

@@ -343,7 +343,7 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
         return f"The best depth grows with {size}"
     if np.mean(after < before) >= sure:
         return f"The best depth falls with {size}"
-    return f"The best depth does not surely change with {size}"
+    return f"The best depth is not shown to change with {size}"
 
 
 def _depth(row: SizedOptimum) -> str:

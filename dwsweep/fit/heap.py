@@ -93,7 +93,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     if budget and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
-            "from the shape; adjusting for them would take away a part of what depth does"
+            "from the shape; adjusting for them would remove a part of the effect of depth"
         )
     rows, out = _usable(trained.rows[trained.main] if budget and trained else data.rows)
     if len(rows) < ask.FEWEST_CELLS:
@@ -729,12 +729,12 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         )
     if budget:
         said.append(
-            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at that, where larger and "
-            "dearer nets saw fewer tokens, and not at equal tokens"
+            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at this budget, at which "
+            "larger and dearer nets saw fewer tokens, and not at equal tokens"
         )
     if record.follow:
         one = len(record.follow) == 1 and record.follow[0] != TOKENS
-        line = f"{join(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
+        line = f"{join(record.follow)} follow{'s' if one else ''} the shape here: best depths hold for nets "
         said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
     for name in dict.fromkeys(row.column for row in record.readings):
         held_row, follows = middle_readings(record, name)
@@ -747,7 +747,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             f"{format_count(follows.n_params)}; at {column_of.held}: {_depth(held_row)}"
         )
         if name in record.inseparable:
-            line += f": this table cannot tell depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
+            line += f": this table cannot separate depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
         said.append(line)
     said += _tokens_said(record)
     if line := _equal_sentence(record):
@@ -779,7 +779,7 @@ def _tokens_said(record: Adjustment) -> list[str]:
     if record.tokens_disagree:
         both = " and ".join(ends)
         said.append(
-            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither is the trend of the other"
+            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither trend holds for the other"
         )
     return said
 

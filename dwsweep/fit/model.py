@@ -52,17 +52,17 @@ class Prior:
 TYPICAL_ALPHA = 0.15
 PRIORS: Mapping[str, Prior] = {
     "alpha": Prior(math.log(TYPICAL_ALPHA), 0.8, "ln", "exponents of N: 0.076 (Kaplan 2020), 0.35 (Besiroglu 2024)"),
-    "level": Prior(math.log(0.01), 1.5, "ln nats", "what public curves keep beside E + A·N^(−α)"),
+    "level": Prior(math.log(0.01), 1.5, "ln nats", "departures of public curves from E + A·N^(−α)"),
     "p": Prior(2.1, 0.8, "power of L", "slopes of loss differences in public data fall as L^(−2.1)"),
-    "a": Prior(0.3, 0.3, "power of N", "what depth does falls as N^(−0.2) to N^(−0.6) in three sets of losses"),
+    "a": Prior(0.3, 0.3, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
     "share": Prior(math.log(0.15), 0.6, "ln of S", "departures of own and public sweeps from the best form"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
-    "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "over a factor of two in depth they may"),
-    "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
+    "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "they may over a factor of two in depth"),
+    "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is accurate to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
     "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "errors of all shapes of a depth may be one curve"),
-    "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
+    "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes and token counts move depth effects by as much"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
 # coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth

@@ -430,7 +430,7 @@ def epochs(runs: Sequence[Run], data: DataFacts | None) -> list[str]:
         return []
     text = (
         f"up to {max(longest.values()):,} tokens are read from a corpus of {data.n_train_tokens:,}: "
-        f"{most:.1f} epochs; repeated text favours what memorises less"
+        f"{most:.1f} epochs; repeated text favours nets that memorise less"
     )
     if most > (1 + SAME_TOKENS) * fewest:
         text += f"; the shapes read it {fewest:.2g} to {most:.2g} times, so they are compared at unequal repetition"

@@ -36,7 +36,7 @@ class Column:
 COLUMNS = (
     Column("depth", "size", "number", "layers", "number of blocks L"),
     Column("width", "size", "number", "", "d_x, the width of the residual stream"),
-    Column("loss", "outcome", "number", "nats per token", "held-out loss per token, the end of each document counted"),
+    Column("loss", "outcome", "number", "nats per token", "held-out loss per token, end tokens included"),
     Column("learning_rate", "tuning", "number", "", "base rate, which the parametrization resolves for each shape"),
     Column("tokens", "tuning", "count", "tokens", "tokens that the run trained on"),
     Column(
@@ -59,7 +59,7 @@ COLUMNS = (
     Column(
         "parametrization", "recipe", "any", "", "rule by which rates and initial values follow from depth and width"
     ),
-    Column("optimizer", "recipe", "any", "", "how weights are updated"),
+    Column("optimizer", "recipe", "any", "", "optimizer"),
     Column("schedule", "recipe", "any", "", "of the learning rate over the steps"),
     Column("d_ff", "recipe", "number"),  # inner width of the MLP
     Column("mlp_ratio", "recipe", "number"),  # d_ff / d_x
@@ -92,8 +92,8 @@ COLUMNS = (
     Column("loss_stderr", "outcome", "any", "nats per token", "standard error of loss over held-out documents"),
     Column("wall_seconds", "outcome", "any", "s", "time of the whole pack that the run trained in"),
     Column("tokens_per_second", "outcome", "any", "tokens/s", "rate of the whole pack"),
-    Column("attention_kernel", "outcome", "any", "", "kernel that the attention ran with"),
-    Column("device_kind", "outcome", "any", "", "device, as JAX names it"),
+    Column("attention_kernel", "outcome", "any", "", "attention kernel"),
+    Column("device_kind", "outcome", "any", "", "JAX's name of the device"),
     Column("pack_size", "outcome", "any", "runs", "runs that were trained as one"),
     Column("status", "outcome", "any", "", "done, diverged, failed, oom, interrupted or pending; only done has a loss"),
     Column(
@@ -104,7 +104,7 @@ COLUMNS = (
         "shape, learning rate, seed, and a hash of all that changes the result",
         any_case=True,
     ),
-    Column("arm", "identity", "text", "", "recipe, where several are compared"),
+    Column("arm", "identity", "text", "", "recipe, if several are compared"),
 )
 RESULTS = (
     *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),

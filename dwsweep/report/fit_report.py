@@ -368,7 +368,7 @@ def _second_route(result: FitResult) -> str:
         return ""
     law = map_law(guide)
     if law is None:
-        return "from the surface: no form of the law holds, a quadratic in ln N and ln L fits better than each"
+        return "from the surface: no form of the law holds: a quadratic in ln N and ln L fits better than every form"
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (

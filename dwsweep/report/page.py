@@ -38,7 +38,7 @@ from dwsweep.text import format_count, printable
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
-    "are held-out, in nats per token where no other unit stands beside them.",
+    "are held-out, in nats per token unless another unit stands beside them.",
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
     "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
     "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "

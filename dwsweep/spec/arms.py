@@ -47,7 +47,7 @@ def with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
     if arms is None:
         return content
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
-        raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
+        raise InputError("grid.arms: must be a list of at least two mappings, such as [{}, {model.mlp: gated}]")
     if len(arms) > MOST_ARMS:
         raise InputError(f"grid.arms: {len(arms):,} arms; at most {MOST_ARMS}")
     plain = _without_arms(content)
@@ -90,7 +90,7 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
             if isinstance(value, Mapping) and name in ("model", "train", "grid"):
                 add(f"{name}.", value)
             elif name in found:
-                raise InputError(f"{where}.{name}: given twice, nested and dotted; a key must stand only once")
+                raise InputError(f"{where}.{name}: given twice, nested and dotted; a key must be given once")
             else:
                 found[name] = value
 

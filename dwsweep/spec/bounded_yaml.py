@@ -78,7 +78,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
                     line = key.start_mark.line + 1
-                    raise InputError(f"{key.value}: given twice, again in line {line}; a key must stand only once")
+                    raise InputError(f"{key.value}: given twice, again in line {line}; a key must be given once")
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 

@@ -277,7 +277,7 @@ def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) ->
         repair.repair(store, plan, plan.packs, say)
         store.write_plan(plan)
     elif kinds - {"results.csv", ORPHANS, "derived.json"}:
-        say("what follows from the plan is not written again: the spec is another, or its data is not on this host")
+        say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
     with contextlib.suppress(InputError):
         rebuild_results(store)
     path = store.directory / "fit" / "fit.json"

@@ -271,8 +271,8 @@ def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> b
     """
     claim = path.with_suffix(".claim")
     say(
-        f"locks/{path.name}: held by {other}; waiting for its word, or for {LEASE_SECONDS:.0f} s in which it does not "
-        "renew its lock"
+        f"locks/{path.name}: held by {other}; waiting for its answer, or for {LEASE_SECONDS:.0f} s without a "
+        "renewal of its lock"
     )
     mine = Owner.this_process(shard)
     if takeover:

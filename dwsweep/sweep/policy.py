@@ -94,7 +94,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
         return OOM, f"{cause}: out of memory"
     if _LEFT_WAITING.search(log_tail):
         # a core that cannot get its memory exits without reporting, and the others wait for its gradients
-        return OOM, f"{cause}: a core of the CPU did not come to the sum of the gradients, most likely out of memory"
+        return OOM, f"{cause}: a CPU core did not reach the sum of the gradients, most likely out of memory"
     return CRASH, cause
 
 

@@ -279,8 +279,8 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
         return []
     runs = "1 finished run has" if lacking == 1 else f"{lacking} finished runs have"
     return [
-        f"execution.keep_params: {keep}; {runs} no parameters, which were not asked for at the time; "
-        "what is done is not trained again (another --out trains it anew)"
+        f"execution.keep_params: {keep}; {runs} no parameters, since they were trained without this setting; "
+        "finished runs are not trained again (another --out trains them anew)"
     ]
 
 

@@ -14,8 +14,8 @@ EMBEDDING_REASON = (
     "(Wies et al. 2021)"
 )
 HEAD_SIZE_REASON = (
-    "a head smaller than the window cannot represent every attention pattern (Bhojanapalli et al. 2020), and how many "
-    "can changes with the width"
+    "a head smaller than the window cannot represent every attention pattern (Bhojanapalli et al. 2020), and the "
+    "number of heads that can depends on the width"
 )
 EMBEDDING_SHARE_REASON = "curves matched in non-embedding parameters then differ in all parameters, wide nets more"
 

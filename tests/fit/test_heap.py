@@ -240,7 +240,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
 
     found = heap(piled(40, seed=4, more=heads))
     assert found.record.inseparable == ("head size",)
-    (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
+    (line,) = [line for line in found.record.sentences if "cannot separate depth" in line]
     assert line.startswith("Head size ") and says(line, "fit: follows depth in your nets") and "(r = −0." in line
     assert found.record.depth_left < 0.5
 

@@ -76,9 +76,9 @@ def test_a_written_spec_has_its_arms_in_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arms", "line"),
     [
-        ([{}], "grid.arms: must be a list of two mappings or more"),
+        ([{}], "grid.arms: must be a list of at least two mappings"),
         ([{}] * 2000, "grid.arms: 2,000 arms; at most 100"),
-        ([{}, "gated"], "grid.arms: must be a list of two mappings or more"),
+        ([{}, "gated"], "grid.arms: must be a list of at least two mappings"),
         ([{}, {"model.mpl": "gated"}], "grid.arms[1].model.mpl: unknown key; did you mean `mlp`?"),
         ([{}, {"model.mlp": "gatd"}], "grid.arms[1].model.mlp: 'gatd'; must be 'plain' or 'gated'"),
         ([{}, {"train.steps": 50}], "grid.arms[1].train.steps: all arms share this key"),

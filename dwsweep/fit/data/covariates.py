@@ -3,7 +3,7 @@
     number    learning rate, batch, warm-up, weight decay, context, tokens, d_ff over d, head size: their logarithm
     text      optimizer, schedule, activation, data: an offset for each value but the one that is held
     refused   a consequence of the shape (time, memory, throughput): it differs because the depth does, and adjusting
-              for it would take away a part of what depth does
+              for it would remove a part of the effect of depth
 
 A column enters by itself where it is one of the usual settings, differs between runs, and does not follow the shape. A
 column that nobody knows enters where it is asked for.
@@ -208,7 +208,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
 def why_refused(column: str) -> str:
     """Reason why a column is no covariate; empty where it may be one."""
     if column in SHAPES:
-        return "is what is compared, and no setting; allowed: a column that somebody set"
+        return "is the compared quantity, and no setting; allowed: a column that somebody set"
     if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and names_a_result(column)):
         return (
             "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
@@ -288,7 +288,7 @@ class _Search:
             reaches = min(self.x[where].max(), rest.max()) - max(self.x[where].min(), rest.min())
             if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
                 self.keep &= ~where
-                why = f"have {column} = {level}, too few or of other sizes, so that nothing ties them to the others"
+                why = f"have {column} = {level}, too few or of other sizes to compare with the others"
                 self.out[why, f'--where "{column} == {level!r}" fits them alone'] += int(where.sum())
         counts = Counter(levels[self.keep])
         if len(counts) < 2:

@@ -47,8 +47,8 @@ def _bars(axes: Axes, rows: list[AdjustedColumn], unit: str) -> None:
     for place, row in zip(places, rows, strict=True):
         axes.plot([MILLI * row.matters_low, MILLI * row.matters_high], [place, place], color=style.INK, linewidth=1.2)
     axes.set_yticks(places, [_short(row.name) for row in rows])
-    axes.set_xlabel(f"what it moves the losses (10⁻³ {unit}, root mean square)")
-    axes.set_title("How much each column matters")
+    axes.set_xlabel(f"effect on the losses (10⁻³ {unit}, root mean square)")
+    axes.set_title("Effect of each column")
     axes.grid(visible=False, axis="y")
 
 

@@ -303,7 +303,8 @@ def _forest(axes: Axes, row: BudgetAnswer) -> None:
     axes.grid(False, axis="y")
     axes.set_xlabel("best depth L, 95 % (log scale)")
     axes.set_title(
-        f"{best.name}: best depth by each public source\nfilled: its own words; empty: extrapolated", loc="left"
+        f"{best.name}: best depth by each public source\nfilled: the source's own figures; empty: extrapolated",
+        loc="left",
     )
 
 

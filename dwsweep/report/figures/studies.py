@@ -72,7 +72,7 @@ def arms_apart(fit: FitResult) -> Figure:
     style.note(
         made,
         "Above: best depth at each size (lines) and transitions (diamonds, between the two depths that tie). Below: "
-        "under zero the arm has the lower loss; thick where the simultaneous band of a depth clears zero. Bars, pale "
+        "under zero the arm has the lower loss; thick if the simultaneous band of a depth clears zero. Bars, pale "
         f"bands: pointwise {100 * fit.curves.confidence:.0f} %; arrow: no bound."
         + (
             f" {len(drawn)} of {len(every)} arms, evenly chosen; comparison.csv has all."
