@@ -507,8 +507,8 @@ def read_lines(path: Any) -> list[dict[str, object]]:
 
 
 def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, object] | None]]:
-    """(number, row) of every line in the ``text`` of the file ``path``: its number as it says itself, from 1 on, None
-    in files of earlier versions; None in place of a row where the line is none, or is not as it was written. Blank
+    """(number, row) of every line in the ``text`` of the file ``path``: its own number from 1 on, None in files of
+    earlier versions; None in place of a row where the line is none, or is not as it was written. Blank
     lines are passed over.
 
     A line's hash holds the name of the folder, so that another run's lines are not taken for this one's.

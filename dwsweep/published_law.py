@@ -20,7 +20,7 @@ DEPTHS = (6, 12, 18, 24, 30, 36, 48)
 TRAINED_DEPTHS = (DEPTHS[0], DEPTHS[-1])
 TRAINED_N_PARAMS = (1e6, 6e8)  # non-embedding parameters of the networks trained (recalled, not verified)
 
-# name → (depth, width) as trained (Brown et al. 2020); None where no such model was described
+# name → (depth, width) as trained (Brown et al. 2020); None if no such model was described
 GPT3: dict[str, tuple[int, int] | None] = {
     "125M": (12, 768),
     "350M": (24, 1024),

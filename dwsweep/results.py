@@ -224,7 +224,7 @@ class BudgetsResult(_Part[FitResult]):
     content = ("equal_budgets",)
     drawings = ("equal_budgets", "budget_trends")
     equal_budgets: EqualBudgets = _of("equal_budgets")
-    axis: str = _of("equal_budgets.axis", "What was equal: flops or device_seconds.")
+    axis: str = _of("equal_budgets.axis", "The equal quantity: flops or device_seconds.")
     budgets: tuple[Budget, ...] = _of("equal_budgets.budgets")
     best: list[BestAtBudget] = _of("equal_budgets.best", "The best depth, one row per budget.")
     depths: list[DepthAtBudget] = _of("equal_budgets.depths", "The best size, one row per budget and depth.")
@@ -243,7 +243,7 @@ class AlongResult(_Part[AlongFit]):
     content = ("along",)
     along: Along = _of("along")
     column: str = _of("along.column")
-    answer: tuple[str, ...] = _of("along.answer", "What the losses say, in sentences.")
+    answer: tuple[str, ...] = _of("along.answer", "Answer in sentences.")
     rows: list[AlongRow] = _of("along.rows", "One per value, depth, size and arm.")
 
     def tables(self) -> dict[str, Rows]:

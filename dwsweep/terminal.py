@@ -101,7 +101,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def waiting(what: str) -> Any:
-    """Spinner during ``what``; nothing where the output is no terminal."""
+    """Spinner during ``what``; nothing if the output is no terminal."""
     return console(stderr=True).status(what)
 
 

@@ -237,7 +237,7 @@ def guide(
     at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="List what each public source says.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="List the answer of each public source.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
@@ -406,7 +406,7 @@ def design(
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
-    """Print the next runs: those that most narrow a table's best depth at a size."""
+    """Print the next runs, which most narrow a table's best depth at a size."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.next_runs import next_runs
     from dwsweep.report import adjusted_report, console

@@ -13,7 +13,7 @@ from functools import cache
 
 GB = 1e9
 JAX_SHARE_OF_GPU = 0.75
-"""Share of a GPU's memory that JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise."""
+"""Share of a GPU's memory that JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION is set."""
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ _LINE_ENDS = re.compile(r" *\n *")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _HEADING = "\x02"
 
-MAX_PAGE_CHARACTERS = 4 << 20  # twice what MediaWiki lets a page have; the parser keeps some hundred bytes for each
+MAX_PAGE_CHARACTERS = 4 << 20  # twice MediaWiki's limit for a page; the parser keeps some hundred bytes for each
 MAX_NESTING = 100  # nested templates, links, tables and tags; articles stay below 30
 # From each unclosed piece of markup the parser reads on to the end of the enclosing element, and then goes back:
 # characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.

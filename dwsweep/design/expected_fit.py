@@ -59,7 +59,7 @@ class PairError:
     inside: bool  # True if both depths have sizes on both sides of the crossing
     se_ln_n: float | None
     bias_ln_n: float | None  # error of interpolation between these sizes
-    power: float | None  # probability that `fit` will say `crossed`
+    power: float | None  # probability that `fit` will find `crossed`
 
 
 @dataclass(frozen=True)

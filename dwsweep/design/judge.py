@@ -102,7 +102,7 @@ class Judge:
         )
 
     def _silence(self, cells: Planned) -> str:
-        """Reason why `fit` will give no best depth at the target; empty where it will."""
+        """Reason why `fit` will give no best depth at the target; empty if it will."""
         sizes: dict[int, list[float]] = {}
         for depth, width in cells:
             sizes.setdefault(depth, []).append(12.0 * depth * width**2)

@@ -50,7 +50,7 @@ class AfterTokens(LossSurface):
 
 
 def surfaces(given: Mapping[str, Any], folder: Path) -> list[tuple[LossSurface, float | None]]:
-    """(surface, tokens) for each count of tokens in a source's YAML; one with None where it names none.
+    """(surface, tokens) for each count of tokens in a source's YAML; one with None if it names none.
 
     Raises:
         InputError: the table cannot be fitted, or counts of tokens are asked of runs that do not differ in them.

@@ -254,7 +254,7 @@ def normal_scores(count: int, axis: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bound:
-    """The best depth of one's own recipe at x = ln(N / 1e8) lies between the ends, in ln L; an open end is infinite."""
+    """Bound on ln of a user's best depth at x = ln(N / 1e8): it lies between the ends; an open end is infinite."""
 
     x: float
     low: float = -math.inf

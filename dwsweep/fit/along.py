@@ -331,7 +331,7 @@ def at(column: str, value: float) -> str:
 
 
 def place(depth: int | None, budget: float | None) -> str:
-    """``L 2, N = 124K``; empty where the column is both."""
+    """``L 2, N = 124K``; empty if the column is both."""
     parts = [f"L {depth}" if depth is not None else "", f"N = {format_count(budget)}" if budget is not None else ""]
     return ", ".join(part for part in parts if part)
 

@@ -55,10 +55,10 @@ from dwsweep.text import BITS, NATS, SHORT, join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
 OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
-Key = tuple[int | None, float | None]  # (depth, budget) of a group; None where the column is it
+Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
 SEED = 17  # seed of the draws of slopes and of errors that arms share
 SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
-# d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
+# d ln loss / d ln N if one size shows no slope: alpha_N of Kaplan et al. 2020, with an error as large as itself
 DEFAULT_SLOPE = -0.076
 SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
 
@@ -83,10 +83,10 @@ class Slope:
 class Group:
     """Losses of one arm at one depth and size, for J values of the column in rising order.
 
-    depth, budget: None where the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
+    depth, budget: None if the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
     rows: one row of each cell. mean (J,): nats, corrected to the budget. correction (J,): nats, the part of ``mean``
     that the correction added. deviations (D, J): nats, draws of the errors. df: degrees of freedom of their variance.
-    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None where nothing needs correcting.
+    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None if nothing needs correcting.
     """
 
     arm: Arm
@@ -383,8 +383,8 @@ def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run]
 
 
 def _sizes(tables: Sequence[Table]) -> dict[float, float]:
-    """n_params → the size at which it is compared: its budget, where every row has one, else the geometric mean of
-    those within a factor 1.25 of a neighbour."""
+    """n_params → size of comparison: its budget if every row has one, else the geometric mean of sizes within a factor
+    1.25 of a neighbour."""
     rows = [row for data in tables for row in data.rows]
     budgets = [row.get("budget") for row in rows]
     if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):

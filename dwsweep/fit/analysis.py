@@ -80,7 +80,7 @@ FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to t
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
-HEAP = 3  # settings that differ between shapes, from which on the account says so
+HEAP = 3  # number of settings that differ between shapes from which on the account mentions them
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
 
@@ -182,7 +182,7 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
 class Request:
     """A table and the question put to it.
 
-    trained: the budgets of compute that its runs were trained to; none where losses after equal tokens are asked for.
+    trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
     params: further sizes of the guideline. heap: where its runs differ in more than depth and size.
     """
 
@@ -289,12 +289,12 @@ def _of_budgets(asked: Request, any_axis: bool = False) -> FitResult:
             + example("dwsweep.fit_transitions", "--axis n_params")
             + " for curves over the size"
         )
-    why = at_budgets.why_no_law if at_budgets.trained.only else "not asked for: depths are compared at equal compute"
+    why = at_budgets.why_no_law if at_budgets.trained.only else "not requested: depths are compared at equal compute"
     return _budgets_found(asked, at_budgets, why)
 
 
 def _at_budgets(asked: Request) -> AtBudgets | None:
-    """The runs of each budget by themselves, against N; None where the axis is not what was equal."""
+    """The runs of each budget by themselves, against N; None if the axis is not what was equal."""
     trained, options = asked.trained, replace(asked.options, axis="n_params")
     if trained is None or trained.axis != asked.options.axis:
         return None
@@ -672,7 +672,7 @@ LATE = 0.05  # ratio of measured to requested seconds, likewise
 
 @dataclass(frozen=True)
 class AtBudgets:
-    """Part of a fit at equal budgets. record: None where no run has a loss.
+    """Part of a fit at equal budgets. record: None if no run has a loss.
 
     The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
     budgets is as many cells. One model then takes the losses of all budgets together.
@@ -700,7 +700,7 @@ class AtBudgets:
 
     @property
     def one_variable(self) -> str:
-        """Reason why no shape is better than another; empty where depth and width vary by themselves."""
+        """Reason why no shape is better than another; empty if depth and width vary by themselves."""
         return one_size.width_follows([run for part in self.parts.values() for run in part.selection.runs])
 
     @property

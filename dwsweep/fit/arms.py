@@ -240,7 +240,7 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None where there is none."""
+    """ln of a size or of a depth under one arm. se: its standard error, None if there is none."""
 
     se: float | None = None
     status: str = ""
@@ -292,7 +292,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
 
 
 def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
-    """Sentence on two arms whose text, tokenizer or count of tokens differ: they compare no recipes.
+    """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared.
 
     unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
     found = []
@@ -484,7 +484,7 @@ def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: f
 
 
 def _depth(surface: LossSurface, x: float) -> Estimate | None:
-    """ln of the best depth at ln axis ``x``; None where too few depths have shapes of that size."""
+    """ln of the best depth at ln axis ``x``; None if too few depths have shapes of that size."""
     found = surface.optimum(x)
     if found is None:
         return None
@@ -605,7 +605,7 @@ def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions)
 
 
 def _bits_per_nat(arm: Arm) -> float | None:
-    """Bits per byte of a loss of one nat per token; None where no run has its bits per byte."""
+    """Bits per byte of a loss of one nat per token; None if no run has its bits per byte."""
     known = [bits / run.loss for run in arm.runs if (bits := run.row.get("bits_per_byte")) and run.loss > 0]
     return float(np.median(known)) if known else None
 

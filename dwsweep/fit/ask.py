@@ -155,7 +155,7 @@ def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting 
 def pair(
     posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
 ) -> np.ndarray:
-    """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
+    """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero if depth does nothing."""
     found = at_depths(posterior, x, np.array([shallow, deep]), setting)
     return found[:, :, 0] - found[:, :, 1]
 
@@ -215,8 +215,8 @@ def transitions(posterior: Posterior, form: str) -> np.ndarray:
 
 
 def regret(posterior: Posterior, x: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-    """(D, M) nats that ``depths`` lose at x = ln axis against the best whole number of layers of each draw, or against
-    the best between those trained."""
+    """(D, M) regret of ``depths`` at x = ln axis, nats: against each draw's best whole number of layers, or against the
+    best between trained depths."""
     return above_best(posterior, posterior.profile(x), depths, trained)
 
 
@@ -343,8 +343,8 @@ class LossSurface:
         }
 
     def worst(self, x: float) -> dict[str, Any]:
-        """The depth, of those with shapes at ln axis x, that has the highest loss, and by how many percent it is
-        above that of the best depth between them, with the interval of the fit's confidence; nothing where a loss is
+        """Worst depth among depths with shapes at ln axis x, and its excess over the loss of the best depth between
+        them, percent, with the interval of the fit's confidence; nothing if a loss is
         not positive, which has no percent."""
         present = self.present(x)
         y, drawn = self.losses(x)

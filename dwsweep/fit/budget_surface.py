@@ -74,7 +74,7 @@ OF_DEPTHS = {"low": "shallowest depth", "high": "deepest depth"}
 
 
 class Measured(NamedTuple):
-    """The runs of one budget and their cells, with x = ln N; curves: None where no run has a usable loss."""
+    """The runs of one budget and their cells, with x = ln N; curves: None if no run has a usable loss."""
 
     runs: Sequence[Run]
     curves: Curves | None
@@ -83,7 +83,7 @@ class Measured(NamedTuple):
 @dataclass(frozen=True)
 class Cells:
     """The shapes of one budget. value: the budget. mean (K,): corrected to the exact budget, nats; length (K,): how
-    far that correction may be wrong. se (K,): None where the noise is not known. spent (K,): ln D + ln N, NaN where the
+    far that correction may be wrong. se (K,): None if the noise is not known. spent (K,): ln D + ln N, NaN where the
     tokens are not known. seed_sd: of what the seeds share, in a mean over them, with seed_df degrees of freedom."""
 
     axis: str
@@ -338,7 +338,7 @@ def status_of(found: Interval) -> str:
 
 @dataclass(frozen=True)
 class Answered:
-    """The records of all budgets, the smallest first. held_out: None where there is no model."""
+    """The records of all budgets, the smallest first. held_out: None if there is no model."""
 
     budgets: tuple[Budget, ...]
     trends: tuple[BudgetTrend, ...]
@@ -346,7 +346,7 @@ class Answered:
 
 
 def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -> Answered | None:
-    """Answers of the joint model by budget; None where none of them has a usable
+    """Answers of the joint model by budget; None if none of them has a usable
     loss. With fewer than nine shapes or three sizes at all budgets there is no model, but what was tried."""
     budgets = [
         Cells.of(axis, value, runs, curves) for value, (runs, curves) in sorted(measured.items()) if curves is not None

@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
 class Run:
     """One finished run: a shape, a learning rate, a seed and its held-out loss.
 
-    seed: None where the table names none (the run is then a replicate without a partner at other shapes).
+    seed: None if the table names none (the run is then a replicate without a partner at other shapes).
     loss: nats per token. x: ln of the axis (ln N for the default axis). n_params: weights of the blocks.
     """
 
@@ -253,7 +253,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
 
 
 def chance_loss(run: Run, unit: str) -> float | None:
-    """ln V, the loss of a uniform guess; None where the table names no vocabulary, or its losses are not per token."""
+    """ln V, the loss of a uniform guess; None if the table names no vocabulary, or its losses are not per token."""
     vocabulary = run.row.get("vocab_size")
     if unit == BITS or not vocabulary or not 1 < vocabulary < math.inf:
         return None

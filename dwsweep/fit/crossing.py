@@ -22,7 +22,7 @@ CAUSES = (NOISE, NOISE_UNKNOWN, *STRUCTURAL)
 
 @dataclass(frozen=True)
 class Crossing:
-    """The crossing of one pair; x is ln of the axis, None where it does not exist.
+    """The crossing of one pair; x is ln of the axis, None if it does not exist.
 
     status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's

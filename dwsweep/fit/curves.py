@@ -305,7 +305,7 @@ def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
-    """Grid of x that both depths span, or None where they share none (or a depth has a single size)."""
+    """Grid of x that both depths span, or None if they share none (or a depth has a single size)."""
     a, b = curves.sizes(shallow), curves.sizes(deep)
     low, high = max(a[0], b[0]), min(a[-1], b[-1])
     if len(a) < 2 or len(b) < 2 or high - low < 1e-6:

@@ -46,7 +46,7 @@ def fit_curves(
     axis: str,
     confidence: float,
 ) -> FitCurves:
-    """All curves in the figures of a fit; ``curves``: None where there is no usable run."""
+    """All curves in the figures of a fit; ``curves``: None if there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
     guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
     guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}

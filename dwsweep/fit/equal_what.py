@@ -106,7 +106,7 @@ def spent_by_all(
     rows: Sequence[Row], theirs: Mapping[str, str], trained: TrainedBudgets | None = None
 ) -> Budget | None:
     """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
-    do; None where they had none."""
+    do; None if they had none."""
     if trained is not None:
         unit = TIME if trained.axis in TIMES else "FLOPs"
         return Budget(unit, trained.main, trained.known_from)
@@ -125,7 +125,7 @@ def spent_by_all(
 
 
 def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
-    """Best depths at each kind of equality that the runs support; nothing where that is equal size alone.
+    """Best depths at each kind of equality that the runs support; nothing if that is equal size alone.
 
     budget: of every run, so that the losses are those at that budget.
     """
@@ -142,7 +142,7 @@ def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget |
 
 class _Question:
     """Questions to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
-    None where they are not known or follow the shape."""
+    None if they are not known or follow the shape."""
 
     def __init__(self, surface: ask.LossSurface, runs: Runs, rng: np.random.Generator) -> None:
         self.surface, self.runs, self.rng = surface, runs, rng
@@ -276,7 +276,7 @@ class _Question:
     # Costs
 
     def _fitted(self, unit: str, per_token: np.ndarray, column: str) -> Cost | None:
-        """Cost of a token, from a column of the table; None where too few runs have one, or none has tokens."""
+        """Cost of a token, from a column of the table; None if too few runs have one, or none has tokens."""
         with np.errstate(divide="ignore"):
             ln = np.log(per_token)
         use = np.isfinite(ln)
@@ -333,7 +333,7 @@ class _Question:
     # Tokens
 
     def _held_at(self, x: float) -> float | None:
-        """ln tokens of the answer at equal size; None where they are not known, or differ at one size."""
+        """ln tokens of the answer at equal size; None if they are not known, or differ at one size."""
         if self.held is not None or not np.isfinite(self.tokens).all():
             return self.held
         curve = np.polyfit(self.runs.x, self.tokens, 2)
@@ -373,7 +373,7 @@ class _Question:
         return float(np.exp(np.median(self.runs.x - self.runs.y - 2.0 * np.log(width))))
 
     def _embeddings(self) -> float | None:
-        """Parameters beyond N per unit of width; None where no column has them, or they do not follow the width."""
+        """Parameters beyond N per unit of width; None if no column has them, or they do not follow the width."""
         width = np.array([float(row["width"]) for row in self.runs.rows])
         more = (self.runs.numbers("n_params_total") - np.exp(self.runs.x)) / width
         known = more[np.isfinite(more)]

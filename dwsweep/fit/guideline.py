@@ -56,7 +56,7 @@ class OwnGuide:
     form: str = AVERAGE
 
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
-        """(L*, low, high) at ``n_params``; None where there is none, or for an end without a bound."""
+        """(L*, low, high) at ``n_params``; None if there is none, or for an end without a bound."""
         found = self.surface.at(n_params)
         return found.value, found.low, found.high
 
@@ -66,7 +66,7 @@ class OwnGuide:
 
 
 def own_guide(record: Surface | None) -> OwnGuide | None:
-    """None where there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
+    """None if there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
     there are three depths, or a best depth that falls with size, which no form of the law can: they show a best depth
     inside the data (``optima``), and have no law."""
     if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls:
@@ -127,7 +127,7 @@ def depth_scatter_warning(surface: LossSurface) -> list[str]:
 def guide_inside(record: Surface | None) -> OwnGuide | None:
     """Guide valid only inside the observed sizes: used when the data support interpolation but not extrapolation.
 
-    None where they show no best depth.
+    None if they show no best depth.
     """
     shown = _answered(record) if record else []
     if record is None or not shown:
@@ -147,7 +147,7 @@ def form_guides(guide: OwnGuide) -> list[OwnGuide]:
 
 def map_law(guide: OwnGuide) -> Law | None:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
-    x_T there, is what the surface estimates of it. None where every form of the law is rejected."""
+    x_T there, are the surface's estimates. None if every form of the law is rejected."""
     record = guide.surface.record
     form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
     if form is None:
@@ -170,7 +170,7 @@ def map_law(guide: OwnGuide) -> Law | None:
 
 
 def guides(fit: FitResult, inside: bool = False) -> tuple[OwnGuide, list[OwnGuide]] | None:
-    """(what guides, the forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None
+    """(guide, forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None
     where it has nothing of its own to say."""
     guide = guide_inside if inside else own_guide
     found = guide(fit.surface) if fit.curves.axis == "n_params" else None
@@ -236,8 +236,8 @@ def guideline_row(
 
 
 def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
-    """Add what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
-    best depth has the same loss; nothing outside the sizes and depths of the data."""
+    """Add the trained depth's excess loss at its size, nats with interval, and the size in percent at which the best
+    depth has the same loss; nothing outside the sizes and depths of the data."""
     surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
     if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
@@ -265,7 +265,7 @@ def _row_without_number(
 
 
 def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
-    """Least and greatest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
+    """Least and greatest end of the intervals of ``laws`` at a budget; None if one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
     high = [d[2] for d in depths if d[2] is not None]

@@ -73,7 +73,7 @@ class Heap:
 
 
 def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
-    """Heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
+    """Heap in a table; None if its runs differ in nothing but depth, size, seed and what a grid has.
 
     trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
 
@@ -130,7 +130,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
-    None where that is not asked, or where runs are measured near those tokens, or have one length."""
+    None if that is not asked, or where runs are measured near those tokens, or have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
     counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
@@ -175,7 +175,7 @@ def _places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:
-    """Refuse a heap in which a setting that nobody knows tells rows of one shape apart and is neither adjusted for nor
+    """Refuse a heap in which an unknown setting distinguishes rows of one shape and is neither adjusted for nor
     ``left`` out by the user."""
     from dwsweep.fit.data.settings import one_recipe
 
@@ -293,7 +293,7 @@ def scales(
 
 
 def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
-    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v; None where no parabola opens upwards."""
+    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v; None if no parabola opens upwards."""
     u, v, ln = frame.u(means.x), frame.v(means.y), means.columns[place].value
     middle, spread = float(ln.mean()), float(ln.std())
     r = (ln - middle) / spread

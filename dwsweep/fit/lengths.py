@@ -104,7 +104,7 @@ def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
-    """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None where all are too far
+    """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None if all are too far
     off."""
     from scipy.interpolate import PchipInterpolator
 
@@ -187,8 +187,8 @@ class TrainedBudgets:
 
 
 def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
-    """The budgets of ``data`` that matter to a fit over ``axis``: those that all of it was trained to, whatever the
-    axis, or those at which its runs meet, where they are asked for."""
+    """Budgets of ``data`` for a fit over ``axis``: budgets to which all runs were trained, on any axis, or, on request,
+    budgets at which runs meet."""
     met = {name: _agreeing(data.rows, name) for name in KEYS}
     columns = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
     found = (
@@ -266,7 +266,7 @@ def _longest(rows: Sequence[Row]) -> list[Row]:
 
 
 def train_section(directory: str, row: Row) -> Mapping[str, Any]:
-    """Section ``train`` of the run's config.json; empty where there is none that can be read."""
+    """Section ``train`` of the run's config.json; empty if there is none that can be read."""
     path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
     try:
         config = reader.read(path, RunConfig)
@@ -292,7 +292,7 @@ def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict
 
 
 def _value(row: Row, name: str) -> float | None:
-    """A positive number of the row; None where that is blank or no such number."""
+    """A positive number of the row; None if that is blank or no such number."""
     value = row.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         return None

@@ -65,7 +65,7 @@ PRIORS: Mapping[str, Prior] = {
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes and token counts move depth effects by as much"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
-# coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
+# coefficients, sd: A_lo and A_hi, c and s in units of E, the effect of depth within a factor of two of the middle depth
 WIDE = 30.0  # prior scale of E and A, nats: unknown
 ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
 # sd of another arm's departures, in units of e^interact·S
@@ -146,7 +146,7 @@ class Column:
         return np.stack([every[k] for k in self.kept], axis=1)
 
     def centred(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Columns that least squares may centre: zeros where coefficients are shrunk towards zero."""
+        """Columns that least squares may centre: zeros if coefficients are shrunk towards zero."""
         return self.columns(value, u, v) * (0.0 if self.shrunk else 1.0)
 
 
@@ -537,7 +537,7 @@ class Model:
 
     @property
     def n_changing(self) -> int:
-        """Count of the columns that η changes: the asymptote, those of the law, and their interactions."""
+        """Number of columns that η changes: the asymptote, the law's columns, and their interactions."""
         return 1 + (4 + 3 * len(self.moving) if self.form.effect else 0)
 
     def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
@@ -753,7 +753,7 @@ class Model:
         return np.hstack([normal[:, :-1], ndtri(cut)[:, None]])
 
     def held_out(self, z: np.ndarray) -> np.ndarray:
-        """(K,) how far each mean lies from what the others foretell of it at z (n,), in standard deviations.
+        """(K,) residual of each mean from the others' prediction at z (n,), in standard deviations.
 
         With C the covariance of the means, (C⁻¹y)_k / √(C⁻¹)_kk (Dubrule 1983, "Cross validation of kriging in a unique
         neighborhood"); C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.

@@ -28,7 +28,7 @@ from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 
 SIZES = 8  # tried per depth
-LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they tell
+LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they are worth
 DEPTHS = 14  # depths tried: from half the shallowest to twice the deepest of the table
 MULTIPLE = 16  # widths are multiples of it if no head size is held
 ABOUT = 2.0  # factor outside the central 68 % of a size's best depth up to which depths are tried
@@ -107,7 +107,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
 
 
 def _held_tokens(result: FitResult) -> float | None:
-    """Tokens of the answer; None where the table does not say."""
+    """Tokens of the answer; None if the table does not say."""
     rows = result.adjusted.equal if result.adjusted else ()
     return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
 

@@ -134,7 +134,7 @@ UNLIKELY = 0.01  # p below which a seed's losses count as drifting with depth
 
 
 def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
-    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None where seeds are not shared
+    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None if seeds are not shared
     between the shapes, or the test shows no slope."""
     from scipy.special import fdtrc
 
@@ -196,7 +196,7 @@ class Scatter:
 class Noise:
     """Noise of one run and of a fitted cell mean.
 
-    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
+    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None if replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: scatter between shapes as it was judged, nats; tau_df its degrees of freedom; None, 0: it was not.
     shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
@@ -438,7 +438,7 @@ def declared_shape(value: Any) -> float:
 def _sigma(
     means: CellMeans, run_depth: np.ndarray, depths: list[int]
 ) -> tuple[dict[int, float], dict[int, float], bool, float | None]:
-    """σ² and df per depth from the residuals; empty where there are no replicates."""
+    """σ² and df per depth from the residuals; empty if there are no replicates."""
     free = 1.0 - means.leverage
     total_df = float(free.sum())
     if total_df < 0.5:
@@ -454,7 +454,7 @@ def _sigma(
 
 
 def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
-    """p-value of Bartlett's test that the variances ss/df are equal; None where fewer than two can be compared."""
+    """p-value of Bartlett's test that the variances ss/df are equal; None if fewer than two can be compared."""
     used = [d for d in ss if df[d] >= 1.0 and ss[d] > 0]
     if len(used) < 2:
         return None
@@ -510,7 +510,7 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
-FEW_DOCUMENTS = 30  # fewer documents say little about another sample of documents
+FEW_DOCUMENTS = 30  # fewer documents give no estimate for another sample
 FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
 FEWEST_POINTS = 5
 
@@ -544,7 +544,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
-    the same text. Candidates are in the order of ``build_curves``. None where a run lacks its documents.npy, the
+    the same text. Candidates are in the order of ``build_curves``. None if a run lacks its documents.npy, the
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
@@ -589,7 +589,7 @@ def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray)
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
     """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
     (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
-    nothing where the directory holds no training curves."""
+    nothing if the directory holds no training curves."""
     falls, warnings = {}, []
     for depth in sorted({run.depth for run in runs}):
         run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)

@@ -48,12 +48,12 @@ def cells_of(curves: Curves) -> Cells:
 
 
 def at_size(curves: Curves, seed: int = 0) -> Posterior | None:
-    """The posterior of a table of one size; None where it has several, or two depths, or no estimate of the noise."""
+    """The posterior of a table of one size; None if it has several, or two depths, or no estimate of the noise."""
     return Posterior.of(cells_of(curves), seed, FORMS) if is_one_size(curves) and curves.noise.known else None
 
 
 def posterior_of(curves: Curves, runs: Sequence[Run], seed: int) -> Posterior | None:
-    """Posterior of a fit of ``runs``, of one size or of several; None where it has none."""
+    """Posterior of a fit of ``runs``, of one size or of several; None if it has none."""
     if is_one_size(curves):
         return at_size(curves, seed)
     if width_follows(runs) or not ask.enough(curves):
@@ -62,7 +62,7 @@ def posterior_of(curves: Curves, runs: Sequence[Run], seed: int) -> Posterior | 
 
 
 def at_one_size(curves: Curves, posterior: Posterior | None, confidence: float) -> AtOneSize | None:
-    """Best depth of a table of one size, by its ``posterior``; None where it has several sizes, or two
+    """Best depth of a table of one size, by its ``posterior``; None if it has several sizes, or two
     depths."""
     if not is_one_size(curves):
         return None

@@ -43,7 +43,7 @@ class Arm:
     label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
     all depths together, gains: as ``fit_with_gains`` has them; None and empty where
     there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
-    eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
+    eval_tokens: of the held-out set, as its spec has them; empty if that is not known. unit: of the losses.
     """
 
     label: str
@@ -128,7 +128,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
 
 
 def different_text(a: Arm, b: Arm) -> str:
-    """Reason why the arms saw different texts in training or evaluation; empty where nothing says so."""
+    """Reason why the arms saw different texts in training or evaluation; empty if nothing says so."""
     for name, what in (
         ("vocab_size", "vocabularies"),
         ("data_hash", "data"),
@@ -144,7 +144,7 @@ def different_text(a: Arm, b: Arm) -> str:
 
 
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
-    """(losses, cells, seeds) of the runs that the curves rest on: those at the best learning rate of each shape."""
+    """(losses, cells, seeds) of the runs behind the curves: runs at the best learning rate of each shape."""
     index = {_cell(arm.curves, k): k for k in range(len(arm.curves.x))}
     used = [(run, index[run.candidate]) for run in arm.runs if run.candidate in index]
     return np.array([run.loss for run, _ in used]), np.array([k for _, k in used]), [run.seed for run, _ in used]
@@ -232,7 +232,7 @@ def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:
-    """(M, M) covariance of the matched differences over samples of documents, None where neither arm has any; and
+    """(M, M) covariance of the matched differences over samples of documents, None if neither arm has any; and
     whether both were evaluated on the same ones. Else each arm's documents are its own, and their variances add."""
     influences, tokens = [], []
     for side, arm in enumerate((a, b)):

@@ -42,7 +42,7 @@ from dwsweep.fit.noise import SEPARABLE_SIZES, t_two_sided
 
 @dataclass(frozen=True, eq=False)
 class OwnCurves:
-    """Pair of depths by its own two curves. difference: None where they share no range of sizes. crossing: of the two
+    """Pair of depths by its own two curves. difference: None if they share no range of sizes. crossing: of the two
     curves. two_widths: by the two-width rule, where it has an answer."""
 
     difference: Difference | None
@@ -87,7 +87,7 @@ def _of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
 
 
 def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
-    """PCHIP difference curve of two depths, or None where they share no range of sizes."""
+    """PCHIP difference curve of two depths, or None if they share no range of sizes."""
     grid = shared_grid(curves, shallow, deep)
     if grid is None:
         return None

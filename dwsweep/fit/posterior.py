@@ -256,7 +256,7 @@ class DepthScatter:
 
 
 def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatter | None:
-    """Scatter along depths of ``cells`` under a ``form``; None where means share another effect of unknown size, or
+    """Scatter along depths of ``cells`` under a ``form``; None if means share another effect of unknown size, or
     no depth has two sizes that could share any."""
     if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
         return None
@@ -660,7 +660,7 @@ class Posterior:
         return np.concatenate(rows)
 
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of what a shape scatters about them), nats."""
+        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of shapes), nats."""
         losses = [
             between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
             for a, b in zip(x, y, strict=True)

@@ -21,7 +21,7 @@ from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
 from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Scatter
 from dwsweep.fit.posterior import Posterior, weigh
 
-MOST_CURVES, MOST_CELLS = 12, 240  # counts from which on the scatter of many shapes is judged
+MOST_CURVES, MOST_CELLS = 12, 240  # limits of curves and cells above which only a sample is judged
 NODES = 100.0  # effective nodes: the median of τ is then known to 3 %
 
 
@@ -43,7 +43,7 @@ def of_posterior(posterior: Posterior) -> Scatter:
 
 def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCovariance, df: float) -> Scatter | None:
     """The scatter of cell means (K,) about smooth curves of ln axis x (K,), by the label ``curve`` (K,) of each. known:
-    their covariance by replicates and documents; df: degrees of freedom of the replicates, 0 without. None where no
+    their covariance by replicates and documents; df: degrees of freedom of the replicates, 0 without. None if no
     curve has four sizes."""
     sizes = {label: len(np.unique(np.round(x[curve == label], 9))) for label in np.unique(curve)}
     long = [label for label, count in sizes.items() if count >= FEWEST_SIZES]

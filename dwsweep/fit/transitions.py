@@ -35,7 +35,7 @@ MOST_Z_DISTANCE = 3.0  # standard errors that may lie between two estimates of a
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Difference curve, and its crossing. difference: None where there is no curve."""
+    """Difference curve, and its crossing. difference: None if there is no curve."""
 
     difference: Difference | None
     crossing: Crossing
@@ -74,7 +74,7 @@ class Pair:
 
 
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
-    """Every pair of consecutive depths, shallow to deep. surface: the joint model, None where there is none."""
+    """Every pair of consecutive depths, shallow to deep. surface: the joint model, None if there is none."""
     pairs = [Pair(*depths, own_curves(curves, *depths, confidence)) for depths in pairwise(curves.depths)]
     if surface is None:
         return pairs
@@ -256,7 +256,7 @@ def _contrast_rows(curves: Curves, d: Difference, confidence: float) -> list[Con
 
 
 def size_ratio(row: Transition, other: Transition) -> tuple[float, float | None, float | None] | None:
-    """(N / N, low, high) of the crossings of one pair in two sweeps that share no run; None where one has not crossed.
+    """(N / N, low, high) of the crossings of one pair in two sweeps that share no run; None if one has not crossed.
 
     The interval of a difference of ln N from the intervals of the two, which may be lopsided or open (Zou and Donner
     2008, Statistics in Medicine 27): each end goes as far as the root of the sum of squares of the two distances.

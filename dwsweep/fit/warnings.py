@@ -356,7 +356,7 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
         yield "confound learning_rate: the rates tried differ between depths"
     if curves.rate_edge:
         shapes = join((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
-        yield f"learning_rate: the best rate is at the edge of those tried for {shapes}; the optimum may lie beyond"
+        yield f"learning_rate: the best rate is at the edge of the tried rates for {shapes}; the optimum may lie beyond"
 
 
 def _capacity(runs: Sequence[Run]) -> Iterator[str]:
@@ -381,7 +381,7 @@ def _capacity(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _flops(runs: Sequence[Run]) -> Iterator[str]:
-    """Training FLOPs per parameter at equal N differ between depths (attention): say by how much."""
+    """Warning about training FLOPs per parameter that differ between depths at equal N (attention)."""
     per: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
         flops, tokens = run.row.get("flops"), run.row.get("tokens")

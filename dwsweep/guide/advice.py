@@ -48,7 +48,7 @@ LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and wit
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
 LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
-BALANCED = 1.0  # largest waste in % of compute of a shape called balanced
+BALANCED = 1.0  # a shape that wastes at most this percentage of compute is balanced
 PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists
 # usual names of models by all parameters; share of embeddings from which on the count matters
 USUAL_TOTALS = (

@@ -1,4 +1,4 @@
-"""Losses of other depths at a size: by public evidence, by one's own losses, or by a law that is taken to be true.
+"""Losses of other depths at a size: by public evidence, by a user's losses, or by a law taken as true.
 
 A wrong depth is priced in size first: L layers do as well as the best depth at N·exp(−w). Nats are w times the slope
 −dloss/d ln N, so the percent of compute that a shape wastes, 100·(1 − e^(−w)), needs no level of the loss. By public

@@ -55,7 +55,7 @@ class Clock:
         return 1 / seconds if seconds else None
 
     def distance(self, shape: Shape) -> float | None:
-        """Factor in depth and width to the nearest shape whose rate is known; None where rates are not of shapes."""
+        """Factor in depth and width to the nearest shape whose rate is known; None if rates are not of shapes."""
         recipe = self.recipe(shape)
         return self.calibration.distance(shape.depth, shape.width, recipe) if self.calibration else None
 

@@ -98,7 +98,7 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
 @dataclass(frozen=True)
 class _Planned:
     """A shape of the grid. drop: reason to drop it, or empty. note: a remark, or empty. mark: distinguishes its
-    ids from those of other rules of ``grid.heads`` while there is no hash; empty where there is one rule."""
+    ids from those of other rules of ``grid.heads`` while there is no hash; empty if there is one rule."""
 
     shape: Shape
     budget: float | None
@@ -253,7 +253,7 @@ def content_hash(content: Any, data_hash: str | None) -> str:
 def run_id(
     spec: Spec, shape: Shape, seed: int, learning_rate: float, steps: int, data_hash: str | None, branch: bool = False
 ) -> str:
-    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash tells apart whatever changes the result.
+    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash covers all settings that change the result.
 
     A token branch that ends before the full length has its tokens in the name too: ``…-s0-t2.1e6-<8 hex>``.
     """

@@ -87,7 +87,7 @@ class RunLengths:
 
     @property
     def common_steps(self) -> int | None:
-        """Steps of a full-length run of any shape; None where they follow from the shape."""
+        """Steps of a full-length run of any shape; None if they follow from the shape."""
         train = self.spec.train
         return train.steps if train.tokens is None else steps_of(train.tokens, self.tokens_per_step)
 

@@ -45,7 +45,7 @@ class Run:
     shape: Shape
     seed: int
     learning_rate: float  # base learning rate; the parametrization resolves it
-    budget: float | None  # target n_params; None where widths were given
+    budget: float | None  # target n_params; None if widths were given
     steps: int  # optimizer steps, warm-up and cool-down included
     tokens: int  # steps · batch_size · seq_len
     action: str  # RUN | SKIP | DROP

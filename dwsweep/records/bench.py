@@ -111,7 +111,7 @@ class CompiledRow:
     traffic_seconds: float | None = None
     launch_seconds: float | None = None
     link_seconds: float | None = None
-    bound: str | None = None  # products, traffic, launches or links: what takes most of the time
+    bound: str | None = None  # largest part of the time: products, traffic, launches or links
     tokens_per_second: float | None = None  # rate at the roofline, all replicas on all devices
     mfu: float | None = None  # utilisation at the roofline, against the 16-bit peak of the data sheet
     recipe: str | None = None  # recipe in the words of bench.json
@@ -128,7 +128,7 @@ def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
 
 
 def read(path: str | PathLike[str]) -> list[BenchRow] | None:
-    """Read the rows of a bench.json; None where there is no such file.
+    """Read the rows of a bench.json; None if there is no such file.
 
     Raises:
         InputError: the file is no list of such rows.
@@ -158,7 +158,7 @@ def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterato
 
 
 def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
-    """Read the rows of a compiled.json; None where there is no such file.
+    """Read the rows of a compiled.json; None if there is no such file.
 
     Raises:
         InputError: the file is no list of such rows.

@@ -166,7 +166,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         *("num_params", "parameters", "n_parameters", "num_parameters", "parameter_count"),
         *("param_count",),
     ),
-    "flops": ("total_flops", "training_flops", "compute"),  # spent; train_flops are those asked for
+    "flops": ("total_flops", "training_flops", "compute"),  # spent; train_flops are requested FLOPs
     "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads", "attention_heads", "nhead", "n_attention_heads"),
     "kv_heads": (
         *("n_kv_head", "n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv", "num_kv_groups", "kv_head"),

@@ -62,7 +62,7 @@ def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest:
     if tokens_read is not None and tokens != tokens_read:
         return f"is of {tokens:.10g} held-out tokens; the recorded loss is of {tokens_read}"
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        return "is not what was written: its SHA-256 is not the one in result.json"
+        return "differs from the file written: its SHA-256 is not the one in result.json"
     return ""
 
 

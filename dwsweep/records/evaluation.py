@@ -13,9 +13,9 @@ class TaskScores:
     """Scores of a run in one task of lm-evaluation-harness."""
 
     scores: dict[str, float]  # score by metric
-    errors: dict[str, float]  # standard error of those that have one
+    errors: dict[str, float]  # standard errors, if the harness gives them
     limit: Positive | None = None  # examples at most; None: all
-    shots: Count | None = None  # solved examples before each; None: as the task says
+    shots: Count | None = None  # solved examples before each; None: the task's own number
     versions: dict[str, str] | None = None
 
 

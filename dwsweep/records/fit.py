@@ -141,7 +141,7 @@ class HeldOut(Record):
     """Each shape's mean loss against its prediction from all others.
 
     inside: how many lie in the 95 % interval of their prediction. worst_depth, worst_width: the shape that is furthest
-    off, by ``worst`` standard deviations of its prediction, above zero where its loss is higher.
+    off, by ``worst`` standard deviations of its prediction, above zero if its loss is higher.
     """
 
     shapes: Count
@@ -272,7 +272,7 @@ class TransitionCovariance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
-    """Noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
+    """Noise behind the errors of a fit. All but ``source`` is None if no run had a usable loss, and then left
     out."""
 
     source: str  # source of the noise: none, declared, replicates, scatter, replicates and scatter
@@ -380,7 +380,7 @@ class Provenance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedNets(Record):
-    """Facts that all nets of a fit share; None where they differ or the table does not say."""
+    """Facts that all nets of a fit share; None if they differ or the table does not say."""
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
@@ -397,7 +397,7 @@ class OtherFit(Record):
     pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
-        """Find the row of the same two depths; None where it has none."""
+        """Find the row of the same two depths; None if it has none."""
         found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
         return next(found, None)
 
@@ -407,7 +407,7 @@ class _Kept(Record):
     """Content of fit.json."""
 
     def to_json(self) -> str:
-        """The text of fit.json: valid JSON, null for what does not exist; a list of numbers is a line."""
+        """Text of fit.json: valid JSON, null for missing values; a list of numbers is a line."""
         return _indented(self.to_dict()) + "\n"
 
 

@@ -34,7 +34,7 @@ class Metrics:
     lost: int = 0  # damaged lines, except a last line that a kill cut off
 
     def left_out(self, run_id: str) -> str:
-        """Warning about lost lines of a run's file; empty where none is lost."""
+        """Warning about lost lines of a run's file; empty if none is lost."""
         if not self.lost:
             return ""
         lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"

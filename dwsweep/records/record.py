@@ -157,7 +157,7 @@ def sealed(text: str) -> str:
 
 
 def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
-    """Reason why the bytes of a record differ from those written; empty where they are, or have no hash because an
+    """Reason why the bytes of a record differ from those written; empty if they are, or have no hash because an
     earlier version wrote them. ``known``: keys that the record has."""
     found = _SEALED.search(data, max(0, len(data) - 200))
     if found and found[1] == SEAL.encode():
@@ -171,7 +171,7 @@ def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
 
 
 def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool = True) -> Kind | None:
-    """Read the record, or a list of them, in a file; None where there is no file. ``name``: of the path in errors.
+    """Read the record, or a list of them, in a file; None if there is no file. ``name``: of the path in errors.
 
     Raises:
         Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have; or it is

@@ -40,7 +40,7 @@ class RunConfig:
     pack_id: str  # pack into which the plan put it
     seed: Count
     learning_rate: PositiveNumber  # base learning rate
-    budget: PositiveNumber | None  # target n_params; None where widths were given
+    budget: PositiveNumber | None  # target n_params; None if widths were given
     steps: Positive
     tokens: Positive  # steps · batch_size · seq_len
     n_params: Positive  # weight matrices of the blocks

@@ -292,7 +292,7 @@ def process_start(pid: int) -> str | None:
 
 @cache
 def boot_id() -> str | None:
-    """Id of this boot of this host; None where there is no /proc."""
+    """Id of this boot of this host; None if there is no /proc."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
@@ -300,7 +300,7 @@ def boot_id() -> str | None:
 
 
 def space_of_processes() -> str | None:
-    """Id of this namespace of process numbers; each container has its own; None where there is no /proc."""
+    """Id of this namespace of process numbers; each container has its own; None if there is no /proc."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -379,7 +379,7 @@ class StoreManifest:
     format: Literal[2] = FORMAT
     source: str  # data.source
     revision: str | None = None  # commit of the source, where it has one
-    settings: Settings  # the section ``data`` of the spec, without what changes nothing
+    settings: Settings  # the section ``data`` of the spec, without keys that change nothing
     vocab_size: Positive
     dtype: Literal["<u2", "<u4"]  # dtype of the shards, as NumPy writes it
     end_token: Count

@@ -9,7 +9,7 @@ from dwsweep.text import SHORT, format_count, format_duration, join
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
-    """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
+    """Tables of the columns, of both readings of columns that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
         f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "

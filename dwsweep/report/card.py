@@ -43,7 +43,7 @@ runs = load_dataset("OWNER/NAME", split="train").to_pandas()
 _BY_NAME = {column.name: column for column in COLUMNS}
 _ROLES = {
     "size": "size of the net or of its training",
-    "outcome": "what the run ended with",
+    "outcome": "result of the run",
     "recipe": "equal for all runs of a shape",
     "tuning": "setting of the training",
     "identity": "names the run",

@@ -1,4 +1,4 @@
-"""Report of ``dwsweep design``: expected errors, what alternatives buy, and their figure."""
+"""Report of ``dwsweep design``: expected errors, gains of alternatives, and their figure."""
 
 from __future__ import annotations
 

@@ -68,9 +68,9 @@ def conditioning(logged: Sequence[Conditions]) -> list[Part]:
         return []
     drawn = style.svg(lambda: run_figures.over_training(logged))
     caption = (
-        "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
-        "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
-        "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
+        "Condition number of the outputs of a block's heads, side by side, over the positions of a window: the ratio "
+        "of its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). "
+        "Each depth and number of heads has its largest size; narrower nets have fewer columns, compare at one width."
     )
     return [Figure(drawn, "Condition number of attention", caption)]
 

@@ -273,7 +273,7 @@ class Grid(Section):
         return self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
 
     def head_rules(self) -> list[HeadRule]:
-        """Rules for the heads: one, or those that are an axis of the sweep."""
+        """Rules for the heads: a single one, or several as an axis of the sweep."""
         return [heads.rule() for heads in (self.heads if isinstance(self.heads, list) else [self.heads])]
 
     def depth_values(self) -> list[int]:

@@ -65,7 +65,7 @@ def _below(directory: Any, *names: str) -> Any:
 
 
 def _version_of(path: str) -> tuple[int, int, int] | None:
-    """Inode, size and time of change of a file, by which its content is known again; None where there is no regular
+    """Inode, size and time of change of a file, by which its content is known again; None if there is no regular
     file, or one so young that the next might have the same."""
     try:
         found = os.stat(path)
@@ -96,7 +96,7 @@ class SweepStore:
         return self.directory.joinpath(*filter(None, (folder, owner, name)))
 
     def read(self, kind: type[Record], owner: str = "") -> Record | None:
-        """Record of the run or pack ``owner``; None where there is no file.
+        """Record of the run or pack ``owner``; None if there is no file.
 
         Raises:
             Damaged: it cannot be what it is meant to be.
@@ -347,7 +347,7 @@ class SweepStore:
             paths.sync_folder(folder)
 
     def evaluation(self, run_id: str) -> Evaluation | None:
-        """Scores of a finished run in downstream tasks; None where nothing was evaluated, or other parameters."""
+        """Scores of a finished run in downstream tasks; None if nothing was evaluated, or other parameters."""
         found = self._sound(Evaluation, run_id)
         result = self.result(run_id) if found else None
         return found if found and result and result.params_sha256 == found.params_sha256 else None

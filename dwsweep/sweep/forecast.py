@@ -52,7 +52,7 @@ def _pack_seconds(
     rates: Sequence[tuple[float, float]],
     own: Mapping[str, float],
 ) -> float | None:
-    """Seconds left for the steps of a pack; None where no rate is known."""
+    """Seconds left for the steps of a pack; None if no rate is known."""
     rest = sum(run.plan.flops * (1 - step_of(run, now) / run.plan.steps) for run in runs)
     if pack_id in own:
         return rest * own[pack_id]
@@ -72,7 +72,7 @@ def _rate(pack_id: str, progress: PackProgress, now: Snapshot) -> float | None:
 
 
 def compile_seconds(now: Snapshot) -> float | None:
-    """Mean compilation time of this sweep's packs, seconds; None where none is known."""
+    """Mean compilation time of this sweep's packs, seconds; None if none is known."""
     found = [one.compile_seconds for one in now.measured.values()]
     found += [progress.started.compile_seconds for progress in now.progress.values() if progress.started]
     known = [seconds for seconds in found if seconds is not None]

@@ -143,7 +143,7 @@ def _planned(store: SweepStore) -> list[str]:
 
 
 def _fault(check: Callable[[], Any]) -> str:
-    """Why a check fails; empty where it does not."""
+    """Why a check fails; empty if it does not."""
     try:
         check()
     except Damaged as error:
@@ -203,7 +203,7 @@ def _fault_of_hash(path: Any, digest: str) -> str:
         return "is missing"
     except OSError as error:
         return error.strerror or str(error)
-    return "" if found == digest else "is not what was written: its SHA-256 is not the one in result.json"
+    return "" if found == digest else "differs from the file written: its SHA-256 is not the one in result.json"
 
 
 def _fault_of_metrics(folder: Any) -> str:

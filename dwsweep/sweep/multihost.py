@@ -29,7 +29,7 @@ _VARIABLES = ("DWSWEEP_COORDINATOR", "DWSWEEP_PROCESSES", "DWSWEEP_PROCESS")
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of ``jax.distributed.initialize``; none where it is to find them by itself.
+    """Arguments of ``jax.distributed.initialize``; none if it is to find them by itself.
 
     Raises:
         InputError: some of the variables are missing or are no numbers.

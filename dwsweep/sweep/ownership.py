@@ -117,7 +117,7 @@ class Fence:
         _seen[self] = mark
 
     def _other(self) -> str:
-        """Owner that the lock names instead of this one; empty where it names this one."""
+        """Owner that the lock names instead of this one; empty if it names this one."""
         owner = _read(paths.as_path(self.lock))
         if owner is not None and owner.nonce == self.nonce:
             return ""
@@ -227,7 +227,7 @@ def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -
 
 
 def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner | None:
-    """Lock of this process, which replaces expired ones; None where another process made the
+    """Lock of this process, which replaces expired ones; None if another process made the
     lock of this epoch."""
     epoch = 0
     old: list[Any] = []

@@ -116,7 +116,7 @@ class RayCluster:
 
 
 def _silence(address: str, seconds: float) -> OSError | None:
-    """Reason why nothing answers at HOST:PORT; None where somebody does, and where the address is of another form."""
+    """Reason why nothing answers at HOST:PORT; None if somebody does, and where the address is of another form."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
         return None  # "auto", or none
@@ -320,7 +320,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _progress(store: SweepStore, pack_id: str) -> PackProgress:
-    """Progress of a pack by its progress.json; none where it cannot be read, for the next look may find it.
+    """Progress of a pack by its progress.json; none if it cannot be read, for the next look may find it.
 
     ``updated`` is by the clock of the node that wrote it, so only a change means anything.
     """

@@ -82,7 +82,7 @@ class RunRecorder(Recorder):
         self._written_at = float("-inf")
         self._evaluated_at = float("-inf")
         self._missed: set[str] = set()  # runs whose lost rows were reported
-        self._cut = False  # True once this attempt has cut what earlier attempts recorded beyond its start
+        self._cut = False  # True once this attempt has cut records of earlier attempts beyond its start
 
     # interface to the trainer
 
@@ -239,7 +239,7 @@ class RunRecorder(Recorder):
 
 
 def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
-    """Describe steps up to ``end`` missing from a run's metrics; empty where they lack nothing.
+    """Describe steps up to ``end`` missing from a run's metrics; empty if they lack nothing.
 
     The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
     """

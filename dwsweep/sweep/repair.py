@@ -52,8 +52,8 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
 
 
 def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove what processes that were killed while they wrote have left beside the files of this call's packs, and,
-    where no other shard lives, in the whole directory.
+    """Remove half-written files of killed processes beside the files of this call's packs, and in the whole directory
+    if no other shard lives.
 
     A file whose process still lives stays: a worker outlives its parent until it has reached its checkpoint.
     """
@@ -211,7 +211,7 @@ def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], N
 
 
 def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None:
-    """Derive a pack from the plan, with its replicas by the runs' records; None where none do."""
+    """Derive a pack from the plan, with its replicas by the runs' records; None if none do."""
     trained_by = {name: store.state(name).pack_id for name in planned.run_ids}
 
     def is_member(run_ids: tuple[str, ...]) -> bool:

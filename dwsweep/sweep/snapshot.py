@@ -150,7 +150,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     for row in planned:
         state = store.state(row.run_id)
         if state.state == RUNNING and not live:
-            # a killed process could not record it
+            # a killed process cannot record its own end
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
         runs.append(RunView(row, state.pack_id or row.pack_id, state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
@@ -179,7 +179,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
 
 
 def _stage(state: PackState, since: float, now: float) -> Stage | None:
-    """Stage of a pack whose runs have no step yet; None where no worker of an owner ``since`` then has it."""
+    """Stage of a pack whose runs have no step yet; None if no worker of an owner ``since`` then has it."""
     if state.state != RUNNING or state.begun is None or state.begun < since:
         return None
     if state.compiling is not None and state.compiling >= state.begun:

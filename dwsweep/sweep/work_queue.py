@@ -163,7 +163,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
 
 
 class _Families:
-    """Packs in the directory with those that took their replicas over, read once each."""
+    """Packs in the directory and their successors, each read once."""
 
     def __init__(self, store: SweepStore) -> None:
         self.store = store

@@ -54,7 +54,7 @@ class Progress:
     """Progress stored in a checkpoint beside the arrays and the pack's identity."""
 
     phase: int = 0  # position in the list of phases
-    tick: int = 0  # steps executed, those of branches included
+    tick: int = 0  # executed steps, branches included
     seconds: float = 0.0  # training clock of the current state
     trunk_seconds: float = 0.0  # clock of the trunk, which waits while a copy of it is cooled down
     compile_seconds: float = 0.0
@@ -155,7 +155,7 @@ def _checked(meta: Meta) -> dict[str, Any]:
     """
     rest = {name: value for name, value in meta.items() if name != SEAL}
     if (SEAL in meta or rest.keys() - _KEYS) and _digest(rest) != meta.get(SEAL):
-        raise ValueError("damaged: its meta data are not those that were written")
+        raise ValueError("damaged: its meta data differ from those written")
     return rest
 
 

@@ -109,7 +109,7 @@ class Hardware:
 
     devices: tuple[jax.Device, ...] | None  # None: all devices of this host, or of all processes
     device: jax.Device  # one of the devices of this host
-    memory_bytes: int | None  # memory per device that JAX may use; None on a CPU, and if the backend does not say
+    memory_bytes: int | None  # memory per device that JAX may use; None on a CPU, or if the backend gives none
     on_cpu: bool  # True if the program is for a CPU
     is_here: bool = True  # False: only a compiler knows the device, and nothing can be measured on it
 

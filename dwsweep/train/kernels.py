@@ -53,7 +53,7 @@ class Instruction:
         return re.findall(r"%([^\s,)]+)", self.literal)
 
     def attribute(self, key: str) -> str:
-        """A word of the line such as the computation after ``body=``; empty where it has none."""
+        """A word of the line such as the computation after ``body=``; empty if it has none."""
         found = re.search(rf"\b{key}=[%\"]?([^\s,)}}\"]+)", self.rest)
         return found[1] if found else ""
 
@@ -86,11 +86,11 @@ class Program:
             raise ValueError("no ENTRY computation: this is not the text of a compiled program")
 
     def called(self, one: Instruction) -> list[str]:
-        """Names of the computations that an instruction applies: a fusion's, a loop's two, those of a conditional."""
+        """Computations that an instruction applies: one of a fusion, two of a loop, several of a conditional."""
         return [name for name in dict.fromkeys(re.findall(r"%([^\s,)}]+)", one.rest)) if name in self.computations]
 
     def passes(self, inside: Computation, loop: Instruction) -> int | None:
-        """Passes through the body of a ``while``; None where their number depends on data.
+        """Passes through the body of a ``while``; None if their number depends on data.
 
         Some compilers write it beside the loop. Those of TPUs do not, and it follows from the condition ``i < limit``,
         the first value of i and the step that the body adds to it.
@@ -205,7 +205,7 @@ def _counted(program: Program, inside: Computation, one: Instruction) -> tuple[f
 
 
 def _analysis(text: str) -> dict[str, float] | None:
-    """XLA's cost analysis of a program; None where it cannot read the program, such as a vendor's own instruction."""
+    """XLA's cost analysis of a program; None if it cannot read the program, such as a vendor's own instruction."""
     # JAX has no public name for the analysis of a program that it did not compile
     from jaxlib import _jax
 
@@ -230,7 +230,7 @@ def _collectives(program: Program, inside: Computation, one: Instruction, times:
 
 
 def groups_of(attributes: str) -> tuple[tuple[int, ...], ...]:
-    """The groups of devices among which a collective takes place; none where all take part in one.
+    """The groups of devices among which a collective takes place; none if all take part in one.
 
     Written as ``{{0,1},{2,3}}``, as the rows of an iota, ``[2,2]<=[4]`` or ``[2,4]<=[4,2]T(1,0)``, or as axes of a
     mesh, ``mesh['a'=2,'b'=4] {'a'}``, of which one may be a part: ``'b':(2)2``.

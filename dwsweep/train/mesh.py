@@ -137,12 +137,12 @@ class Layout:
 
     @property
     def batch_axis(self) -> str | None:
-        """The axis along which a step sees a part of the batch, and has to sum over; None where XLA divides it."""
+        """The axis along which a step sees a part of the batch, and has to sum over; None if XLA divides it."""
         return DATA if self.mesh.shape[DATA] > 1 and self.mesh.shape[FSDP] == 1 else None
 
     @property
     def placement(self) -> Placement | None:
-        """Constraints that the model gives the partitioner; None where no parameters are divided."""
+        """Constraints that the model gives the partitioner; None if no parameters are divided."""
         if self.mesh.shape[FSDP] == 1:
             return None
         return Placement(NamedSharding(self.mesh, PartitionSpec(BATCH, None, None)), self.replicated)

@@ -155,7 +155,7 @@ class Optimizer:
     """The optimizer of a pack whose parameters lie in one way (see ``ParamLayout``)."""
 
     train: TrainSpec
-    labels: Any  # a tree like the parameters: the name of each one's settings
+    labels: Any  # tree like the parameters, with the name of each parameter's settings
     settings: Callable[[], dict[str, Settings]]  # settings by name; called while a step is traced
 
     def transformation(self) -> optax.GradientTransformationExtraArgs:
@@ -193,7 +193,7 @@ def _place(path: tuple[Any, ...]) -> Place:
 
 
 def _by_name(state: Any, params: Any) -> Moments:
-    """Moments in Optax's state; None where a group's chain holds nothing of that name."""
+    """Moments in Optax's state; None if a group's chain holds nothing of that name."""
     found = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     return {
         name: jax.tree_util.tree_map_with_path(lambda path, _, name=name: found.get((name, path)), params)

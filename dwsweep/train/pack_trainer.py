@@ -318,7 +318,7 @@ class _Trainer:
         self.progress.seconds += seconds
         self.progress.losses = [float(x) for x in metrics["loss"][n - 1]]
         conditions = None
-        if queued.step + n in self.measured:  # the current state is the one after these steps
+        if queued.step + n in self.measured:  # the current state follows these steps
             conditions = self.program.conditions(self.state, self.heldout)
             self.mark = time.monotonic()
         self._report_metrics(queued, metrics, conditions)

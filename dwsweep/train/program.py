@@ -246,7 +246,7 @@ class Program:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Bytes of the training program on one device, by its own analysis; None where the backend gives none."""
+        """Bytes of the training program on one device, by its own analysis; None if the backend gives none."""
         return memory_of(self.run_dispatch)
 
     @cached_property
@@ -427,7 +427,7 @@ def fits(compiled: Any, limit: int | None) -> bool:
 
 
 def memory_of(compiled: Any) -> int | None:
-    """Bytes of a compiled program on one device, by its own analysis; None where the backend gives none."""
+    """Bytes of a compiled program on one device, by its own analysis; None if the backend gives none."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None

@@ -41,7 +41,7 @@ Steps, not log intervals: how a run is watched must not change it."""
 
 
 def init_state(model: Model, train: TrainSpec, seeds: jax.Array, layout: ParamLayout | None = None) -> State:
-    """The state before the first step, lying as ``layout`` says (None: by leaf); ``seeds`` (R,) int32.
+    """State before the first step, in ``layout`` (None: by leaf); ``seeds`` (R,) int32.
 
     Equal seeds give equal parameters.
     """

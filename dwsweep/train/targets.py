@@ -161,7 +161,7 @@ def _platforms_without_a_backend(xla_bridge: Any) -> None:
 def gpu_config(device: Device) -> str:
     """The compiler's description of a GPU (``stream_executor.GpuTargetConfigProto``, as text)."""
     chip = GPUS[device.name]
-    kind = next(kind for kind in device.kinds if kind.startswith("NVIDIA "))  # JAX's name for what is compiled for
+    kind = next(kind for kind in device.kinds if kind.startswith("NVIDIA "))  # JAX's name of the compilation target
     major, minor = chip.capability
     info = {
         "threads_per_block_limit": 1024,

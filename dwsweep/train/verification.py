@@ -109,7 +109,7 @@ def verify(release: str, tell: Callable[[str], None] = lambda name: None) -> Ver
 
 
 def driver(information: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """Line of NVIDIA's kernel module about itself; None where there is none."""
+    """Line of NVIDIA's kernel module about itself; None if there is none."""
     try:
         return " ".join(information.read_text("utf-8", "replace").splitlines()[0].split())[:200]
     except (OSError, IndexError):

@@ -136,7 +136,7 @@ def share_left(value: np.ndarray, others: np.ndarray) -> float:
 
 
 def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
-    """The value of a numeric covariate in a row; None where it is blank."""
+    """The value of a numeric covariate in a row; None if it is blank."""
     if name == D_FF:
         inner = inner_width(row)
         return None if inner is None else inner / float(row["width"])
@@ -206,7 +206,7 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
 
 
 def why_refused(column: str) -> str:
-    """Reason why a column is no covariate; empty where it may be one."""
+    """Reason why a column is no covariate; empty if it may be one."""
     if column in SHAPES:
         return "is the compared quantity, and no setting; allowed: a column that somebody set"
     if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and names_a_result(column)):
@@ -316,7 +316,7 @@ class _Search:
         return len(several) >= FEWEST_SHAPES and all(len(set(values)) == 1 for values in several)
 
     def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
-        """A number's logarithm; None where it is the same in all rows, blank in most, or follows the shape."""
+        """A number's logarithm; None if it is the same in all rows, blank in most, or follows the shape."""
         if columns[0] in self.unknown and self._by_shape(columns):
             self.follow.append(word)
             return None

@@ -1,4 +1,4 @@
-"""Delimited text: CSV, TSV, and rows of fields from a workbook, with what people put before the header."""
+"""Delimited text: CSV, TSV, and rows of fields from a workbook, with comments and titles before the header."""
 
 from __future__ import annotations
 

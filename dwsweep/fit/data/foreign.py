@@ -78,7 +78,7 @@ def shapes_in_names(missing: Sequence[str], columns: Mapping[str, Sequence[Any]]
 
 
 def _pattern(ours: str, texts: Sequence[str]) -> str:
-    """The simplest pattern whose group is the number in each text; empty where there is none."""
+    """The simplest pattern whose group is the number in each text; empty if there is none."""
     for form in FORMS[ours]:
         seen = [re.search(form, text, re.IGNORECASE) for text in texts]
         if not all(seen):

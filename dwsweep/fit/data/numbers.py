@@ -68,7 +68,7 @@ def shown(name: Any) -> str:
 
 
 def of_rows(rows: Sequence[Mapping[Any, Any]]) -> Columns:
-    """Columns of rows, in the order in which their names come; None where a row has none."""
+    """Columns of rows, in the order in which their names come; None if a row has none."""
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 

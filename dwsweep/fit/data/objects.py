@@ -48,7 +48,7 @@ def read(what: str, text: str) -> Columns:
 
 
 def _under_a_key(what: str, found: Any) -> Any:
-    """Runs of an object that keeps them under one key besides settings; None where it has no such key."""
+    """Runs of an object that keeps them under one key besides settings; None if it has no such key."""
     if not isinstance(found, dict) or (len(found) > 1 and _same_keys(found.values())):
         return None
     lists = [key for key, value in found.items() if isinstance(value, list) and value and _all_objects(value)]

@@ -19,7 +19,7 @@ class Word(str):
 
 
 def why_no_loss(row: Row) -> str:
-    """Reason why a row has no usable loss, divergence excepted; empty where it has one."""
+    """Reason why a row has no usable loss, divergence excepted; empty if it has one."""
     status, loss = row.get("status") or "done", row.get("loss")
     if isinstance(status, Word):
         return status

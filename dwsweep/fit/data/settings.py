@@ -353,8 +353,8 @@ def _are_numbers(values: set[Any]) -> bool:
 
 
 def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[Row], int]:
-    """Rows without those that list a run again under other labels, and how many those are: shape, seed, learning rate,
-    loss and all else that was measured agree to the last digit."""
+    """Rows without repeats of a run under other labels, and the number of repeats: shape, seed, learning rate, loss and
+    all other measurements agree to the last digit."""
     if not settings or not all(row.get("seed") is not None for row in rows):
         return list(rows), 0
     digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)

@@ -34,7 +34,7 @@ GATED_WORDS = ("glu", "gated")
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
 AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
 EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
-ROUNDED = 1.35  # ratio of counts within which blocks count as built to hold 12·L·d²
+ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
 NEAR_GATED = 0.08  # relative distance within which an inner width is 8/3·d rounded to a multiple
 SHARE = 0.9  # share of rows for which an explanation must hold
 LEAST_VOCABULARY = 256  # tokens; smaller multiples of d are biases and norms
@@ -48,7 +48,7 @@ VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 
 
 class Count(NamedTuple):
     """A table's own count of parameters beside the blocks. agrees: it counts blocks, and may stand for N. gated: the
-    MLP is gated by it. why: a sentence; empty where nothing explains the difference. ratio: least and largest count
+    MLP is gated by it. why: a sentence; empty if nothing explains the difference. ratio: least and largest count
     over blocks."""
 
     agrees: bool
@@ -59,7 +59,7 @@ class Count(NamedTuple):
 
 
 def inner_width(row: Row) -> float | None:
-    """Inner width of the MLP; None where the row has neither it nor its ratio to d."""
+    """Inner width of the MLP; None if the row has neither it nor its ratio to d."""
     width = float(row["width"])
     for name in ("d_ff", "mlp_ratio"):
         value = _positive(row.get(name))

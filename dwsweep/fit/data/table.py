@@ -101,7 +101,7 @@ def read_table(
     drop: Iterable[str] | None = None,
     arm: str | None = None,
 ) -> Table:
-    """Read ``table``, rename and select its rows, and settle what they mean.
+    """Read ``table``, rename and select its rows, and determine their meaning.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
     Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
@@ -259,7 +259,7 @@ def _of_loss(
 
 
 def _words_to_status(rows: list[Row]) -> None:
-    """A word in the place of a loss, such as FAIL, is the status of a run whose own status says no more."""
+    """Take a word in place of a loss, such as FAIL, for the status of a run without a more specific one."""
     for row in rows:
         word = row["loss"]
         if word.__class__ is Word:
@@ -345,7 +345,7 @@ def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
 
 
 def _part(held: Columns, theirs: str) -> list[Any] | None:
-    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None where there
+    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None if there
     is no such column."""
     name, _, pattern = theirs.partition("~")
     if name not in held:

@@ -35,7 +35,7 @@ def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
 
 
 def scaled(ours: str, theirs: str, values: Sequence[Any]) -> tuple[list[Any], str]:
-    """(the count ``ours`` without the unit that its column ``theirs`` names, a sentence; empty where it names none)."""
+    """(the count ``ours`` without the unit that its column ``theirs`` names, a sentence; empty if it names none)."""
     _, unit = _parted(theirs)
     if ours not in MOST or not unit:
         return list(values), ""
