@@ -89,7 +89,7 @@ def fit(
         list[PathValue] | None,
         path_option("--with", "DIR|TABLE", "Also fit this table, for comparison; may be repeated."),
     ] = None,
-    axis: Annotated[Axis, typer.Option(help="Size that is matched between depths.")] = Axis.n_params,
+    axis: Annotated[Axis, typer.Option(help="Size at which depths are compared.")] = Axis.n_params,
     unit: Annotated[
         Unit | None,
         typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
@@ -100,13 +100,13 @@ def fit(
         typer.Option(metavar="OURS=THEIRS", help="Read a column under our name, or the part that a pattern finds."),
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Ignore this column of the table.")] = None,
-    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
+    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that names a run's arm.")] = None,
     adjust: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Adjust losses for this column, besides the usual settings."),
     ] = None,
     no_adjust: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Let this column follow depth as in the table.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave this column to follow depth as in the table.")
     ] = None,
     at: Annotated[
         list[str] | None,
@@ -241,7 +241,7 @@ def guide(
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
-    heads: Annotated[int | None, whole_option("H", "Heads, apart from d_x / head size.", BLOCK)] = None,
+    heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,
     kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
@@ -260,14 +260,16 @@ def guide(
             help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME
         ),
     ] = "H100",
-    bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
+    bench: Annotated[
+        PathValue | None, path_option("--bench", "PATH", "File of rates from `dwsweep bench`.", TIME)
+    ] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
-    """Recommend a shape for a budget, with the cost of deviating and the trust in it; judge a shape or a rule."""
+    """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape or a rule."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
     from dwsweep.report import guide_report
@@ -349,9 +351,9 @@ def design(
         PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
     ] = None,
     noise: Noise = None,
-    target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    target: Annotated[float | None, count_option("N", "Size whose best depth is estimated, such as 3B.")] = None,
     params: Annotated[
-        float | None, count_option("N", "In place of SPEC a table: propose the runs that narrow the best depth here.")
+        float | None, count_option("N", "With a table in place of SPEC: propose runs for the best depth here.")
     ] = None,
     runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = 6,
     out: Annotated[
@@ -443,8 +445,7 @@ def report(
         bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
-    Hub."""
+    """Write one self-contained HTML page with answer, figures and tables; or a card for the Hugging Face Hub."""
     from dwsweep.sweep.snapshot import settle_results
 
     settle_results(directory, _note)
@@ -474,8 +475,7 @@ def theory(
     out: Annotated[PathValue | None, folder_option("--out", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the
-    bounds."""
+    """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets; or test the bounds."""
     from dwsweep import theory
     from dwsweep.report import theory_report
 

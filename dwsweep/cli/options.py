@@ -171,14 +171,12 @@ RayAddress = Annotated[
     typer.Option(
         metavar="A",
         help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
-        "firewall); default: one of this machine, on loopback.",
+        "firewall); default: a new cluster on loopback.",
     ),
 ]
 Shard = Annotated[
     str | None,
-    typer.Option(
-        metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: taken from the array's environment."
-    ),
+    typer.Option(metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: by the array's environment."),
 ]
 Takeover = Annotated[
     bool,
@@ -220,7 +218,7 @@ Targets = Annotated[
     typer.Option(
         "--target",
         metavar="NAME",
-        help="With --compile-only: for a device that is not here: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
+        help="With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
     ),
 ]
 Verify = Annotated[

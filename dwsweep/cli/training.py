@@ -156,8 +156,7 @@ def status(
 
 @_command(epilog="Example: dwsweep verify runs/smoke")
 def verify(directory: SweepDirectory, json: AsJson = False) -> int:
-    """Compare every file of a sweep with its hash: whole, rebuilt or lost; rebuild derived files. Exit status 1
-    if a file is lost."""
+    """Compare every file of a sweep with its hash and rebuild derived files; exit status 1 if a file is lost."""
     from dwsweep.report import inventory_report
     from dwsweep.sweep import inventory
 
@@ -183,8 +182,7 @@ def bench(
     verify: Verify = False,
     json: AsJson = False,
 ) -> int | None:
-    """Measure compile seconds, step time, tokens/s, MFU and memory of each shape here, and the gain from packing; or
-    --verify what this host's devices compute."""
+    """Measure compile and step time, tokens/s, MFU, memory and packing of each shape; or --verify this host's devices."""
     from rich.progress import track
 
     from dwsweep.data import prepare
@@ -270,7 +268,7 @@ Format = StrEnum("Format", ["hf"])
 Trained = Annotated[
     PathValue,
     typer.Argument(
-        metavar="RUN|DIR", parser=path_value, help="DIR/runs/<run_id>, or DIR: all of its runs that have parameters."
+        metavar="RUN|DIR", parser=path_value, help="DIR/runs/<run_id>, or DIR: all its runs with parameters."
     ),
 ]
 
@@ -280,7 +278,9 @@ def export(
     run: Trained,
     out: Annotated[
         PathValue,
-        typer.Argument(metavar="OUT", parser=folder_value, help="Folder to write; of several runs one in it for each."),
+        typer.Argument(
+            metavar="OUT", parser=folder_value, help="Folder to write, with a folder in it for each of several runs."
+        ),
     ],
     to: Annotated[Format, typer.Option(help="hf: files that transformers loads without our code.")] = Format.hf,
 ) -> None:
@@ -298,7 +298,7 @@ def sample(
         typer.Argument(
             metavar="RUN|DIR",
             parser=path_value,
-            help="DIR/runs/<run_id>, or DIR: two texts per depth, also for its page.",
+            help="DIR/runs/<run_id>, or DIR: two texts per depth, shown on its page too.",
         ),
     ],
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Beginning of the text.")] = "",
@@ -364,8 +364,8 @@ def sample(
 def evaluate(
     directory: Trained,
     tasks: Annotated[str, typer.Option(metavar="T,T…", help="Tasks of lm-evaluation-harness.", show_default=False)],
-    include: Annotated[PathValue | None, path_option("--include", "DIR", "Folder with task files of your own.")] = None,
-    limit: Annotated[int | None, whole_option("N", "Examples per task at most; default: all.")] = None,
+    include: Annotated[PathValue | None, path_option("--include", "DIR", "Folder with your own task files.")] = None,
+    limit: Annotated[int | None, whole_option("N", "Most examples per task; default: all.")] = None,
     shots: Annotated[
         int | None, whole_option("N", "Solved examples before each question; default: the task's own number.")
     ] = None,
