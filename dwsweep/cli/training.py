@@ -182,7 +182,7 @@ def bench(
     verify: Verify = False,
     json: AsJson = False,
 ) -> int | None:
-    """Measure compile and step time, tokens/s, MFU, memory and packing of each shape; or --verify this host's devices."""
+    """Measure compile and step time, rate, MFU, memory and packing of each shape; or --verify this host's devices."""
     from rich.progress import track
 
     from dwsweep.data import prepare
