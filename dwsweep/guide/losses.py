@@ -419,7 +419,7 @@ class PredictedLoss(LossAt):
     def tag(self) -> str:
         own = self.law.own
         beside = ", with the prices of your own losses near their sizes" if own and own.bounded else ""
-        return f"{self.slope_tag}; prices of a depth in size from {len(self.law.sources)} public sources{beside}"
+        return f"{self.slope_tag}; price of a depth (in size) from {len(self.law.sources)} public sources{beside}"
 
     @property
     def slope_tag(self) -> str:

@@ -221,7 +221,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     if guide.surface.record.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
     span = " to ".join(format_count(n) for n in (own.low, own.high))
-    notes.append(f"from {span} your own losses answer; elsewhere public evidence, from where they end")
+    notes.append(f"your own losses answer from {span}, public evidence elsewhere")
     inside = Source(
         guide.name.partition("; ")[0],
         guide,

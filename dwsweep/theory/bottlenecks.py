@@ -17,7 +17,7 @@ HEAD_SIZE_REASON = (
     "a head smaller than the window cannot represent every attention pattern (Bhojanapalli et al. 2020), and the "
     "number of heads that can depends on the width"
 )
-EMBEDDING_SHARE_REASON = "curves matched in non-embedding parameters then differ in all parameters, wide nets more"
+EMBEDDING_SHARE_REASON = "curves matched in non-embedding parameters then differ in all parameters, most in wide nets"
 
 
 @dataclass(frozen=True)
