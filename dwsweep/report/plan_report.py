@@ -240,7 +240,7 @@ def _legend(plan: Plan) -> Table:
         ),
         (
             "FLOPs, 6ND",
-            "training FLOPs of one run: 3 × forward, attention over the full window and unembedding counted; and 6·N·tokens",
+            "of one run: 3 × forward, attention over the full window and unembedding counted; and 6·N·tokens",
         ),
         ("memory, time", "memory and time of all runs of a shape together, on one device; ? unknown" + misfit),
         rate,
