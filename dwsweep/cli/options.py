@@ -284,7 +284,7 @@ OTHER_NAMES = {
     "--vocab": "--vocab-size",
     "--filter": "--where",
 }
-NEAR = 0.6  # similarity of two names from which on one is suggested
+NEAR = 0.6  # similarity of two names above which one is suggested
 
 
 SETTING = "--set KEY=VALUE, such as --set train.steps=50"

@@ -39,7 +39,7 @@ def say(progress: bool, text: str) -> None:
         print(f"prepare: {text}", file=sys.stderr, flush=True)
 
 
-MAX_BAD_FRACTION = 0.01  # share of bad records from which on the source itself is judged wrong
+MAX_BAD_FRACTION = 0.01  # share of bad records above which the source itself is judged wrong
 
 
 @dataclass

@@ -89,7 +89,7 @@ class TfdsRecords(Files):
                     raise ValueError("it has no named features")
             except ImportError:
                 raise
-            except Exception as error:  # errors of the parsers of its files
+            except Exception as error:  # errors of TFDS's file parsers
                 raise InputError(
                     f"data.source: {self.folder}; not a data set that TFDS can restore ({one_line(error)})"
                 ) from None

@@ -22,7 +22,7 @@ TOKENS_PER_PARAM = 20  # compute-optimal by Hoffmann et al. 2022; a default, not
 SIZES, SEEDS = 7, 3
 BELOW = 3.0  # factor from the smallest size to the first transition
 FEWEST_DECADES = 1.0
-LIKELY = 0.8  # probability from which on a transition counts as likely
+LIKELY = 0.8  # probability above which a transition counts as likely
 CANDIDATES: tuple[tuple[int, ...], ...] = (
     *((2, 4, 6, 9), (3, 6, 9, 12), (4, 8, 12, 16), (6, 9, 12, 18), (6, 12, 18, 24), (6, 12, 18, 24, 30)),
     *((6, 12, 18, 24, 30, 36), (6, 12, 18, 24, 30, 36, 48)),

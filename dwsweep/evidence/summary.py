@@ -41,7 +41,7 @@ ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 BEYOND = 0.05  # share of draws beyond either end of the depths that leaves the central 68 %, and so the sd, whole
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
-ONE_LAYER = 0.1  # ln L, up to which a draw is of one layer
+ONE_LAYER = 0.1  # ln L up to which a draw counts as one layer
 SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
 SLOPE_STEP = 0.3  # distance in ln N to either side over which a surface's own slope is taken

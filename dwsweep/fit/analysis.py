@@ -80,7 +80,7 @@ FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to t
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
-HEAP = 3  # number of settings that differ between shapes from which on the account mentions them
+HEAP = 3  # fewest settings that differ between shapes for the account to mention them
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
 

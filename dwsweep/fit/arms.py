@@ -78,7 +78,7 @@ SIZES = 9  # number of sizes at which best depths are compared
 POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
 SEED = 11  # seed of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
-UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens from which on two arms had unequal data
+UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
 ALONE = 4000  # draws of two crossings that share nothing
 SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 

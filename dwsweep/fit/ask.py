@@ -36,14 +36,14 @@ from dwsweep.records.transitions import Optimum, SizedOptimum
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
 
-WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
+WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of layers
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # limit of best depths that a posterior keeps
-MANY_DEPTHS = 24  # number of depths from which on losses are read from profiles
+MANY_DEPTHS = 24  # number of depths above which losses are read from profiles
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 MOST_FOR_DEPTH_SCATTER = 400  # most shapes for which the scatter that shapes of a depth share is estimated
 LEAST_WEIGHT = 0.01  # weight below which a form is rejected
@@ -171,7 +171,7 @@ def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: 
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first
+    """(D,) ln of the size above which the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first
     change. inf, −inf: the shallower, the deeper leads at all sizes; NaN: neither, or the other way about."""
     ahead = lead > 0.0
     k = np.maximum(ahead.argmax(axis=1), 1)

@@ -61,7 +61,7 @@ from dwsweep.records.studies import (
 from dwsweep.records.transitions import numbers
 
 SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget
-STEEP = 1.0  # dx/dy of a hull's edge from which on a depth lies beyond it, and no size
+STEEP = 1.0  # dx/dy of a hull's edge above which a depth lies beyond it, and no size
 FEWEST_BUDGETS = 3
 WHY = {
     REACHED: "",

@@ -80,7 +80,7 @@ class LawForm(ABC):
         return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)
 
     def n_params_needed(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-        """N(L) = 12·L·d(L)²: size from which on ``depth`` loses to the next depth."""
+        """N(L) = 12·L·d(L)²: size above which ``depth`` loses to the next depth."""
         return 12.0 * depth * np.exp(2.0 * self.ln_width(theta, depth))
 
     def optimal_depth(self, theta: np.ndarray, n_params: float) -> np.ndarray:

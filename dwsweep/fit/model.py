@@ -73,7 +73,7 @@ OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
 NO_SCATTER = 1e-5  # least noise: losses are printed to no more digits, nats
 
-BOX = 1.5  # half the side of the waves' box in half spans
+BOX = 1.5  # half width of the waves' box, in half spans of the data
 MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance

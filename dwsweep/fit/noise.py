@@ -31,7 +31,7 @@ MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
 FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
-SEPARABLE_SIZES = 6  # sizes from which on scatter differs from the bend of a curve
+SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
 # sources of the scatter between shapes, an error that all seeds of a shape share
 SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves

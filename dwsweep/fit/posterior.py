@@ -39,7 +39,7 @@ SCRAMBLES = 8
 FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
 AGAIN = 3  # most times that a form is sampled at the most nodes, each time if the last nodes found weight
 ENOUGH = 400.0  # effective nodes of all forms together up to which more are taken
-LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many nodes
+LEAST_SHARE, MUCH = 0.01, 0.1  # weights of a form above which it gets more nodes, or many
 TEMPER = 0.5  # power to which the evidence of forms counts
 DRAWS = 1024
 DIGITS = 6  # significant digits of a node in files
@@ -50,13 +50,13 @@ LEAST_ESS, LEAST_POWER = (
     0.1,
 )  # effective nodes per hyperparameter below which weights are tempered, down to a power
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
-SHRINK = 2.0  # effective nodes per hyperparameter that a prior of zero correlations is worth
+SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
 ROUNDS, MOVES = 12, 1
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
-MISFIT_FROM = 0.5  # distance in ln N beyond the sizes from which on the misfit of a form counts in full
+MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
 KEPT = 4  # most sizes whose profiles are kept
 
 

@@ -37,7 +37,7 @@ OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
     "accuracy": ("acc", "accuracy"),
 }
 NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
-BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error from which on a warning is given
+BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error above which a warning is given
 RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
 SHOULD_AGREE = {

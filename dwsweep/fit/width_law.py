@@ -23,10 +23,10 @@ from dwsweep.interval import Interval
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import Rival, RivalTransition, numbers
 
-UNKNOWN = 2.0  # width in ln d of a tie's interval from which on the tie bounds no constant
+UNKNOWN = 2.0  # width in ln d of a tie's interval above which the tie bounds no constant
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
 POINTS = 61  # number of sizes at which a law is drawn
-WINNING_DELTA = 4.0  # −2·ln weight from which on a form is rejected, as for χ²
+WINNING_DELTA = 4.0  # −2·ln weight above which a form is rejected, as for χ²
 FEWEST_PAIRS = 3
 
 

@@ -50,7 +50,7 @@ TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
 LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
 BALANCED = 1.0  # a shape that wastes at most this percentage of compute is balanced
 PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists
-# usual names of models by all parameters; share of embeddings from which on the count matters
+# usual names of models by all parameters; share of embeddings above which the count matters
 USUAL_TOTALS = (
     *(14e6, 70e6, 100e6, 110e6, 117e6, 124e6, 125e6, 130e6, 135e6, 150e6, 160e6, 200e6, 250e6, 300e6, 345e6, 350e6),
     *(
@@ -74,7 +74,7 @@ USUAL_TOTALS = (
     ),
 )
 MUCH_EMBEDDED = 0.1
-DEEPER_THAN_WIDE = 4  # ratio of depth to width from which on a shape counts as exchanged
+DEEPER_THAN_WIDE = 4  # ratio of depth to width above which a shape counts as exchanged
 SIZED = (("params", None), ("flops", None), ("hours", None), ("shapes", "--shape"), ("rules", "--rule"))
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 

@@ -150,7 +150,7 @@ LAW_PRICE = 0.19
 LAW_PRICE_ENDS = (0.08, 0.32)
 LAW_GRID = 600
 REACH = 16.0  # factor in depth from the best
-REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes to 0.1 %
+REGION_STEP = 4  # a fourth of the region's 360 points gives its extremes to 0.1 %
 
 
 @dataclass(frozen=True)

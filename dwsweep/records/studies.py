@@ -236,7 +236,7 @@ class AlongCurve(Record):
     budget: float | None
     rows: tuple[AlongRow, ...]
     best: Numeric  # value with the lowest loss
-    worse_from: Numeric | None  # least value from which on every value is shown to be worse than the best one
+    worse_from: Numeric | None  # least value at and above which all are shown to be worse than the best
     worse_to: Numeric | None  # largest value up to which every value is shown to be worse
     spread: float | None  # loss of the worst value − loss of the best value, less the part due to noise
     spread_low: float | None
@@ -255,7 +255,7 @@ class AlongCurve(Record):
 class ArmDivergence(Record):
     """Divergence: value from which another arm differs from the first, in one group.
 
-    start: first value from which on ``ahead`` is ahead at every tried value, by the simultaneous band. after: last
+    start: first value at and above which ``ahead`` is ahead at every tried value, by the simultaneous band. after: last
     value below ``start`` at which the other arm is shown ahead, so that the arms diverge between the two; None: no
     lead is shown below ``start``.
     """

@@ -229,7 +229,7 @@ class Contrast(Record):
 
     shallow: Positive
     deep: Positive
-    n_params: float | None  # non-embedding, where the two are compared
+    n_params: float | None  # size of the comparison, non-embedding parameters
     shallow_width: float
     deep_width: float
     difference: float | None  # loss of the shallower − loss of the deeper, nats: positive where the deeper is ahead

@@ -17,7 +17,7 @@ from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 from dwsweep.spec.validation import _known_keys, validated, value_text
 
 SPEC_FILE = "spec.yaml"  # name of the spec in a sweep directory
-NEAR = 0.7  # similarity of two file names from which on one is suggested
+NEAR = 0.7  # similarity of two file names above which one is suggested
 
 
 def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:

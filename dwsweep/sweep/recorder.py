@@ -376,7 +376,7 @@ class TolerantLogger:
             call(self._logger)
         except Exception as error:
             self._failed = True
-            self._say(f"execution.loggers: {self._name} failed and is left out from here on: {one_line(error)}")
+            self._say(f"execution.loggers: {self._name} failed and is left out from now on: {one_line(error)}")
 
 
 class TensorBoardLogger:

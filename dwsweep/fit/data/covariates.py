@@ -60,9 +60,9 @@ MOST_VALUES = 16  # most values of a chosen number, unless the user declares it
 FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
-COMMON = 0.1  # share of rows from which on the commonest value counts as usual
+COMMON = 0.1  # share of rows above which the commonest value counts as usual
 ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # factor, and roots of its count, by which the commonest value may lead another
-CROSSED = 0.8  # share of the shapes with several learning rates from which on rates count as swept
+CROSSED = 0.8  # share of the shapes with several learning rates above which rates count as swept
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ COUNT_TOLERANCE = 1.02
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
 MOST_REPEATED = 3  # most values of a column named as measured that still counts as chosen
 SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
-MOSTLY = 0.4  # share of such pairs with different settings from which on a setting follows depth
+MOSTLY = 0.4  # share of such pairs with different settings above which a setting follows depth
 ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth
 MOST_COMPARED = 2000
-TELLING_DIGITS = 4  # decimals of a loss to which two runs agree only if they are one
+TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 OFTEN = 0.5  # share of rows in which a setting's values repeat
 MEASURED_WORDS = {
     *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),

@@ -42,7 +42,7 @@ SAME_VOCABULARY = 5e-4  # relative difference
 FEWEST_FOR_BLOCKS = 5  # nets needed to derive the weights of blocks and embeddings from counts
 TIMES = (0.3, 3.0)  # range of a real block's weights over the columns' estimate
 VECTORS = 20.0  # largest multiple of L·d in biases and norms
-TRIED_ALIKE = 0.5  # share of nets with several counts of heads from which on heads count as swept
+TRIED_ALIKE = 0.5  # share of nets with several counts of heads above which heads count as swept
 VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
 
 

@@ -38,7 +38,7 @@ IDS = {
     *("trial_id", "wandb_id", "run_key", "job_id", "uuid", "model", "model_name", "tag", "label"),
 }
 UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
-COMMON = 0.8  # share of runs ending at one step from which on all are read there
+COMMON = 0.8  # share of runs ending at one step above which all are read there
 SAME_STEP = 1.02
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 22
-COUNTS = 1e4  # value from which on an axis is labelled 2B instead of 2e9
+COUNTS = 1e4  # value above which an axis is labelled 2B instead of 2e9
 ROOM = 1.3  # margin beyond the ends of the depth axis
 MILLI = 1e3  # nats → 10⁻³ nats
 

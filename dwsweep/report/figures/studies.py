@@ -155,7 +155,7 @@ COLUMNS = 2  # most panels, one per group
 PANELS = 6
 COLOURS = (style.OWN, *style.OTHERS)
 SHIFT = 0.04  # distance of two arms' bars at one value over the distance between values
-WIDE = 8.0  # largest over smallest value from which on the axis is logarithmic
+WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
 
 
 def loss_along(found: Along) -> Figure:
