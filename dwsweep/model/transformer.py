@@ -421,7 +421,7 @@ def metadata(declared: nnx.State, name: str) -> Params:
 def initial_values(key: jax.Array, declared: nnx.State, scales: Scales, *, divided: bool) -> Params:
     """The parameters of one replica, float32, from a typed key of the default generator.
 
-    On one device all is drawn at once. Of a model that is ``divided`` no device has room for all of it: there each
+    On one device all is drawn at once. If the model is ``divided``, no device has room for it: there each
     array draws its own part, and each device its share. The bits are the same.
     """
     shapes, starts, groups = nnx.to_pure_dict(declared), metadata(declared, "start"), scales.groups()

@@ -87,6 +87,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
     assert nominal.training_steps is None and "The sweep:" not in text  # no roofline
     timed = replace(far, roofline_seconds=0.01, training_steps=2000, compile_seconds=10.0)
     text = " ".join(printed(bench_report.render_compiled([timed, timed])).split())
+    assert "2 programs compiled in 20 s" in text and says(text, "train: waiting for compilers")
     assert says(text, "train: compilation against training")
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
         here(plan, [1, 64])
