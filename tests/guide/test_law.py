@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentences import says, shows, shows
+from sentences import says, shows
 
 from dwsweep import published_law
 from dwsweep.cost.arithmetic import decode_bytes_per_token
