@@ -390,7 +390,7 @@ fit_table.__doc__ = analysis.fit_table.__doc__
 def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
     """Transitions of each pair of depths, the best depth at each size, the width law and the guideline.
 
-    table, options: those of ``fit_table``.
+    table, options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
@@ -405,7 +405,7 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
     """The best size of each depth and the best depth at each budget of compute.
 
     axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. table,
-    options: those of ``fit_table``.
+    options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
@@ -420,7 +420,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
 
     others: tables of further arms; without them the arms of ``table`` itself, where it has some. baseline: an
     expression over columns that only one shape meets; every shape is held against it. margin: nats by which a shape may
-    be worse than the baseline, by default 1 % of its loss. table, options: those of ``fit_table``.
+    be worse than the baseline, by default 1 % of its loss. table, options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or the column cannot be compared.

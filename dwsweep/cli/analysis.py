@@ -215,7 +215,7 @@ def _fit_folder(table: PathValue) -> PathValue:
 
 
 def _own_folder(directory: PathValue, name: str) -> PathValue:
-    """A folder in a sweep directory; a published table, a folder that no sweep trains in, is left as it is."""
+    """A folder in a sweep directory; a published table, in whose folder no sweep trains, stays unchanged."""
     own = "://" in str(directory) or (directory / "spec.yaml").exists() or not (directory / "results.csv").exists()
     return directory / name if own else paths.as_path(f"{name}-{directory.name}")
 

@@ -278,7 +278,7 @@ class Store:
                 or (self.shards(split).take_windows(ends, 1) != self.end_token).any()
             ):
                 raise DamagedStore(
-                    self.path / f"{split}-documents.npy", f"its documents are not those of the {split} tokens"
+                    self.path / f"{split}-documents.npy", f"its documents do not belong to the {split} tokens"
                 )
 
     def _shard_paths(self, split: str) -> list[Path]:

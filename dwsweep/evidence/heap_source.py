@@ -81,6 +81,6 @@ def standard(found: FitResult, tokens: float) -> float:
     value = np.array(next(one for one in found.surface.cells.columns if one.name == "tokens").value)
     low, high = column.at[0], column.at[-1]
     if not low / 1.01 <= tokens <= 1.01 * high:
-        raise InputError(f"tokens: {tokens:g}; allowed: from {low:g} to {high:g}, those of the runs")
+        raise InputError(f"tokens: {tokens:g}; allowed: from {low:g} to {high:g}, as in the runs")
     share = math.log(tokens / low) / math.log(high / low)
     return float(value.min() + share * np.ptp(value))

@@ -240,8 +240,8 @@ def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
 
 
 def places(count: int, axis: int) -> np.ndarray:
-    """(count,) numbers that fill 0 to 1 evenly, together with those of every other axis and with their own order
-    (Kronecker's sequence), so that a thousand draws are as good as many random ones."""
+    """(count,) numbers that fill 0 to 1 evenly, jointly with every other axis and with their own order (Kronecker's
+    sequence): a thousand draws are as good as many random ones."""
     return (0.5 + np.arange(count) * math.sqrt(PRIMES[axis])) % 1.0
 
 

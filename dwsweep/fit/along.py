@@ -236,7 +236,7 @@ def _row(
 
 
 def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmDivergence:
-    """Divergence of an arm from the base in one group. above: its losses less those of the base, by value."""
+    """Divergence of an arm from the base in one group. above: value → its loss − the base's loss."""
     values, sides = list(above), [SIDES[one.sign] for one in above.values()]
     ahead, start, after = sides[-1], None, None
     if ahead != NEITHER:

@@ -14,7 +14,7 @@ table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdh
 known), which is assumed and said. Where all runs have one count of tokens, the loss moves with ln tokens by the slope
 of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
 
-Where every run had one budget of time or FLOPs its tokens follow from its shape: the losses as they are answer at that
+Where every run had one budget of time or FLOPs its tokens follow from its shape: the uncorrected losses answer at that
 budget, and nothing answers at equal tokens.
 
 A best depth or size at an edge of the nets and tokens tried is a bound and no answer.

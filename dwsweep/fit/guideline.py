@@ -302,7 +302,7 @@ def guideline_rows(
 
 @cache
 def published_record() -> PublishedLaw:
-    """The published law with its guideline, as fit.json has it."""
+    """Published law with its guideline, for fit.json."""
     law = published()
     return PublishedLaw(
         **law.columns(),

@@ -10,7 +10,7 @@ losses free of a quadratic in ln N and ln L, and S their covariance,
     S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
 
 the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero, and the
-intervals are those of a table without it. What a run scatters by is estimated for each value of a text where these
+intervals equal a table's without it. What a run scatters by is estimated for each value of a text where these
 differ (F test).
 
 The loss that cells, pairs and figures show is the run's own less the mean of what its covariates do.
@@ -49,7 +49,7 @@ LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and 
 CONFOUNDED = 0.6  # |r| with ln L at equal size above which both readings are told
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
 WIDER = 1.5  # widening of the interval by a held column above which the two are inseparable
-NOISIER = 2.0  # ratio of two text values' scatters above which each has its own
+NOISIER = 2.0  # ratio of two text values' scatters above which each value has its own scatter
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
 BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
@@ -318,7 +318,7 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
 @dataclass(frozen=True)
 class Design:
     """Columns of the model. values: standardised covariates (K,), zero at what is held. spread: of each. rate: β of the
-    best learning rate, None without one. columns: those of the posterior. shared: see ``shared_effects``. scatter: sd
+    best learning rate, None without one. columns: columns of the posterior. shared: see ``shared_effects``. scatter: sd
     of a mean about the surface by a first estimate, nats."""
 
     values: tuple[np.ndarray, ...]

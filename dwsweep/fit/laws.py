@@ -74,7 +74,7 @@ class LawForm(ABC):
         return (depth - first) / (last - first)
 
     def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """x_T = ln N of the transition of ``depth``, where theta[..., :2] are those of the depths first and last."""
+        """x_T = ln N of the transition of ``depth``, with theta[..., :2] for the first and the last depth."""
         low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at both ends
         high = theta[..., 1] - np.log(12.0 * last)
         return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)

@@ -41,7 +41,7 @@ class Arm:
     """One recipe: its runs, their curves, and its held-out documents if every run has them.
 
     label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
-    all depths together, gains: as ``fit_with_gains`` has them; None and empty where
+    all depths together, gains: of ``fit_with_gains``; None and empty where
     there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
     eval_tokens: of the held-out set, as its spec has them; empty if that is not known. unit: of the losses.
     """

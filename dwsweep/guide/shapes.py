@@ -134,7 +134,7 @@ class Options:
     embeddings included. context: positions in training and in the cache of a decoding step. at: the constraint under
     which a shape is recommended: equal size, flops, time or decode. tokens: of training; None:
     tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
-    context: None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
+    context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
     """
 
     width_multiple: int | None = None

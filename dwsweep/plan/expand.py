@@ -155,7 +155,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
 
 
 def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
-    """The packs of a shape; of a dropped one too, whose ids its budget keeps apart from those of the shape it is."""
+    """Packs of a shape, even a dropped one, whose budget keeps its ids apart from the equal shape's."""
     shape, mark = planned.shape, planned.mark if data_hash is None else ""
     dropped = f"-dropped{planned.budget:.3g}" if planned.drop else ""
     parts = pack_members(spec)

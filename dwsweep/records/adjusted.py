@@ -146,7 +146,7 @@ class NextRun(Record):
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
     """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
-    the best depth as it is known now. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
+    the best depth at present. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
     sizes at even steps of ln N from N/16 to 1.5·N."""
 
     n_params: float

@@ -1,6 +1,6 @@
 """Columns of a table of runs: meaning, role in a fit, names in other projects.
 
-``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
+``results.csv`` has the columns of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
 measured column of results.csv is a field of ``records.run.RunResult``, and here a column and its place in ``RESULTS``.
 Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """

@@ -501,7 +501,7 @@ Fit = FitResult | AlongFit
 
 
 def read(path: Any, argument: str = "--fit") -> FitResult:
-    """The fit in a fit.json that compares depths. ``path``, ``argument``: those of ``read_any``.
+    """The fit in a fit.json that compares depths. ``path``, ``argument``: as in ``read_any``.
 
     Raises:
         InputError: as ``read_any``; or depths were not compared.

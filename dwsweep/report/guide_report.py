@@ -432,7 +432,7 @@ def _decoding(assumptions: Assumptions, usual: bool) -> str:
         f"{assumptions.decode_seconds_per_layer * 1e6:.0f} µs per layer (ASSUMED)."
     )
     if assumptions.tokens:
-        count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices at the rate of one each"
+        count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices, each at the rate of one"
         text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {count}."
     return f"{MARK} recommended{', · usual' if usual else ''}. {text}"
 

@@ -84,5 +84,5 @@ def training_figure(curves: Sequence[TrainingCurve], runs: Sequence[Row]) -> lis
     if len(runs) > runs_table.MANY:
         shapes = len(runs_table.shapes_of(runs))
         spread = f"evenly spread ones of {shapes:,} shapes" if shapes > runs_table.MOST_CURVES else "each shape"
-        caption += f" {len(curves):,} of {len(runs):,} runs: of {spread} those of lowest held-out loss."
+        caption += f" {len(curves):,} of {len(runs):,} runs: for {spread}, the runs of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]

@@ -1,7 +1,7 @@
 """Messages between a worker and its parent: commands one way, events the other, each a record and on the pipe one line
 of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack.
 
-What a pack's files record travels as it is: ``StartFacts`` after its compilation, ``PackProgress`` after each dispatch.
+Records of a pack's files travel unchanged: ``StartFacts`` after its compilation, ``PackProgress`` after each dispatch.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _sealed(meta: Meta) -> dict[str, Any]:
 
 
 def _checked(meta: Meta) -> dict[str, Any]:
-    """Meta data without their hash; those of an earlier version have none.
+    """Meta data without their hash; earlier versions wrote no hash.
 
     Raises:
         ValueError: they are not what was written.
@@ -344,7 +344,7 @@ def needs_mirror(directory: Any) -> bool:
 
 
 class Mirror:
-    """The copy on this host of the checkpoints in ``remote``, as they are in the bucket when it is made.
+    """Copy on this host of the checkpoints in ``remote``.
 
     Raises:
         InputError: several hosts train the pack, each of which would have its own copy.

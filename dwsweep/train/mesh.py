@@ -102,7 +102,7 @@ class Layout:
 
     @classmethod
     def of(cls, load: Load, devices: Sequence[jax.Device] | None = None, asked: MeshSpec | None = None) -> Layout:
-        """Lay a pack over ``devices``; by default those of this host, or of all processes where there are several."""
+        """Lay a pack over ``devices``; by default this host's devices, or the devices of all processes."""
         whole = jax.process_count() > 1
         devices = list(devices or (jax.devices() if whole else jax.local_devices()))
         sizes = divide(len(devices), load, whole=whole, asked=asked)

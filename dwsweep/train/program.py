@@ -96,7 +96,7 @@ class Blueprint:
 
     @cached_property
     def abstract(self) -> State:
-        """Shapes, dtypes and shardings of the state with its arrays by name, as checkpoints have it."""
+        """Shapes, dtypes and shardings of the state with arrays by name, for checkpoints."""
         return self._abstract(None)
 
     @cached_property
@@ -111,14 +111,14 @@ class Blueprint:
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
 
     def named(self, state: State) -> State:
-        """The state with its arrays by name, as checkpoints have it, from the state as ``dispatch`` has it."""
+        """State with arrays by name, for checkpoints, from the state of ``dispatch``."""
         if self.param_layout.is_tree:
             return state
         # a copy: the vector may be donated while a view of it is still being written
         return self._converted(state, lambda vector: self.param_layout.unpack(np.array(vector), np))
 
     def laid_out(self, state: State) -> State:
-        """The state as ``dispatch`` has it, from the state with its arrays by name: the inverse of ``named``."""
+        """State for ``dispatch`` from the state with arrays by name: the inverse of ``named``."""
         if self.param_layout.is_tree:
             return state
         return self._converted(state, lambda tree: self.param_layout.pack(jax.tree.map(np.asarray, tree), np))

@@ -129,7 +129,7 @@ def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
     from jax._src import xla_bridge
     from jax.experimental import topologies
 
-    # The first backend registers the plugins, those of other platforms too; without that "cuda" would be unknown.
+    # The first backend registers all plugins, other platforms' too; without that "cuda" would be unknown.
     jax.local_devices()
     hosts, _, each = (topology or "1").rpartition("x")
     described = topologies.get_topology_desc(

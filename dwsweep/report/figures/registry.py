@@ -114,7 +114,7 @@ DRAWINGS = (
     ),
     Drawing(
         "others",
-        "Difference curve of each pair of depths beside those of other sweeps",
+        "Difference curves of each pair of depths in this and other sweeps",
         "Curves of one pair, each with its pointwise band: the sweeps agree if the curves coincide. "
         "If they cross zero at different sizes, the transition moved with tokens, data or recipe.",
         losses.beside_others,
