@@ -78,7 +78,7 @@ class Interval:
 class IntervalOf:
     """Attribute ``NAME_interval`` of a record: its columns ``NAME``, ``NAME_low`` and ``NAME_high`` as an Interval.
 
-    It is no field, so files and ``dict(row)`` have the three numbers only.
+    Files and ``dict(row)`` have only the three numbers, since this is no field.
 
     Raises:
         TypeError: when the class is made, if it lacks one of the columns.

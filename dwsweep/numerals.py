@@ -69,7 +69,7 @@ def number(text: str, mark: Mark = "point") -> int | float | None:
 
 def shows(text: str) -> Mark | Literal["either"] | None:
     """Decimal mark that the form of a numeral implies: ``3,21`` a comma, ``3.21`` and ``1,234,567`` a point, ``3,210``
-    and ``3.210`` either; None for a whole number and for what is no number."""
+    and ``3.210`` either; None for a whole number, or for a text that is no number."""
     text = text.strip()
     if "," not in text and "." not in text:
         return None

@@ -1,12 +1,12 @@
 """All file operations, local or in a bucket: atomic writes, appended lines, folders.
 
-A local file is written beside its place and renamed over it, so that a reader sees the old content or the new one and
-nothing between. In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is
-neither append nor rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the
-file (``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
+A local file is written beside its place and renamed over it, so that a reader sees either the old or the new content.
+In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is neither append nor
+rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the file
+(``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
 
 Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
-and of several where the file system supports it. A bucket has none: there a file of this host stands in.
+and of several where the file system supports it. A bucket has no locks: a file of this host stands in.
 
 One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
 a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
@@ -14,8 +14,8 @@ the file and the folder that names it are on the disk when the call returns.
 
 A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
 
-Not the package filelock: its ``FileLock`` is this same call, without a word to who waits, and its ``SoftFileLock``, for
-file systems without locks, stays behind when its owner is killed.
+Not the package filelock: its ``FileLock`` is this same call, without a message to the waiting process, and its
+``SoftFileLock``, for file systems without locks, stays behind when its owner is killed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _no_answer(error: BaseException) -> str:
 def _read_listings_anew() -> None:
     """Keep fsspec from answering with old listings: workers and parent write into the same bucket.
 
-    What a client finally fails with is our one line, so its log of it is not shown.
+    A client's final failure becomes our one line, so its own log is not shown.
     """
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, which keeps no listings
@@ -313,8 +313,8 @@ def create(path: Any, content: str) -> bool:
     """Write a new file; whether this call did. Of several processes at once one does.
 
     A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
-    fsspec calls mode ``create``. Where the client knows none the writers wait for ``SETTLE_SECONDS`` and look who wrote
-    last: two that write further apart than that are not told apart.
+    fsspec calls mode ``create``. If the client has no such condition, the writers wait for ``SETTLE_SECONDS`` and check
+    who wrote last; two writes further apart than that go unnoticed.
     """
     data = content.encode()
     if not is_remote(path):
@@ -436,7 +436,7 @@ def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> 
 def _ordered_header(data: bytes) -> tuple[bytes, int]:
     """The length and the header of a safetensors file with its keys in a fixed order, and where the arrays begin.
 
-    The library keeps the meta data in a hash table, and so writes it in another order each time
+    The library keeps the meta data in a hash table, and so writes it in a different order each time
     (https://github.com/huggingface/safetensors, ``Metadata``); readers take any order.
     """
     start = 8 + int.from_bytes(data[:8], "little")
@@ -501,14 +501,14 @@ CHECK = "check"  # last key of a line: its number in the file, and a hash of the
 
 
 def read_lines(path: Any) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines, uploaded segments included; lines that hold none, a torn last one and those
-    that are not as they were written are left out."""
+    """The rows of a file of JSON lines, uploaded segments included; lines without a row, a torn last line and changed
+    lines are left out."""
     return [row for _, row in checked_lines(read_text_of_lines(path), path) if row is not None]
 
 
 def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, object] | None]]:
     """(number, row) of every line in the ``text`` of the file ``path``: its own number from 1 on, None in files of
-    earlier versions; None in place of a row where the line is none, or is not as it was written. Blank
+    earlier versions; None in place of a row if the line holds none or was changed. Blank
     lines are passed over.
 
     A line's hash holds the name of the folder, so that another run's lines are not taken for this one's.
@@ -643,7 +643,7 @@ PACK_WAIT_SECONDS = 180.0  # time for an orphaned worker to reach its checkpoint
 def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Lock that admits one process at a time to the block; waits for its turn, and calls ``waiting`` once if it must.
 
-    Without effect where the file system has no locks.
+    Without effect if the file system has no locks.
     """
     with _lock_file(path) as file:
         with contextlib.suppress(OSError):
@@ -676,7 +676,7 @@ def lock_of_worker(pack_directory: Any) -> Any:
 def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
     """Lock of a pack against two workers: a dead parent's worker and its successor.
 
-    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, and says so once.
+    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, with one message.
 
     Raises:
         RuntimeError: the other worker holds the pack for too long.

@@ -46,7 +46,7 @@ def transition_n_params(depth: float) -> float:
 
 
 def transition_depth(width: float) -> float:
-    """Depth whose transition lies at ``width``: (ln d_x − a) / b; below 0 where no depth has one that narrow."""
+    """Depth whose transition lies at ``width``: (ln d_x − a) / b; below 0 if no depth has so narrow a transition."""
     return (math.log(width) - A) / B
 
 

@@ -404,7 +404,7 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
 def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> BudgetsResult:
     """The best size of each depth and the best depth at each budget of compute.
 
-    axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. table,
+    axis: flops or device_seconds; None: the budgets of the runs, else the FLOPs at which they meet. table,
     options: as in ``fit_table``.
 
     Raises:
@@ -418,7 +418,7 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
 def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> AlongResult:
     """The losses along ``column``, such as heads, depth or any number.
 
-    others: tables of further arms; without them the arms of ``table`` itself, where it has some. baseline: an
+    others: tables of further arms; without them the arms of ``table`` itself. baseline: an
     expression over columns that only one shape meets; every shape is held against it. margin: nats by which a shape may
     be worse than the baseline, by default 1 % of its loss. table, options: as in ``fit_table``.
 
@@ -433,7 +433,7 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
 def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> ComparisonResult:
     """Comparison of recipes: transitions, best depths and losses of every other arm against the first.
 
-    others: tables, one per arm; without them the arms of ``table``, told apart by its column ``arm``. table, options:
+    others: tables, one per arm; without them the arms of ``table`` by its column ``arm``. table, options:
     those of ``fit_table``.
 
     Raises:

@@ -117,7 +117,7 @@ def plain_text(table: Any) -> str:
 
 
 def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool) -> None:
-    """Tables for a person, or JSON; only what is asked for is made."""
+    """Tables for a person, or JSON; only the requested form is made."""
     if wants_json:
         import json
 
@@ -147,7 +147,7 @@ def lost_output() -> OSError | None:
 
 
 def _tolerant(stream: TextIO | None) -> TextIO:
-    """Stream in a form that never fails; itself where it already is, or does not lead to a file descriptor."""
+    """Stream in a form that never fails; the stream itself if it is already safe, or has no file descriptor."""
     if stream is None or stream.closed:
         return open(os.devnull, "w", encoding="utf-8")
     buffer = getattr(stream, "buffer", None)

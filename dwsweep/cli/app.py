@@ -57,7 +57,7 @@ def _root(
 def status_of(command: Callable[[], int | None]) -> int:
     """Run ``command``, which returns its status, or None for success.
 
-    Bad input, whoever found it, is one clear line and ``WRONG_INPUT``; a defect of ours keeps its traceback.
+    Bad input, found anywhere, is one clear line and ``WRONG_INPUT``; a defect of ours keeps its traceback.
     """
     terminal.tolerant_streams()
     code = _status(command)

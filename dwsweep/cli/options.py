@@ -91,7 +91,7 @@ def whole_numbers(
     """Parse a list of whole numbers from ``least`` to ``most``, separated by commas.
 
     Raises:
-        InputError: it is none; ``said`` says what is allowed.
+        InputError: it is none; ``said``: the allowed values.
     """
     parts = text.split(",")
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and least <= int(part) <= most for part in parts):
@@ -119,7 +119,7 @@ def hours_value(text: str | float) -> float:
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:
-    """Parse a parameter with ``parse``; typer puts the parameter's name before what is wrong."""
+    """Parse a parameter with ``parse``; typer puts the parameter's name before the fault."""
     try:
         return parse(text)
     except InputError as error:
@@ -291,8 +291,7 @@ SETTING = "--set KEY=VALUE, such as --set train.steps=50"
 
 
 def hint(error: Any) -> str:
-    """Line for a usage error with the nearest option or choice; empty for any other error
-    and where none is near."""
+    """Line for a usage error with the nearest option or choice; empty for any other error, or if no name is near."""
     context = getattr(error, "ctx", None)
     if context is None:
         return ""

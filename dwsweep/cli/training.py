@@ -1,5 +1,5 @@
-"""Commands of the training: plan, prepare, run, status; and what to do with models that were
-trained and kept: export, sample, eval. Heavy imports stand inside them."""
+"""Commands of the training: plan, prepare, run, status; and uses of kept models: export, sample, eval. Heavy imports
+stand inside them."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def program_fits(program_bytes: float, memory_bytes: float) -> bool:
 
 
 def resident_bytes(n_train_tokens: int, size: int, memory_bytes: float | None, asked: bool | None) -> int:
-    """Device memory taken by the training tokens, ``size`` bytes each; 0 where they are streamed instead.
+    """Device memory taken by the training tokens, ``size`` bytes each; 0 if they are streamed instead.
 
     ``asked`` is ``execution.data_on_device``; held-out text is always streamed.
     """

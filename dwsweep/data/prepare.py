@@ -1,7 +1,7 @@
 """Preparation of a store: source → tokenizer → token store, idempotent, safe when interrupted or run twice.
 
 ``make_store`` fills ``<store>.partial`` under a lock, and a rename finishes the store: an interrupted ``prepare``
-leaves nothing that looks finished, and the next one starts over; a second one at the same time waits and finds the
+leaves no store that looks finished, and the next one starts over; a second one at the same time waits and finds the
 store. A finished store opens without the lock, so that a read-only cache suffices. A damaged store is set aside and
 made anew.
 """

@@ -120,7 +120,7 @@ class StreamWriter:
         self._room = self.shard_tokens
 
     def close(self) -> StoreSplit:
-        """Closes the files; what the manifest says of this split."""
+        """Closes the files; the manifest's entry for this split."""
         self._file.close()
         documents = np.concatenate(self.documents)
         np.save(self.path / f"{self.split}-documents.npy", documents)
@@ -174,7 +174,7 @@ class Store:
         otherwise their sizes alone.
 
         Raises:
-            DamagedStore: what is there is not what prepare wrote.
+            DamagedStore: the files differ from what prepare wrote.
             InputError: it is unfinished, or may not be read.
         """
         path = Path(path)
@@ -338,7 +338,7 @@ class Store:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """Bytes of each token id; the end token stands for none."""
+        """Bytes of each token id; the end token has no bytes."""
         return [bytes.fromhex(p) for p in json.loads(paths.read_bytes(self.path / "pieces.json"))]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -363,7 +363,7 @@ def _files_of_tokenizer(folder: Path) -> list[str]:
 
 
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 (hex) of each file, several at a time. OSError where one cannot be read."""
+    """SHA-256 (hex) of each file, several at a time. OSError if one cannot be read."""
     names = list(names)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return dict(zip(names, pool.map(lambda name: _sha256(folder / name), names), strict=True))

@@ -1,7 +1,7 @@
 """Heap as a source: one fit of a table with mixed settings, read at each count of tokens.
 
-The answers after several counts are questions to one posterior, so their correlation is that of its draws, and not
-assumed.
+The answers after several counts are questions to one posterior, so their correlation follows from its draws, without an
+assumption.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class AfterTokens(LossSurface):
 
 
 def surfaces(given: Mapping[str, Any], folder: Path) -> list[tuple[LossSurface, float | None]]:
-    """(surface, tokens) for each count of tokens in a source's YAML; one with None if it names none.
+    """(surface, tokens) for each count of tokens in a source's YAML; a single pair with None if it names no count.
 
     Raises:
-        InputError: the table cannot be fitted, or counts of tokens are asked of runs that do not differ in them.
+        InputError: the table cannot be fitted, or its runs do not differ in tokens.
     """
     options = {name: given[name] for name in OPTIONS if name in given}
     found = fit_transitions(folder / given["table"], **options)
@@ -74,7 +74,7 @@ def standard(found: FitResult, tokens: float) -> float:
     """A count of tokens on the scale of the posterior.
 
     Raises:
-        InputError: it lies outside those of the runs.
+        InputError: it lies outside the counts of the runs.
     """
     assert found.surface and isinstance(found.adjusted, Adjustment)
     column = next(one for one in found.adjusted.columns if one.column == "tokens")

@@ -14,7 +14,7 @@ is the curvature c of the loss over its slope −dloss/d ln N, both of one sourc
 
     ln κ_s(x) = α + β·x + γ_s + σ_s·x + v_s(x) + error
 
-σ_s, the recipe's own slope, and v_s, a process as w_s is, keep the trend of one table from being everybody's.
+σ_s, the recipe's own slope, and v_s, a process as w_s is, keep one table's trend from becoming the trend of all.
 
 Priors (ASSUMED)
 
@@ -298,7 +298,7 @@ def recipe(
     axis: int = SCORES,
 ) -> Recipe:
     """A new recipe, independent of the sources. ``own`` estimates weigh the draws of ``everyone`` as one more source
-    does; ``bounds`` cut off values beyond them, and each draw weighs as much as they leave of it.
+    does; ``bounds`` cut off values beyond them, and each draw weighs by the part that they leave.
     Scores of two quantities are independent if their axes differ."""
     if own is not None and len(own):
         products, ln_det = _products(everyone, own, np.zeros((2, len(own))))

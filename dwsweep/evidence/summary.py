@@ -186,8 +186,8 @@ def _optima(given: dict[str, Any]) -> Read:
 def _slope(given: dict[str, Any]) -> Read:
     """A slope g of the loss along a ladder of depths L: ln L* = ln L − g/2c, c its curvature.
 
-    The error has that of the slope, (s_g / 2c)², and half of the distance g/2c at all sizes, since c is known to a
-    factor of 1.6.
+    The variance of the error has a part of the slope, (s_g / 2c)², and half of the distance g/2c at all sizes, since c
+    is known to a factor of 1.6.
     """
     ladder, slope, curvature = given["ladder"], given["slope"], given["curvature"]
     n = np.array([row["n_params"] for row in given["sizes"]])
@@ -332,8 +332,8 @@ def own_slope(surface: LossSurface, x: float) -> float:
 
 
 def _sizes(surface: LossSurface) -> list[float]:
-    """ln N of the sizes at which the losses bound the best depth between the depths of the table; at one layer, which
-    is the least, there is no lower bound."""
+    """ln N of the sizes at which the losses bound the best depth between the depths of the table; at one layer, the
+    least depth, there is no lower bound."""
     ends = np.log([surface.shallowest, surface.deepest])
     bounded = []
     for row in surface.record.optima:

@@ -1,7 +1,7 @@
 """``dwsweep fit DIR --along COLUMN``: the loss against any column of numbers, in sentences.
 
-Whatever else was chosen stays fixed: per arm, depth and budget (per budget where the column is the depth) the values
-are held against each other and, where there are several arms, the arms against each other at each value.
+All other settings stay fixed: per arm, depth and budget (per budget where the column is the depth) the values are
+compared with each other and, with several arms, the arms at each value.
 ``along_cells`` sorts the runs and compares them.
 """
 
@@ -68,8 +68,8 @@ def fit_along(
 ) -> AlongFit:
     """Losses along ``column``: the record behind ``dwsweep.fit_along``.
 
-    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is held against it
-    where depths and heads vary, or where it is given. options: as for ``fit_table``; params and beside have no
+    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is compared with it
+    if depths and heads vary, or if it is given. options: as for ``fit_table``; params and beside have no
     effect here.
     """
     from threadpoolctl import threadpool_limits

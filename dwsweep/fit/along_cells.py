@@ -3,7 +3,7 @@
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
 documents, the scatter of a shape, the choice of a learning rate. A group of the comparison takes one cell of each
-curve, those of one budget.
+curve, all of one budget.
 
 *Within a group.* With m_j the mean loss at value j, corrected to the size of the group, every difference m_j − m_i has
 a band that holds for all pairs at once (sup-t over the draws of all cells). From L_ji ≤ μ_j − μ_i ≤ U_ji for all pairs
@@ -13,13 +13,13 @@ follows, whichever value is the best one and however it was chosen (Hsu 1996, Mu
     max_ji L_ji ≤ max_j μ_j − min_i μ_i ≤ max_ji U_ji    the spread
 
 The spread of noisy means is larger than the spread of the true ones; the draws estimate the excess, which is taken off.
-Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the error of s
+Shapes differ slightly in size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the error of s
 is drawn, too.
 
 *Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
-of them. The draws behind it hold what the arms share (pairing.py).
+of them. The draws behind it include errors that the arms share (pairing.py).
 
-*A baseline.* A shape equals it where the upper end of a one-sided band of its loss − the baseline's lies below the
+*A baseline.* A shape equals it if the upper end of a one-sided band of its loss − the baseline's lies below the
 margin (non-inferiority). The band holds for all shapes together, so any number of them may be picked from the table.
 """
 
@@ -192,7 +192,7 @@ def arm_differences(
     base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
-    together; the errors are those of the cells, less what ``pairing`` says that they share, with the level that a seed
+    together; the errors come from the cells, less the part that they share by ``pairing``, with the level that a seed
     adds to all."""
     sides = base, other
     a, b = ([group.values.index(value) for value in values] for group in sides)

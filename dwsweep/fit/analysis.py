@@ -102,12 +102,12 @@ def fit_table(
     documents: use the held-out losses per document of a sweep directory, where every run has them.
     at_tokens, tokens_per_param: compare losses after this many tokens, or after this many per non-embedding parameter.
         The loss of a run that was not measured there is interpolated between its own losses, or moved by at most a
-        factor of two in tokens with the slope of published laws. Default: losses as they are; of several counts per
-        run the one that most shapes have, the larger of two.
-    beside: other tables, read and fitted with the same options: their transitions stand beside this one's
-    (``others``) and do not enter the fit.
+        factor of two in tokens with the slope of published laws. Default: losses as they are; if a run has several
+        counts, the count that most shapes have; of two, the larger.
+    beside: other tables, read and fitted with the same options: their transitions are listed in ``others`` and do not
+    enter the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: by the name of their column.
-    drop: columns that are read as if the table had none of that name. arm: the column that names the arm of a run.
+    drop: columns to ignore. arm: the column that names the arm of a run.
     adjust, no_adjust: columns in which runs differ, to adjust for beyond the usual settings, or not to adjust for.
     at: ``{column: value}`` that the answer is for; default: the commonest value, and each net's best learning rate.
 
@@ -183,7 +183,7 @@ class Request:
     """A table and the question put to it.
 
     trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
-    params: further sizes of the guideline. heap: where its runs differ in more than depth and size.
+    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size.
     """
 
     data: Table
@@ -294,7 +294,7 @@ def _of_budgets(asked: Request, any_axis: bool = False) -> FitResult:
 
 
 def _at_budgets(asked: Request) -> AtBudgets | None:
-    """The runs of each budget by themselves, against N; None if the axis is not what was equal."""
+    """The runs of each budget by themselves, against N; None if another quantity than the axis was equal."""
     trained, options = asked.trained, replace(asked.options, axis="n_params")
     if trained is None or trained.axis != asked.options.axis:
         return None

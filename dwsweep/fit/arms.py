@@ -4,15 +4,15 @@ The arms are tables of their own, or the arms of one sweep, told apart by its co
 each as it would be alone. A ratio of two sizes or depths is a question to both arms in one posterior: the other arm has
 an offset, a slope and depth effects of its own, which shrink towards the base's as far as the losses allow. The ratio
 is therefore nearer to 1 than the quotient of the two answers, and its interval narrower, where the arms are alike.
-Where one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
+If one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
 
 The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both curves are
-interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band hold
-what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels between the depths
-of one arm, and not between arms.
+interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band
+include errors that the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
+between the depths of one arm, and not between arms.
 
 Arms of different vocabularies are compared in bits per byte. A loss in nats per token is that times a constant of the
-arm, ln 2 times its bytes per token, so each arm's losses and all that its noise is made of are scaled by it at first.
+arm, ln 2 times its bytes per token, so each arm's losses and noise are scaled by it at first.
 Its crossings and best depths, which are places and not losses, are the same in either unit.
 """
 
@@ -140,7 +140,7 @@ def chosen_options(options: Mapping[str, Any]) -> FitOptions:
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
-    """One table per arm, the first of ``table``; without ``others`` the arms are those that it holds."""
+    """One table per arm, the first of ``table``; without ``others`` the arms of the table itself."""
     tables = [read_asked(table, options)]
     tables += [read_other(other, options, argument("others", "TABLE")) for other in others]
     for one in tables:
@@ -340,7 +340,7 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 
 def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: float) -> Change:
-    """other / base. drawn: by the model of both arms together. Where one of the two has only a bound, so has the ratio:
+    """other / base. drawn: by the model of both arms together. If one of the two has only a bound, so has the ratio:
     the quotient of the ends that face each other."""
     correlation = None
     if drawn is not None and base.value is not None and other.value is not None:
@@ -495,8 +495,8 @@ def _depth(surface: LossSurface, x: float) -> Estimate | None:
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
-    """Representative best depth: at the middle size at which both arms have one; the choice does not
-    look at what the interval says."""
+    """Representative best depth: at the middle size at which both arms have one; the choice does not depend on the
+    interval."""
     sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
     known = [(x, row) for x, row in sized if row.change is not None]
     bounded = [(x, row) for x, row in known if row.change_interval.bounded]
@@ -544,7 +544,8 @@ def span(row: ComparedRow) -> str:
 
 @dataclass(frozen=True)
 class LossContrasts:
-    """rows: at the smallest, middle and largest size of each depth. sentence: where the arms part, in words."""
+    """rows: at the smallest, middle and largest size of each depth. sentence: the sizes at which the arms diverge, in
+    words."""
 
     unit: str
     sentence: str

@@ -1,6 +1,6 @@
 """Questions put to the posterior: functions from its draws to intervals.
 
-Every function takes a ``Posterior`` (posterior.py) and gives what its draws say, with nothing estimated by another way.
+Every function takes a ``Posterior`` (posterior.py) and answers from its draws, without another estimator.
 A draw in which depth does nothing has no best depth and no crossing: half of such draws count as below everything and
 half as above, so that they widen an interval and move no median.
 """
@@ -93,7 +93,7 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid.
 
     A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
-    outside; from an end of the depths trained it goes on. One layer is the least where it was trained.
+    outside; beyond an end of the trained depths the search goes on. One layer is the least where it was trained.
     """
     key = (x, *sorted((setting or {}).items()))
     if key not in posterior.best:
@@ -402,8 +402,8 @@ class LossSurface:
         return np.concatenate([drawn.mean(axis=1, keepdims=True), drawn], axis=1)
 
     def level(self, x: float) -> float:
-        """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
-        so that it falls smoothly."""
+        """Loss of the best depth among those trained at ln axis x, nats per token; a fractional depth, so that it falls
+        smoothly."""
         if x not in self._levels:
             _, drawn = self.losses(x)
             self._levels[x] = float(drawn.mean(axis=0).min())

@@ -1,13 +1,13 @@
 """Surface of losses at equal compute: one model of all budgets, and the best shape at each by its draws.
 
-At one budget what is spent on size is not spent on tokens, so that the loss has a minimum over size and depth. With
+At one budget compute spent on size is not spent on tokens: the loss has a minimum over size and depth. With
 x = ln N, y = ln L, and the terms of model.py,
 
     loss(x, y) at budget b = f_b(x) + h(x, y; θ) + δ(x, y)
 
-f_b  what all depths share at a budget: an offset and a slope of its own, a curvature that the budgets share, and a
-     smooth Gaussian process of its own. It holds what the tokens do, and is no parabola.
-h, δ what depth does, the same at every budget: a budget with few shapes, or a depth with few sizes, leans on the rest.
+f_b level common to all depths at a budget: an offset and a slope of its own, a curvature that the budgets share, and a
+     smooth Gaussian process of its own. It includes the effect of tokens, and is no parabola.
+h, δ effect of depth, the same at every budget: a budget with few shapes, or a depth with few sizes, leans on the rest.
 
 Every answer is a question to the draws of that model, within the convex hull of the shapes of a budget: where the loss
 is least over size and depth; over the size of one depth; by how much that depth is above the best one; with which power
@@ -84,7 +84,8 @@ class Measured(NamedTuple):
 class Cells:
     """The shapes of one budget. value: the budget. mean (K,): corrected to the exact budget, nats; length (K,): how
     far that correction may be wrong. se (K,): None if the noise is not known. spent (K,): ln D + ln N, NaN where the
-    tokens are not known. seed_sd: of what the seeds share, in a mean over them, with seed_df degrees of freedom."""
+    tokens are not known. seed_sd: error that a seed shares over shapes, in a mean over seeds, with seed_df degrees of
+    freedom."""
 
     axis: str
     value: float
@@ -295,7 +296,7 @@ class AtBudget:
 
     def above(self, k: int, best: bool, confidence: float) -> Interval:
         """Excess of a depth at its best size over the best depth, nats, or over the best tried depth if ``best`` is
-        unknown; unbounded where either may lie beyond the sizes tried."""
+        unknown; unbounded if either may lie beyond the tried sizes."""
         if not self.confined[k] or not (best or (self.confined.all() and len(self.confined) > 1)):
             return Interval()
         own, others = self.tried.loss[:, k], (self.between if best else self.tried).loss
@@ -309,8 +310,8 @@ def _beyond(place: np.ndarray, value: np.ndarray, points: int) -> np.ndarray:
 
 
 def _estimated(value: float, drawn: np.ndarray, confidence: float) -> Interval:
-    """Estimate: mean of all draws with their interval. The least loss of a draw is lower than that of the
-    mean, by chance, so the end on that side moves as far as their middle is off."""
+    """Estimate: mean of all draws with their interval. By chance the least loss of a draw is lower than the mean's, so
+    the end on that side moves by the offset of their middle."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(value, low + min(value - middle, 0.0), high + max(value - middle, 0.0))
 
@@ -347,7 +348,8 @@ class Answered:
 
 def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -> Answered | None:
     """Answers of the joint model by budget; None if none of them has a usable
-    loss. With fewer than nine shapes or three sizes at all budgets there is no model, but what was tried."""
+    loss. With fewer than nine shapes or three sizes at all budgets there is no model: only the best tried shape is
+    given."""
     budgets = [
         Cells.of(axis, value, runs, curves) for value, (runs, curves) in sorted(measured.items()) if curves is not None
     ]

@@ -1,9 +1,9 @@
 """Cells: runs that count, one group per shape, and the reasons for leaving out others.
 
-Runs whose loss is impossible are named, left out and reported. Three tests find them, all against robust scales, so
-that a bad run cannot hide behind the spread that it makes. A run is held against all others, which no law carries to
-twice their middle and 20 of their standard deviations above it. A run is held against the other seeds of its cell,
-after the part that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its
+Runs whose loss is impossible are named, left out and reported. Three tests find them, all by robust scales, so that a
+bad run cannot hide behind its own spread. A run is compared with all others: no law reaches twice their middle and 20
+of their standard deviations above it. A run is held against the other seeds of its cell,
+after the part that a seed shares over all cells. A whole cell is compared with the smooth curve of its depth: its
 neighbours in ln N predict it, and what they miss must vanish when it is left out, which it would not if the curve
 itself bends there. In 1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃
 tails every fifth sweep has one.
@@ -85,7 +85,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Selection:
-    """``runs``: runs that count. excluded: shape → reason, for shapes of which nothing is left. notes: shape → what was
+    """``runs``: runs that count. excluded: shape → reason, for shapes without any run left. notes: shape → the part
     left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
     account: rows that are out, by reason. sizes: N of each shape."""
 
@@ -126,8 +126,8 @@ def select_runs(
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
     diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
-    flatter depth: a learning rate that diverged is no candidate while another one stayed finite at that shape. Where
-    none did, the cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is
+    flatter depth: a learning rate that diverged is no candidate while another one stayed finite at that shape. If none
+    did, the cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is
     dropped at every depth, provided that two seeds remain.
     """
     if axis not in AXES:
@@ -342,8 +342,8 @@ class BadRun:
 
 
 def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], list[Run]]:
-    """(selection without impossible runs, impossible runs, all runs). Where there are too many, nothing is left out
-    and a warning says so."""
+    """(selection without impossible runs, impossible runs, all runs). If there are too many, nothing is left out and a
+    warning is given."""
     runs = selection.runs
     bad = find_bad_runs(runs)
     if not bad:

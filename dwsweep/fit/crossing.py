@@ -55,7 +55,7 @@ def classify(d: Difference, confidence: float) -> Crossing:
     shallower ever is. already_crossed: only the deeper. undecided: neither. ambiguous: any other pattern.
 
     The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
-    parts; where one part is missing, that end is unbounded.
+    parts; if one part is missing, that end is unbounded.
     """
     band = d.band(confidence)
     g, se, x = d.g, band.se, d.x
@@ -98,8 +98,8 @@ def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
 def _bounded(
     found: Crossing, status: str, x: np.ndarray, low: float | None = None, high: float | None = None
 ) -> Crossing:
-    """Crossing with a bound on one side. The two tie from there to the end of the range, where that is more than
-    the last step of the grid."""
+    """Crossing with a bound on one side. The two tie from there to the end of the range, if that is more than the last
+    step of the grid."""
     found = replace(found, status=status, low=low, high=high, reason=_REASONS[status])
     ends = float(x[0] if low is None else low), float(x[-1] if high is None else high)
     if ends[1] - ends[0] <= x[1] - x[0]:
@@ -133,7 +133,7 @@ def _edge(x: np.ndarray, excess: np.ndarray, start: int, step: int) -> float:
 
 
 def _root(x: np.ndarray, g: np.ndarray, se: np.ndarray, left: int, right: int) -> tuple[float, float, float]:
-    """(root, slope, se of the root) between two indices of opposite sign; the middle one where noise made several."""
+    """(root, slope, se of the root) between two indices of opposite sign; the middle one if noise made several."""
     up = [i for i in range(left, right) if g[i] < 0.0 <= g[i + 1]]
     i = up[len(up) // 2]
     root = float(x[i] - g[i] * (x[i + 1] - x[i]) / (g[i + 1] - g[i]))

@@ -39,8 +39,8 @@ class Curves:
 
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes. means: their covariance, without what the seeds of a shape
-    share. scatter_seed: seed of the draws of the scatter between shapes.
+    edge of those tried. paired: seeds cancel between shapes. means: their covariance, without the error that seeds of a
+    shape share. scatter_seed: seed of the draws of the scatter between shapes.
     """
 
     depth: np.ndarray
@@ -195,8 +195,8 @@ def build_curves(
     """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
     Without the scatter between shapes, which ``scatter.judged`` adds.
 
-    The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
-    draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction). The order of
+    The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the draws' mean choice
+    below the estimate is the winner's curse and is subtracted (a bootstrap bias correction). The order of
     the runs and the names of their seeds change nothing.
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))

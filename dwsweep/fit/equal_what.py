@@ -8,11 +8,11 @@ Every line is a question to the same draws of the loss f(x, y, t), with x = ln N
     N and FLOPs, N and time    min over y of f(x, y, ln C − c(x, y)): a deeper net that costs more sees fewer tokens
     FLOPs, time                min over x and y of the same: each depth at its best size
 
-c is the logarithm of what a token costs at the held values: a quadratic in x and y and a straight line in each
+c is the logarithm of a token's cost at the held values: a quadratic in x and y and a straight line in each
 covariate, by least squares of the runs' own ln(cost / tokens); each draw of the loss has a draw of its coefficients. A
 table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdhery et al. 2022; n the context, where it is
-known), which is assumed and said. Where all runs have one count of tokens, the loss moves with ln tokens by the slope
-of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
+known): an assumption that the output states. Where all runs have one count of tokens, the loss moves with ln tokens by
+the slope of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
 
 Where every run had one budget of time or FLOPs its tokens follow from its shape: the uncorrected losses answer at that
 budget, and nothing answers at equal tokens.
@@ -56,9 +56,10 @@ SAME_TOKENS = 0.1  # scatter of ln tokens about a curve in ln N within which tok
 class Runs:
     """Runs of a heap on the scales of its posterior.
 
-    rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates but tokens, standardised, zero at the held values.
+    rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates without tokens, standardised, zero at the held
+    values.
     column: name of the column of tokens in the posterior, empty without one. at, spread: ln tokens at its value 0 and
-    per unit. theirs: our column → what the table calls it.
+    per unit. theirs: our column → its name in the table.
     """
 
     rows: Sequence[Row]
@@ -80,7 +81,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: where it is known from. ln: (D | 1, n) at x, y (n,).
+    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: its source, in words. ln: (D | 1, n) at x, y (n,).
     spent: (n,) ln cost of whole runs."""
 
     unit: str
@@ -91,7 +92,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Budget:
-    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: how it is known."""
+    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: its source, in words."""
 
     unit: str
     value: float
@@ -125,9 +126,9 @@ def spent_by_all(
 
 
 def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
-    """Best depths at each kind of equality that the runs support; nothing if that is equal size alone.
+    """Best depths at each kind of equality that the runs support; empty if equal size is the only one.
 
-    budget: of every run, so that the losses are those at that budget.
+    budget: common budget of all runs, at which the losses then stand.
     """
     if surface.record.flat:
         return ()

@@ -1,7 +1,7 @@
 """Guideline: best depth and width at a budget with interval, alternatives and limits.
 
-A fitted best depth guides where the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
-it as laws), else the published law. The first sentences of a fit, for a reader of nothing else, are made here too: the
+A fitted best depth guides if the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
+it as laws), else the published law. The first sentences of a fit, for a hurried reader, are made here too: the
 best depth over all sizes, and the transition of each pair by all losses.
 """
 
@@ -170,8 +170,8 @@ def map_law(guide: OwnGuide) -> Law | None:
 
 
 def guides(fit: FitResult, inside: bool = False) -> tuple[OwnGuide, list[OwnGuide]] | None:
-    """(guide, forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None
-    where it has nothing of its own to say."""
+    """(guide, forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None if it has no
+    answer of its own."""
     guide = guide_inside if inside else own_guide
     found = guide(fit.surface) if fit.curves.axis == "n_params" else None
     return None if found is None else (found, form_guides(found))

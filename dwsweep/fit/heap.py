@@ -1,8 +1,8 @@
 """Heap of runs: best depths from a table whose runs differ in more than depth and size.
 
 Each row (or group of equal rows) is a mean loss of the posterior with a further column for each covariate
-(``data.covariates``): a value of zero is the held one, so that everything that is asked of the surface holds there. A
-learning rate is a parabola, and each draw stands at its lowest point.
+(``data.covariates``): a value of zero is the held one, so that every answer of the surface holds there. A learning rate
+is a parabola, and each draw is evaluated at its lowest point.
 
 How large effects of a covariate are before the losses are seen is taken from all of them (empirical Bayes): with z the
 losses free of a quadratic in ln N and ln L, and S their covariance,
@@ -10,10 +10,10 @@ losses free of a quadratic in ln N and ln L, and S their covariance,
     S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
 
 the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero, and the
-intervals equal a table's without it. What a run scatters by is estimated for each value of a text where these
-differ (F test).
+intervals equal a table's without it. The scatter of runs is estimated for each value of a text if these differ (F
+test).
 
-The loss that cells, pairs and figures show is the run's own less the mean of what its covariates do.
+The loss that cells, pairs and figures show is the run's own less the mean effect of its covariates.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 @dataclass(frozen=True)
 class Heap:
-    """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: of
-    what was adjusted for."""
+    """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: the
+    adjustment."""
 
     data: Table
     surface: Surface | None
@@ -73,7 +73,7 @@ class Heap:
 
 
 def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
-    """Heap in a table; None if its runs differ in nothing but depth, size, seed and what a grid has.
+    """Heap in a table; None if its runs differ only in depth, size, seed and columns of a grid.
 
     trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
 
@@ -130,7 +130,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
-    None if that is not asked, or where runs are measured near those tokens, or have one length."""
+    None if not requested, if runs are measured near those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
     counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
@@ -317,9 +317,9 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
 
 @dataclass(frozen=True)
 class Design:
-    """Columns of the model. values: standardised covariates (K,), zero at what is held. spread: of each. rate: β of the
-    best learning rate, None without one. columns: columns of the posterior. shared: see ``shared_effects``. scatter: sd
-    of a mean about the surface by a first estimate, nats."""
+    """Columns of the model. values: standardised covariates (K,), zero at the held value. spread: of each. rate: β of
+    the best learning rate, None without one. columns: columns of the posterior. shared: see ``shared_effects``.
+    scatter: sd of a mean about the surface by a first estimate, nats."""
 
     values: tuple[np.ndarray, ...]
     spread: tuple[float, ...]
@@ -717,7 +717,7 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
 def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
     """Sentences on columns that are held fixed and columns that cannot be told from depth.
 
-    outside: columns that are held where none was tried.
+    outside: columns held at an untried value.
     """
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"]

@@ -176,7 +176,7 @@ FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, LINEAR
 
 
 def outside(n_params: float, valid_from: float, valid_to: float) -> float:
-    """Factor by which a size lies outside a range; 1 inside, and where it is an end of it as printed."""
+    """Factor by which a size lies outside a range; 1 inside, and at an end as printed."""
     factor = max(n_params / valid_to, valid_from / n_params)
     return factor if factor > AS_PRINTED else 1.0
 
@@ -187,7 +187,7 @@ class Law:
 
     form: a name in FORMS, theta: its (a, b). valid_from, valid_to: non-embedding parameters that its transitions span.
     region: (R, 2) parameter pairs on or inside the confidence region, whose extremes give every profile interval.
-    error_tag: where the errors come from, when not from this fit.
+    error_tag: source of the errors, if not this fit.
     """
 
     name: str
@@ -258,7 +258,7 @@ def published() -> Law:
 def published_alternatives() -> tuple[Law, ...]:
     """The linear and the power form through points of the published law, by least squares in ln d_x; without errors.
 
-    They show how far apart forms drift that could not be told apart on the trained depths.
+    They show how far forms diverge that are indistinguishable on the trained depths.
     """
     depths = np.asarray(REFIT_DEPTHS, dtype=float)
     target = published_law.A + published_law.B * depths

@@ -1,7 +1,7 @@
 """Training lengths: losses after equally many tokens, and groups of runs of equal compute.
 
 *Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
-it. The loss of a run that ended elsewhere is moved by the slope of published laws, with an error that all such runs
+it. The loss of a run of another length is moved by the slope of published laws, with an error that all such runs
 share:
 
     loss(D) = loss(D_run)·(1 + s·ln(D/D_run)),    s = −0.07 ± 0.035

@@ -13,11 +13,12 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
         belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0, and
-        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: scatter that
-        follows a depth is then no effect of depth.
+        part of the scatter may be shared by all shapes of a depth, as a smooth curve of x: such scatter is no effect of
+        depth.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
-        their spectral densities (Solin and Särkkä 2020). S is what depth does near the best depth, and grows with the
-        loss above it, so that shapes far from the best one do not set the size of departures beside it (``Effect``).
+        their spectral densities (Solin and Särkkä 2020). S is the effect of depth near the best depth, and grows with
+        the loss above it, so that shapes far from the best one do not set the size of departures beside it
+        (``Effect``).
 
 Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
 precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
@@ -596,8 +597,8 @@ class Model:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(roots (N, P + 1, P + 1), log densities up to the truncation of c (N,), prior sds (N, P)) at z (N, n).
 
-        The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + what is not
-        explained. The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
+        The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + the unexplained part.
+        The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
         """
         z = np.clip(z, -FARTHEST, FARTHEST)
         eta, cells = self.eta(z), self.cells

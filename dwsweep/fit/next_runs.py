@@ -7,9 +7,9 @@ that may be trained. By the normal approximation a run of net j, whose loss scat
 
 and moves all draws as an ensemble filter does (Evensen 1994); the net that leaves least is taken, then the next one.
 Together they cost no more than as many nets of sizes at even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``):
-each leaves enough for the cheapest ones. Depths lie about the best one of their size: what a net far off says of the
-best one rests on the form of the law alone. What nothing in the table separates stands in these draws: nets at the held
-values separate it.
+each leaves enough for the cheapest ones. Depths lie about the best one of their size: distant nets inform about the
+best depth through the form of the law alone. Effects that the table cannot separate remain in these draws: nets at the
+held values separate them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
 
 
 def _held_tokens(result: FitResult) -> float | None:
-    """Tokens of the answer; None if the table does not say."""
+    """Tokens of the answer; None if the table has none."""
     rows = result.adjusted.equal if result.adjusted else ()
     return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
 

@@ -3,7 +3,7 @@
 *Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
 *Scatter between shapes* is noise that replicates do not show. scatter.py judges it by the posterior of the losses, and
-``Noise.with_scatter`` puts it beside σ. Where nothing shows it, it is ``LIKELY_SHAPE_SD``.
+``Noise.with_scatter`` puts it beside σ. If nothing shows it, it is ``LIKELY_SHAPE_SD``.
 
 *Documents.* A sweep directory also has held-out losses per document, which pair the shapes on the same text, and
 training curves, which show whether training had settled.
@@ -44,7 +44,7 @@ FLOOR_NATS = 1e-7
 class MeanCovariance:
     """Covariance of K cell means, nats²: diag(``diagonal``) + ``factors``·``factors``ᵀ.
 
-    diagonal: (K,) what each mean has for itself. factors: (K, R) what seeds and documents add to all of them.
+    diagonal: (K,) variance of each mean alone. factors: (K, R) errors that seeds and documents add to all means.
     """
 
     diagonal: np.ndarray
@@ -93,7 +93,7 @@ class CellMeans:
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
     cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
-    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 where they are not paired.
+    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 if they are not paired.
     """
 
     mean: np.ndarray
@@ -188,7 +188,7 @@ class Scatter:
     def df(self, variance: float) -> float:
         """Degrees of freedom of a mean's whole variance, ``variance`` (nats²) of it from the noise of its runs.
 
-        Errors that means share cancel between them, and have none."""
+        Shared errors cancel between means, and have no degrees of freedom."""
         return chi2_df(np.log(self.scale * variance + self.own))
 
 
@@ -355,7 +355,7 @@ def estimate_noise(
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats². shape_sd: declared sd of what all seeds of a shape share, nats.
+    known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
     """

@@ -1,9 +1,9 @@
 """Best depth of nets of about one size, where no curve runs over the size.
 
 The commonest sweep of a student: five depths, one size, a few seeds. The posterior of any table (posterior.py) is
-conditioned on them at that one size: its level is then an offset, and forms and departures say what depth does. Sizes
-that differ by rounding are corrected by the slope of published laws, with an error as large as itself that all shapes
-share. A best depth beyond those tried has no end there, since only forms speak of it.
+conditioned on them at that one size: its level is then an offset, and forms and departures give the effect of depth.
+Sizes that differ by rounding are corrected by the slope of published laws, with an error as large as itself that all
+shapes share. A best depth beyond the tried ones has no end there, since only forms reach so far.
 """
 
 from __future__ import annotations

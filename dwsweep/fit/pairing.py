@@ -7,8 +7,8 @@ scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
-is the covariance of the arms' errors: nothing is assumed of it, and where nothing is shared it is zero but for the
-noise of the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
+is the covariance of the arms' errors: no assumption is made, and without shared errors it is zero up to the noise of
+the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
 depth by the cell means carry Σ_AB to its error.
 """
 
@@ -68,7 +68,7 @@ class Pairing:
     two curves. level: nats², variance of the error that a seed adds to the loss difference of all shapes alike;
     level_df: its degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where
     nothing is paired. by: names of the paired sources of noise; why_not: reason why one is not paired, or empty.
-    single_seed: with one seed, the error that a seed adds to all shapes is not known.
+    single_seed: True with one seed, so that the error that a seed adds to all shapes is unknown.
     """
 
     cross: np.ndarray
@@ -128,7 +128,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
 
 
 def different_text(a: Arm, b: Arm) -> str:
-    """Reason why the arms saw different texts in training or evaluation; empty if nothing says so."""
+    """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
     for name, what in (
         ("vocab_size", "vocabularies"),
         ("data_hash", "data"),

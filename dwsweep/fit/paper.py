@@ -8,7 +8,7 @@ levine  the paper's two-width rule: the first trained width of the shallower net
         with its left neighbour, where the two are indistinguishable. The noisier the losses, the later a width counts
         as worse: biased to larger widths.
 
-Where no model of all depths answers, the first of them is all that there is, and the verdict says so.
+Without a model of all depths the first of them is the only estimate, and the verdict names it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Posterior of the loss: hyperparameters on importance nodes, draws of equal weight, Monte-Carlo errors.
 
 For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
-normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
-weight the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
+normal a little wider than the one at the mode are its nodes, with importance weights; if few nodes carry the weight,
+the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
 weighs forms and η alike. Forms that matter get more nodes.
 
 Draws are taken from the nodes in proportion to the weights, by systematic resampling inside each scramble. Every draw
@@ -274,8 +274,8 @@ def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatt
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:
     """Weights of the forms: each is a priori as likely as the others, and evidence between forms in which depth does
-    something counts by its root. Evidence assumes that one of the forms is true; where none is, it prefers one as
-    surely, and outside the data the wrong one."""
+    something counts by its root. Evidence assumes that one of the forms is true; if none is true, it prefers one just
+    as strongly, and outside the data the wrong one."""
     top = max(float(one.log_weight.max()) for one in nodes)
     evidence = np.array([np.exp(one.log_weight - top).sum() for one in nodes])
     effect = np.array([FORMS[one.form].effect for one in nodes])

@@ -2,10 +2,10 @@
 
 The posterior of the losses has it as a hyperparameter (``scatter`` in model.py), and where a table has that posterior
 every output has its number (``of_posterior``). Few depths or sizes, curves over sizes along another column, and
-differences of two arms have no model of depth. There the same model answers with depth taken out: each curve has a
+differences of two arms have no model of depth. Elsewhere the same model answers without depth: each curve has a
 level, a slope, a curvature and smooth waves of its own, and depth effects are ``none`` (``of_curves``).
 
-One number stands for the draws of τ, their median. The degrees of freedom are of the whole variance of a mean,
+One number stands for the draws of τ, their median. The degrees of freedom belong to the whole variance of a mean,
 σ²/n + τ²: of the χ² whose logarithm varies as the draws of that sum do, so that neither part is counted twice.
 """
 

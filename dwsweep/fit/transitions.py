@@ -92,8 +92,8 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
 
 
 def of_draws(shallow: int, deep: int, x: np.ndarray, drawn: np.ndarray) -> Difference:
-    """A difference from its mean and draws (1 + D, M). The draws hold what is not known of the noise: no degrees of
-    freedom come on top."""
+    """A difference from its mean and draws (1 + D, M). The draws include the uncertainty of the noise: no degrees of
+    freedom are added."""
     return Difference(shallow, deep, x, drawn[0], drawn[1:] - drawn[0], math.inf)
 
 

@@ -151,8 +151,7 @@ def _counts(runs: Sequence[Run]) -> None:
 
 
 def _rising(runs: Sequence[Run]) -> list[int]:
-    """Depths whose loss mostly rises with size, by more than it falls; nothing
-    unless that is so of most depths."""
+    """Depths whose loss mostly rises with size, by more than it falls; empty unless that holds for most depths."""
     best: dict[int, dict[float, float]] = defaultdict(dict)
     for run in runs:
         at = best[run.depth]
@@ -248,7 +247,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
 
 
 def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
+    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less."""
     yield from _negative(runs)
     yield from moved(runs)
     yield from _differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE)

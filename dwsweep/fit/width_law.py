@@ -88,8 +88,8 @@ class LawReport:
 def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair], confidence: float) -> LawReport:
     """The exponential law and its alternatives by the draws of ``surface``.
 
-    There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
-    left to contradict its two constants, and the data bound both; otherwise the statement says what is missing.
+    There is a law only if ``FEWEST_PAIRS`` pairs bound their crossing (one of them crossed), so that one is
+    left to contradict its two constants, and the data bound both; otherwise the statement names the missing part.
     """
     if len(curves.depths) <= FEWEST_PAIRS:
         n = len(curves.depths)

@@ -213,7 +213,7 @@ def _wrong_budget(params: Sequence[float], flops: float | None, hours: float | N
 def affordable(flops: float | None, hours: float | None, source: Source, options: Options) -> tuple[float, float]:
     """Parameters of the blocks and tokens that training with ``flops``, or for ``hours``, pays for at the best depth.
 
-    The N at which tokens(N) × cost of a token = budget, where the cost is that of the best shape of N.
+    Result: the N at which tokens(N) × cost of a token = budget, with the cost of the best shape of N.
 
     Raises:
         InputError: neither a size from SMALLEST_AFFORDED to LARGEST_AFFORDED.

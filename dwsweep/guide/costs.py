@@ -42,7 +42,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """Budget and the costs of its shapes. asked: the budget as ``options`` count it.
+    """Budget and the costs of its shapes. asked: the budget in the count of ``options``.
 
     n_params: the budget's part in the blocks. source: source of the answer at that size.
     """

@@ -2,7 +2,7 @@
 
 Dimension key: B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head size, D width.
 
-How well a block's attention is conditioned: the condition number of what its heads put out.
+Conditioning of a block's attention: the condition number of its heads' outputs.
 
 Saratchandran, Teney and Lucey 2025 (arXiv 2505.20802, read in secondary sources) take the heads' outputs of one
 sequence side by side, before the matrix that mixes them, and the ratio of that matrix's extreme singular values:
@@ -149,7 +149,7 @@ def causal_attention(
 
 
 class Past:
-    """Keys and values (B, S, K, P) of a block, written up to position ``at``; ``extend`` writes those that follow."""
+    """Keys and values (B, S, K, P) of a block, written up to position ``at``; ``extend`` writes later positions."""
 
     def __init__(self, keys: jax.Array, values: jax.Array, at: jax.Array | int) -> None:
         self.keys, self.values, self.at = keys, values, at

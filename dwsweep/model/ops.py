@@ -27,7 +27,7 @@ def product(
 ) -> jax.Array:
     """Batched product of the last two axes in ``dtype``, the result in ``out``; leading axes are batch axes.
 
-    Sums are float32 whatever ``out`` is: it is what is written to memory.
+    Sums are float32 for any ``out``, the type written to memory.
     """
     a, b = a.astype(dtype), b.astype(dtype)
     batch = tuple(range(a.ndim - 2))
@@ -64,8 +64,8 @@ def _column_sum(g_NxO: jax.Array) -> jax.Array:
 def _apart(values: Any) -> Any:
     """``values``, which a GPU writes to memory before it computes from them.
 
-    Where layers are unrolled, its compiler would find that the backward pass computes again what the forward pass has
-    computed, and keep that in float32; and it would undo a rounding between two kernels, so that they exchange float32.
+    With unrolled layers its compiler would notice that the backward pass recomputes values of the forward pass, and
+    keep them in float32; and it would undo a rounding between two kernels, so that they exchange float32.
     """
     barrier = jax.lax.optimization_barrier
     return jax.lax.platform_dependent(values, cuda=barrier, rocm=barrier, default=lambda values: values)
@@ -252,7 +252,7 @@ def token_nll(logits_NxV: jax.Array, targets_N: jax.Array) -> jax.Array:
 
 
 def softcapped(logits: jax.Array, cap: float | None) -> jax.Array:
-    """cap·tanh(logits/cap), which lies within ±cap (Bello et al. 2017); the logits themselves where cap is None."""
+    """cap·tanh(logits/cap), which lies within ±cap (Bello et al. 2017); the logits themselves if cap is None."""
     return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 

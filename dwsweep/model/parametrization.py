@@ -38,9 +38,9 @@ start at 0.02 under all three, free embeddings under `mup` and `completep` at 0.
 the initial stream, and only where the embedding outweighs that is its scale the same at every depth (measured, L48
 over L2: 0.24 with 0.02, 0.61 with 0.3; the losses of 200 steps differ by less than the seeds). A factored embedding is
 a table (V, r) with the scale of a full one times a matrix (r, d_x) of variance 1/r, so that the product's entries have
-that scale too. Its fan-in r is the same at every width, so nothing of it follows the width; AdamW updates both under
-Muon too, which is for the blocks. Decay is decoupled,
-p ← p − η_t·λ·p (Loshchilov & Hutter 2019), on matrices and tables only.
+that scale too. Its fan-in r is the same at every width, so none of its settings follows the width; AdamW updates both
+even under Muon, which serves the blocks only. Decay is decoupled, p ← p − η_t·λ·p (Loshchilov & Hutter 2019), on
+matrices and tables only.
 """
 
 from __future__ import annotations

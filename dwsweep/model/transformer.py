@@ -7,7 +7,7 @@ The residual stream, norms, softmax statistics, logits and master weights are fl
 ``compute`` dtype (products accumulate in float32). In bfloat16 a residual stream would lose more the deeper the net is:
 a bias against depth.
 
-How parameters are declared and how they start: each says its group and its kind of start, one draw fills them all.
+Declaration and initial values of parameters: each declares its group and kind of start, and one draw fills them all.
 
 A module declares its parameters by ``parameter``; the group and the kind of start are metadata of the ``nnx.Param``,
 which outlive the module (``nnx.split``) and which the optimizer's groups come from too. The modules do not draw their
@@ -398,7 +398,7 @@ NORMAL, ONES, ZEROS = "normal", "ones", "zeros"
 
 @dataclass(frozen=True)
 class Matrices:
-    """The matrices of one array (…, n_in, Σ n_out), side by side; none in what is no weight of a block."""
+    """The matrices of one array (…, n_in, Σ n_out), side by side; none for parameters outside the blocks."""
 
     n_in: int = 0
     n_out: tuple[int, ...] = ()
@@ -407,7 +407,7 @@ class Matrices:
 def parameter(group: str, *shape: int, start: str = NORMAL, matrices: Matrices = Matrices()) -> nnx.Param:
     """A parameter of the parametrization's ``group``, which starts from a normal of the group's scale, ones or zeros.
 
-    The value here stands for its shape only: modules are built abstractly and filled by ``initial_values``.
+    The value here only gives its shape: modules are built abstractly and filled by ``initial_values``.
     """
     return nnx.Param(jnp.zeros(shape), group=group, start=start, matrices=matrices)
 

@@ -87,7 +87,7 @@ def size_errors(spec: Spec) -> Iterator[str]:
 
 
 def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Lengths of the runs of these shapes; without shapes what is the same for any of them.
+    """Lengths of the runs of these shapes; without shapes, the checks that are the same for all.
 
     Raises:
         InputError: seconds, and no rate is known.

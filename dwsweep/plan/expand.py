@@ -86,7 +86,7 @@ def _planned_arm(
 
 
 def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
-    """Refuse a spec that cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
+    """Refuse a spec that cannot work; first the checks of the grid, then the checks of the shapes' sizes."""
     spec = lengths.spec
     errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
     if shapes is not None or errors:  # errors independent of the shapes join the other errors
@@ -275,10 +275,10 @@ def build(
     Args:
         spec: the validated spec.
         data: facts of the prepared store; None before ``prepare``.
-        finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave those
-            out that are to be tried again.
+        finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave out
+        runs that are to be tried again.
         calibrations: rates that were measured or compiled, in order of preference.
-        rates: rates saved in the sweep directory (``train.seconds``); they stand, whatever ``calibrations`` say.
+        rates: rates saved in the sweep directory (``train.seconds``); they stay fixed, even against ``calibrations``.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too

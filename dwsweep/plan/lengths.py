@@ -14,7 +14,7 @@ A second of ``seconds`` is a device-second of one run, as results.csv counts the
 devices that the pack takes, divided by the replicas that share it. Its rate is resolved once: the first plan written
 into a sweep directory saves the rates, and every later one takes them, since steps are part of a run's name.
 
-A budget is met to half a step, so short runs may miss it by percents; ``RunLengths.off`` says by how much.
+A budget is met to half a step, so short runs may miss it by percents; ``RunLengths.off`` gives the difference.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class RunLengths:
         return tuple(sorted(branches | {self.total_steps(shape)}))
 
     def off(self, shape: Shape) -> float:
-        """Share of the budget by which whole steps overspend it; 0 where the length is no budget."""
+        """Share of the budget by which whole steps overspend it; 0 if the length is no budget."""
         return self.total_steps(shape) * self.step_cost(shape) / self.value - 1 if self.is_budget else 0.0
 
     def rate(self, shape: Shape) -> FixedRate:

@@ -107,7 +107,7 @@ class Adjustment(Record):
     """Adjustment of the losses of a heap.
 
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
-    cannot tell from depth. readings: best depths under each reading of those.
+    cannot separate from depth. readings: best depths under both readings of these columns.
     """
 
     runs: Count

@@ -1,6 +1,6 @@
 """Bench of a sweep's shapes. ``bench.json``: the rates that ``dwsweep bench`` measured, a list with a row per shape;
 ``plan`` and ``guide`` take rates from it. ``compiled.json``: the same by ``bench --compile-only --target``; ``plan``
-takes it where nothing was measured.
+takes it if nothing was measured.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CompiledRow:
     """Program of one shape compiled for a number of devices (``--compile-only``).
 
     Memory and costs are of one device, and of one training step, read from the compiled program. ``roofline_seconds``
-    and what follows from it is a bound that no run will reach.
+    and values derived from it are bounds that no run will reach.
     """
 
     device_kind: str

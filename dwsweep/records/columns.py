@@ -19,9 +19,9 @@ class Column:
     """One column.
 
     type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
-    be it 7; any: as it reads. role: the size of a net or of its training, what a run ended with, what must be the same
-    for all runs of a shape, what must be so at one learning rate, what names a run. A count of parameters that does not
-    say so has the embeddings in it. meaning: in results.csv. any_case: its name is understood in another case, as that
+    be it 7; any: as it reads. role: size of a net or of its training, outcome of a run, setting equal for all runs of a
+    shape, setting equal at one learning rate, identity of a run. A count of parameters includes the embeddings unless
+    its name excludes them. meaning: in results.csv. any_case: its name is understood in another case, as that
     of each column with ALIASES is.
     """
 

@@ -18,8 +18,8 @@ def fault_of_documents(path: Any, result: RunResult) -> str:
     per held-out document, with Σ nats / Σ tokens = loss and, if recorded, Σ tokens = heldout_tokens.
 
     Faults: other bytes than were written, cut short, no array, an array of another shape or with impossible values,
-    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing
-    file has none: without it a fit pairs nothing by document, and the loss stands. An object of a bucket is whole or
+    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing file
+    is no fault: the loss stands, and a fit pairs nothing by document. An object of a bucket is whole or
     not there at all, and is not read for this.
     """
     if paths.is_remote(path):

@@ -1,5 +1,5 @@
 """``fit.json``: the result of a fit, returned by ``dwsweep.fit_table`` and read by guide, design and report. Its
-``surface`` is the joint model of the loss: what it takes to evaluate it anywhere.
+``surface`` is the joint model of the loss, which can be evaluated anywhere.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class FittedColumn(Record):
 @dataclass(frozen=True, kw_only=True)
 class FittedCells(Record):
     """Cell means that a surface rests on: x, y = ln of the axis and of the depth; mean, variance of the noise of their
-    runs, factors of what they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
+    runs, factors that they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
 
     Raises:
         ValueError: they differ in length.
@@ -162,7 +162,7 @@ class HeldOut(Record):
 class Surface(Record):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
-    form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
+    form: form of the model, which defines the numbers of ``LossForm``; a file with another one is not read.
 
     Raises:
         ValueError: the ends are the wrong way round, or no form has draws.
@@ -380,7 +380,7 @@ class Provenance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedNets(Record):
-    """Facts that all nets of a fit share; None if they differ or the table does not say."""
+    """Facts that all nets of a fit share; None if they differ or the table has none."""
 
     vocab_size: Size | None = None
     seq_len: Size | None = None

@@ -2,7 +2,7 @@
 
 Two attempts on one footing give equal bits, however often each was interrupted. On another footing sums are taken in
 another order, or by other instructions, and last bits differ. Each attempt at a pack is recorded with its footing
-(``PackState.started``), and a resume on another one names what differs.
+(``PackState.started``), and a resume on another one names the differences.
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ def versions(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Differences between two footings as mappings, such as ``cores 2 → 1``; a value that one of them does not
-    know differs from none."""
+    """Differences between two footings as mappings, such as ``cores 2 → 1``; an unknown value counts as equal."""
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
         if old == new or name in ("host",) or (not prefix and (old is None or new is None)):

@@ -42,8 +42,8 @@ class Metrics:
 
 
 def read_metrics(path: Any) -> Metrics:
-    """Rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
-    counted and left out, and so are lines that were taken out of the middle."""
+    """Rows of a file, uploaded segments included; lines without a row, changed lines, another run's lines and lines
+    missing in the middle are counted and left out."""
     text = paths.read_text_of_lines(path)
     rows: list[MetricsRow] = []
     bad, last, last_number = 0, -1, 0

@@ -1,8 +1,8 @@
 """Reading and writing of records: one validating reader and one writer for all files of a sweep directory.
 
 A record is a frozen dataclass. Its file is a JSON object with the fields' names as keys, or a row of a CSV with the
-fields as columns, in their order. Reading is strict: an integer is an integer and no text, a number is finite where the
-field says so, a status is a known one. Keys that the record does not have are passed over, since a later version may
+fields as columns, in their order. Reading is strict: an integer must be no text, a number finite where the field
+requires it, and a status known. Keys that the record does not have are passed over, since a later version may
 add some; fields that default to None are left out of the file while they are None.
 
 The last key of a JSON object is ``content_sha256``, the hash of the text without that key, compared on reading: a file
@@ -72,7 +72,7 @@ Amount = Annotated[Number, AfterValidator(lambda value: _not_negative(value))]
 
 
 class Damaged(InputError):
-    """Damaged file; the message names the file, the field and what is wrong with it."""
+    """Damaged file; the message names the file, the field and the fault."""
 
     def __init__(self, path: Any, name: str, why: str) -> None:
         self.path, self.why = path, why
@@ -115,7 +115,7 @@ def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{
 
 
 def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number: Callable[[float], str]) -> str:
-    """Write rows as CSV; what is None or not there is blank."""
+    """Write rows as CSV; None and missing values are blank."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, str):
@@ -174,8 +174,8 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     """Read the record, or a list of them, in a file; None if there is no file. ``name``: of the path in errors.
 
     Raises:
-        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have; or it is
-            not as it was written.
+        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have; or it was
+        changed since it was written.
         OSError: the file cannot be read.
     """
     shown = name or str(path)

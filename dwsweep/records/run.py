@@ -1,5 +1,5 @@
-"""Run of a sweep: ``config.json``, the decisions before it is trained; ``status.json``, where it stands;
-``result.json``, what it yielded."""
+"""Run of a sweep: ``config.json``, the decisions before it is trained; ``status.json``, its state;
+``result.json``, its result."""
 
 from __future__ import annotations
 

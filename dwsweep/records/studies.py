@@ -1,13 +1,13 @@
 """Records of the studies: equal budgets, losses along a column, arms compared; as ``fit.json`` and
 ``equal_budgets.csv``, ``equal_budget_depths.csv`` have them.
 
-A minimum is given only where it is reached: the loss surely falls before it and surely rises after it, within what was
-tried. Otherwise the bound stands that there is, and the other end and the minimum itself are None. Intervals hold one
+A minimum is given only if it is reached: the loss is shown to fall before it and to rise after it, within the tried
+range. Otherwise the existing bound is given, and the other end and the minimum are None. Intervals hold one
 at a time.
 
 Loss along a column of the table (heads, depth, …): ``along`` of fit.json, and the rows of ``along.csv``.
 
-A group is what is compared: one arm at one depth and size, or at one size where the column is the depth. Within a group
+A group is one comparison: one arm at one depth and size, or at one size if the column is the depth. Within a group
 all intervals hold together, at the confidence of the fit.
 
 Two arms over a common axis: ``comparisons`` of fit.json, and the rows of ``comparison.csv``.

@@ -3,7 +3,7 @@
 ``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
 fields here, in their order, and take their values in ``plan.units``.
 
-The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (what results.csv was derived from), and the lock
+The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (the source of results.csv), and the lock
 that names the owner of the directory.
 
 The manifest of a token store: ``manifest.json`` beside its shards, written last.
@@ -147,7 +147,7 @@ def read_results(path: Any) -> bytes:
     an earlier version wrote, without such a hash, as it is.
 
     Raises:
-        Damaged: it is not what was written.
+        Damaged: it was changed since it was written.
         OSError: it cannot be read.
     """
     for look in range(LOOKS):
@@ -191,7 +191,7 @@ class Manifest:
         return replace(self, versions=versions(_PACKAGES), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """Copy with missing rates added, time-stamped now; a rate that is there stands."""
+        """Copy with missing rates added, time-stamped now; an existing rate stays."""
         now, there = timestamp(), {(*rate.kind, rate.recipe, rate.device) for rate in self.rates}
         new = [rate for rate in dict.fromkeys(rates) if (*rate.kind, rate.recipe, rate.device) not in there]
         return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in new)))

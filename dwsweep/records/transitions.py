@@ -2,8 +2,8 @@
 
 A number that does not exist (or is not finite) is None, an empty field of the CSV and null in fit.json.
 
-Below them what the figures of a fit draw. All x are values of the fit's axis (parameters by default), losses nats per
-token.
+Below them the curves in the figures of a fit. All x are values of the fit's axis (parameters by default), losses nats
+per token.
 
 Sequences that belong together have one length; None in them is a value that does not exist or an end without a bound.
 """
@@ -28,7 +28,7 @@ Numeric = int | float  # whole numbers stay whole
 
 
 def numbers(values: Any) -> tuple[float | None, ...]:
-    """A sequence or an array as floats; None for what is not finite."""
+    """A sequence or an array as floats; None for a number that is not finite."""
     return tuple(float(v) if v is not None and math.isfinite(v) else None for v in values)
 
 
@@ -303,8 +303,8 @@ class DepthCurve(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class PairCurve(Sampled):
-    """g = loss of the shallower − loss of the deeper net by one estimator; positive where the deeper is ahead. The
-    verdict is read from the one that ``verdicts`` picks.
+    """g = loss of the shallower − loss of the deeper net by one estimator; positive where the deeper is ahead.
+    ``verdicts`` picks the one with the verdict.
 
     ``low``, ``high``: the simultaneous (sup-t) band that the status is read from. It, ``se`` and ``critical`` are None
     where the noise is not known.

@@ -89,8 +89,8 @@ def shapes_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
 def drawn(rows: Sequence[Row]) -> set[str]:
     """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``.
 
-    These are equally many of each shape, its lowest losses first. Of more shapes than curves every so many-th is taken,
-    in the order of depth and size, the first and the last among them.
+    These are equally many of each shape, its lowest losses first. If there are more shapes than curves, evenly spaced
+    ones are taken in the order of depth and size, ends included.
     """
 
     def rank(row: Row) -> tuple[bool, float]:

@@ -79,8 +79,8 @@ def _version_of(path: str) -> tuple[int, int, int] | None:
 class SweepStore:
     """Store of one sweep directory: its reader and writer. Holds no state: several processes may each have one.
 
-    A damaged file reads as if it were not there, or as what the files next to it say; ``damage`` receives what is wrong
-    with it. Reading changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
+    A damaged file reads as missing, or is derived from the files next to it; ``damage`` receives the fault. Reading
+    changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SweepStore:
         """Record of the run or pack ``owner``; None if there is no file.
 
         Raises:
-            Damaged: it cannot be what it is meant to be.
+            Damaged: the file is damaged.
         """
         key = kind, self._text_of(kind, owner)
         version = None if paths.is_remote(self.directory) else _version_of(key[1])
@@ -367,7 +367,8 @@ class SweepStore:
         return self._sound(Pack, pack_id)
 
     def write_pack(self, pack: Pack, **record: Any) -> None:
-        """Write pack.json; ``record`` says why the pack is not as planned (``rebuilt_from``, ``reason``)."""
+        """Write pack.json; ``record`` holds the reason for a pack that differs from the plan (``rebuilt_from``,
+        ``reason``)."""
         self.write(pack.pack_id, replace(pack, **record), durable=True)
 
     def clear_pack(self, pack_id: str) -> None:

@@ -126,7 +126,7 @@ class Note:
 class Ended:
     """End of an attempt: ``kind`` is one of ``policy.ENDS``, ``cause`` one line for a person.
 
-    The worker reports these two; the parent adds what it has heard.
+    The worker reports these two; the parent adds its own observations.
     """
 
     kind: str

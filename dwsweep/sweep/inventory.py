@@ -1,7 +1,7 @@
 """Inventory of a sweep directory: every file is compared with its recorded hash, and is whole, rebuilt or lost.
 
-Rebuilt is what follows from other files: the plan, a run's config.json and status.json, a pack's files, results.csv,
-the tables of a fit. Lost is what does not: a result is trained again by the next ``dwsweep run``, rows of metrics and
+Rebuilt are files derived from others: the plan, a run's config.json and status.json, a pack's files, results.csv,
+the tables of a fit. Lost are all others: the next ``dwsweep run`` trains a lost result again, but rows of metrics and
 parameters are gone. What is damaged is kept as ``<name>.damaged``.
 """
 

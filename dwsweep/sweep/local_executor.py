@@ -260,7 +260,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """Executor with worker processes on this host, each served by a thread.
 
-    ``keep`` leaves them running when the executor is closed: whoever made them lets them go.
+    ``keep`` leaves them running when the executor closes: their maker releases them.
     """
 
     def __init__(self, workers: Sequence[WorkerProcess], post: Post, keep: bool = False) -> None:
@@ -357,11 +357,11 @@ def each_core_a_device(count: int, environment: Mapping[str, str] | None = None)
     """Environment under which each of ``count`` CPU cores is a device of JAX, with as many threads in XLA's pool.
 
     The pool's size is part of it, because XLA divides a matrix product among its threads, and sums of other parts
-    round otherwise; by default it follows the cores that happen to be free to the process. A number that the user has
-    set in the environment stands. Both have to be there before JAX is imported; accelerators do not heed the first.
+    round otherwise; by default it follows the cores that happen to be free to the process. A number set by the user in
+    the environment has priority. Both have to be there before JAX is imported; accelerators do not heed the first.
 
     Raises:
-        InputError: the user's number of devices is none.
+        InputError: the user's number of devices is no number.
     """
     env = os.environ if environment is None else environment
     said = env.get(CPU_DEVICES, "").strip()
@@ -381,7 +381,7 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
 
     The last bits of a result depend on the number of devices that a pack is spread over and, on a CPU, on the threads
     of XLA's pool. Both follow from ``execution.workers`` and from what the host has (cores or devices ÷ workers),
-    never from the number of packs left or from which worker takes one: a worker alone has its part and no more. Hosts
+    never from the number of packs left or from the worker that takes one: even a single worker has only its part. Hosts
     with other numbers of devices for each worker give results that differ in the last bits. Where this process may use
     fewer cores than ``workers``, as under a scheduler, there is one worker per core.
     """

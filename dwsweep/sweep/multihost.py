@@ -2,7 +2,7 @@
 
 Every host starts the same command. ``jax.distributed`` finds the others by itself on TPU, Slurm and Open MPI; elsewhere
 the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` (how many) and
-``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; what it decides reaches the others by broadcast. Seen
+``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; its decisions reach the others by broadcast. Seen
 from a worker the slice is a ``Group``; ``join_slice`` is the part of the parents, of which the one whose worker is
 process 0 leads and the others keep theirs alive. Only a worker imports this module's JAX.
 """
@@ -29,7 +29,7 @@ _VARIABLES = ("DWSWEEP_COORDINATOR", "DWSWEEP_PROCESSES", "DWSWEEP_PROCESS")
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of ``jax.distributed.initialize``; none if it is to find them by itself.
+    """Arguments of ``jax.distributed.initialize``; empty if JAX finds them itself.
 
     Raises:
         InputError: some of the variables are missing or are no numbers.
@@ -64,7 +64,7 @@ class Group:
         self._asked = 0
 
     def share(self, text: str) -> str:
-        """Share the value of process 0 with every process; what the others give does not count, and they wait."""
+        """Share the value of process 0 with every process; the values of the others do not count, and they wait."""
         import numpy as np
         from jax.experimental.multihost_utils import broadcast_one_to_all
 

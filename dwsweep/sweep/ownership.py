@@ -9,9 +9,9 @@ condition that it is not there yet (``paths.create``), and the highest epoch own
 would need a condition on the generation that was read, and a late renewal never hides the next owner's lock.
 
 An owner renews its lock every ``HEARTBEAT_SECONDS``. Whoever finds a lock judges its owner: on this host, in this
-space of process numbers, by whether its process lives; elsewhere by whether the lock is still renewed, which is watched
-for ``LEASE_SECONDS`` by the clock of the one who waits. A takeover puts down a claim. The owner that sees it brings its
-packs to a checkpoint and gives its word, by removing its lock; without that word the lease decides.
+space of process numbers, by whether its process lives; elsewhere by the renewal of its lock, watched for
+``LEASE_SECONDS`` by the clock of the waiting process. A takeover puts down a claim. The owner that sees it brings its
+packs to a checkpoint and answers by removing its lock; without that answer the lease decides.
 
 A lease alone does not stop an owner that slept through it. So every write into the directory, of the parent and of its
 workers, first asks the fence whether the lock still names this owner (Kleppmann, "How to do distributed locking", 2016:
@@ -164,13 +164,13 @@ def hold(
 ) -> Iterator[Owner]:
     """Own the sweep directory, or one shard of it, while the block runs.
 
-    A dead owner on this host is taken over; one elsewhere only with ``takeover``, when it has given its word or has
-    not renewed its lock for ``LEASE_SECONDS``. Owners of different shards of the same division live side by side; a
-    different division would train packs twice and is refused. A lock that cannot be read is set aside, which ``say``
-    hears: a lock appears with its content or not at all.
+    A dead owner on this host is taken over; an owner elsewhere only with ``takeover``, once it has answered or has not
+    renewed its lock for ``LEASE_SECONDS``. Owners of different shards of the same division live side by side; a
+    different division would train packs twice and is refused. An unreadable lock is set aside, with a message through
+    ``say``: a lock appears with its content or not at all.
 
-    ``lost`` is called by another thread: with False when somebody claims the lock and waits for this owner's word, with
-    True when somebody else owns it.
+    ``lost`` is called by another thread: with False when a process claims the lock and waits for this owner's answer,
+    with True when another process owns it.
 
     Raises:
         InputError: somebody else holds it; names host and process.
@@ -196,7 +196,7 @@ def hold(
 
 def fenced(directory: Any, fence: Fence | None) -> contextlib.AbstractContextManager[None]:
     """Check the owner's fence before every write of this process into the directory, while the block runs; without a
-    fence, as in a slice's process that owns nothing, none does."""
+    fence, as in a slice's process that owns nothing, no write is checked."""
     return paths.fence(paths.as_path(directory), fence.check) if fence is not None else contextlib.nullcontext()
 
 
@@ -267,7 +267,7 @@ def _remove(locks: list[Any]) -> None:
 def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> bool:
     """Wait for the answer of an owner on another host, or for the end of its lease; whether it is gone.
 
-    With ``takeover`` a claim asks for its word. Without, the owner lives if it renews its lock once.
+    With ``takeover`` a claim asks for its answer. Without, the owner lives if it renews its lock once.
     """
     claim = path.with_suffix(".claim")
     say(

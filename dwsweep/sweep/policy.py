@@ -1,9 +1,8 @@
 """Decisions after an attempt at a pack: the cause of its end, found from an exception inside the worker or from the way
-its process ended, and a pure decision by that cause. ``Silence`` watches for workers that are not heard of: it says so
-while a sweep trains, and ends workers that do not heed a request to stop.
+its process ended, and a pure decision by that cause. ``Silence`` watches for silent workers: it reports them while a
+sweep trains, and ends workers that do not heed a request to stop.
 
-A new cause of failure is a name below, what recognises it in ``of_exception`` or ``of_exit``, and its case in
-``decide``.
+A new cause of failure needs a name below, a test in ``of_exception`` or ``of_exit``, and a case in ``decide``.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
 
 
 def kernel_oom_kills() -> int:
-    """Number of processes killed so far by this machine's kernel for lack of memory; 0 where it does not say."""
+    """Number of processes killed so far by this machine's kernel for lack of memory; 0 if the kernel gives no count."""
     try:
         text = Path("/proc/vmstat").read_text("utf-8")
     except OSError:

@@ -2,7 +2,7 @@
 cluster is joined or started here; its nodes' resources determine a task's request.
 
 Each task runs a worker process as the local executor does, so that a crash stays inside it, and a task's end frees the
-device. What a task reports while it runs stands in the pack's progress.json; a file ``stop`` beside it asks
+device. A running task reports in the pack's progress.json; a file ``stop`` beside it asks
 it to stop. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
 nodes share.
 
@@ -46,9 +46,9 @@ _PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment 
 class RayCluster:
     """The cluster at ``address``, as ``ray.init`` takes it (or ``RAY_ADDRESS``); else one of this machine alone.
 
-    ``needs`` is what a task asks for: one node's devices divided by ``workers``, its GPUs, its TPU chips, or on a
-    cluster without either its CPUs. It is reckoned for the smallest node that is there at the start and stands for the
-    whole call: what a pack reserves decides the last bits of its result, and must not follow from the nodes left.
+    ``needs``: resources of a task: one node's devices divided by ``workers``, its GPUs, its TPU chips, or on a
+    cluster without either its CPUs. It is computed for the smallest node at the start and holds for the whole call: a
+    pack's reservation decides the last bits of its result, and must not depend on the nodes left.
 
     A cluster that is started here listens on the loopback interface alone. One that is joined listens on its nodes'
     other interfaces too, and whoever reaches its ports may run code there.
@@ -116,7 +116,7 @@ class RayCluster:
 
 
 def _silence(address: str, seconds: float) -> OSError | None:
-    """Reason why nothing answers at HOST:PORT; None if somebody does, and where the address is of another form."""
+    """Reason why nothing answers at HOST:PORT; None if something answers, or if the address has another form."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
         return None  # "auto", or none
@@ -149,8 +149,8 @@ class _Task:
 class RayExecutor:
     """Executor on the Ray cluster at ``address``.
 
-    Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head, and where
-    it stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
+    Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head; if the head
+    stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
 
     Raises:
         InputError: Ray is not installed, no cluster answers at the address, or it has no node with devices.
@@ -332,7 +332,7 @@ def _progress(store: SweepStore, pack_id: str) -> PackProgress:
 def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
     """Run the task: one attempt in a worker process of this node, with ``environment`` added to its own.
 
-    Returns what a person or the manifest should know, the end last.
+    Returns messages for a person or the manifest, the end last.
     """
     stop = SweepStore(job.directory).pack_directory(job.pack.pack_id) / "stop"
     worker = WorkerProcess(environment)

@@ -265,7 +265,7 @@ class Logger(Protocol):
     """Destination of rows of metrics besides the run's own files."""
 
     def resumed(self, run_id: str, step: int) -> None:
-        """Resume a run at this step; what was logged beyond it comes again."""
+        """Resume a run at this step; rows logged beyond it come again."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         """Log rows with ``step`` and numbers."""
@@ -282,7 +282,7 @@ LOGIN_SECONDS = 30.0  # time limit for W&B to check a key
 
 def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
     """Refuse loggers that are not installed, or that cannot log in, before anything trains. Without a key W&B keeps
-    everything on disk, which ``say`` hears.
+    everything on disk, with a message through ``say``.
 
     Raises:
         InputError: names the extra to install, or why W&B refuses.
@@ -340,8 +340,8 @@ def _log_in() -> None:
 def make(
     names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None] = lambda line: None
 ) -> list[Logger]:
-    """The loggers by name, for the runs of one pack. One that fails is left out from there on, which ``say`` hears:
-    training goes on without it."""
+    """The loggers by name, for the runs of one pack. A failing one is left out from then on, with a message through
+    ``say``: training goes on without it."""
     makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {
         **{"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "trackio": TrackioLogger}
     }

@@ -87,7 +87,7 @@ def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
     """Remove checkpoints of finished packs, left by a kill at their end or by an earlier version.
 
-    Where the parent was killed before it wrote that a pack is done, the results of its runs say so.
+    If the parent was killed before it recorded a pack as done, the results of its runs prove it.
     """
     removed = 0
     for pack_id in (name for family in _families(store, packs).values() for name in family):

@@ -55,10 +55,10 @@ def run_sweep(
         plan: built with the facts of the data.
         store_path: the prepared token store.
         directory: the sweep directory, local or ``gs://…``.
-        view: what shows the progress.
+        view: display of the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: take the lock of an owner elsewhere, once it gives its word or no longer renews its lock.
+        takeover: take the lock of an owner elsewhere, once it answers or no longer renews its lock.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 

@@ -190,8 +190,9 @@ def _stage(state: PackState, since: float, now: float) -> Stage | None:
 def results_rows(store: SweepStore) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rows of the planned runs in the plan's order, rows of the orphans).
 
-    An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and shown apart, so that
-    a fit does not mix two settings. A run whose config.json is missing or damaged has no row: nothing is known of it.
+    An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and listed separately, so
+    that a fit does not mix two settings. A run whose config.json is missing or damaged has no row, since nothing is
+    known about it.
     """
     planned = [row.run_id for row in store.planned() if row.action != DROP]
     orphans = sorted(set(store.run_ids()) - set(planned)) if planned else []
@@ -375,7 +376,7 @@ class SweepView(Protocol):
     def stepped(self, pack_id: str, progress: PackProgress) -> None: ...
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        """Show the end of an attempt; ``text`` says how, ``finished`` whether the pack is not tried again."""
+        """Show the end of an attempt; ``text``: the end in words; ``finished``: True if the pack is not tried again."""
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
         """Expect other packs in place of one whose work is lost."""

@@ -1,11 +1,11 @@
 """Work queue: packs still to train, from plan and directory, each by the pack that holds its checkpoint.
 
-A pack's membership stands as it was first written. When the spec was edited in between, a run may already belong to a
+A pack's membership stays as first written. When the spec was edited in between, a run may already belong to a
 pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
 checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain. A finished pack that
 lost a result trains again as it was, and only the lost result is written: a replica's last bits depend on its pack.
 
-The plan of a sweep in its directory: what is left to do there, at the rates that were fixed there.
+The plan of a sweep in its directory: the remaining work, at the rates fixed there.
 
 Where runs are as long as ``train.seconds`` allow, their steps follow from rates, and the first plan that is written
 into a directory fixes those (manifest.json, ``rates``): every later one takes them, so that a run is the same run after
@@ -322,8 +322,8 @@ def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
     """Write plan.csv alone, for ``plan --out``; returns its path.
 
     Raises:
-        InputError: a running sweep owns the directory, or one has begun there and the plan's ids are not those of its
-            runs because the data is not prepared here.
+        InputError: a running sweep owns the directory, or one has begun there and the plan's ids differ from its runs'
+        because the data is not prepared here.
     """
     store = SweepStore(directory)
     if plan.waits_for_data and store.run_ids():

@@ -1,6 +1,6 @@
 """Worker (started by ``python -m dwsweep.sweep``), the only process of a sweep that imports JAX.
 
-Commands come as lines on stdin and events leave as lines on what was stdout at the start (``events`` has both); stdout
+Commands come as lines on stdin and events leave as lines on the original stdout (``events`` has both); stdout
 itself is joined to stderr, the pack's log, so that no library's print can break a line of the protocol. The end of
 stdin means that the parent is gone: the worker brings its pack to a checkpoint and exits.
 """
@@ -151,7 +151,7 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
 
 
 def next_command(channel: Channel) -> Command:
-    """Read the next command; the processes of a slice that follow hear it from process 0."""
+    """Read the next command; the following processes of a slice receive it from process 0."""
     if channel.group is not None and channel.group.index > 0:
         return from_line(channel.group.share(""))
     command = channel.jobs.get() or Release(RELEASED_BY_LOSS)
@@ -174,7 +174,7 @@ def prepare_environment() -> None:
 def attempt(job: Job, channel: Channel) -> Ended:
     """Train the job's pack to its end or to a stop; or until somebody else owns the directory.
 
-    The processes of a slice that follow take the same steps, and write nothing but their part of the checkpoints.
+    The processes of a slice that follow take the same steps, and write only their part of the checkpoints.
     """
     with ownership.fenced(job.directory, job.fence):
         return _attempt(job, channel)

@@ -1,6 +1,6 @@
 """Training: a pack of replicas of one shape, from seeds and windows to held-out losses.
 
-Here is the interface to which the trainer reports, free of JAX for those who only listen.
+The interface to which the trainer reports is here, free of JAX for its listeners.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from dwsweep.records.run import RunResult
 class Recorder:
     """Recorder: the one interface through which a pack's progress and results leave the trainer.
 
-    Training knows no sweep directory; whoever holds one overrides these methods. As they stand here, nothing is
-    recorded.
+    Training knows no sweep directory; the owner of one overrides these methods. These defaults record nothing.
     """
 
     def compiling(self, microbatch: int) -> None:
@@ -43,7 +42,7 @@ class Recorder:
         self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None
     ) -> None:
         """Record a finished run. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document;
-        ``params``: float32 arrays by their dotted name, where they are to be kept."""
+        ``params``: float32 arrays by dotted name, if they are to be kept."""
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         """Record a run whose loss is not finite or beyond the bound; its pack continues without it."""

@@ -1,17 +1,17 @@
 """Checkpoints of a pack: asynchronous, few, verified when read, and never at the cost of a good one.
 
 Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
-bytes every array's fingerprint is stored and compared. What cannot be read is passed over, with a note, for the one
-before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments of
-the optimizer, which are never made anew.
+bytes every array's fingerprint is stored and compared. An unreadable checkpoint is passed over, with a note, for the
+one before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments
+of the optimizer, which are never made anew.
 
 The fence of the sweep directory is asked before a checkpoint is begun, once more when its arrays are written and the
 rename is due, and after the rename: an owner that lost the directory meanwhile commits nothing, and takes back what it
 committed in that moment.
 
 Orbax reaches local folders and ``gs://`` alone. For any other bucket checkpoints are written to a folder of this host
-and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. What counts
-is in the bucket: a new process begins with an empty folder and what it fetches.
+and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. The bucket
+holds the truth: a new process begins with an empty folder and fetches checkpoints.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> 
     """Refuse to resume ``pack`` from a checkpoint of another one; ``theirs`` is ``pack`` of its meta data.
 
     Raises:
-        InputError: it names what differs.
+        InputError: it names the differences.
     """
     ours, theirs = _compared(_identity(pack)), _compared(theirs)
     if theirs != ours:
@@ -107,7 +107,7 @@ def _identity(pack: Pack) -> dict[str, object]:
 
 
 def _compared(content: Mapping[str, object]) -> dict[str, object]:
-    """Settings that distinguish packs. Other ways to say the same are left out; keys that came into the spec later are
+    """Settings that distinguish packs. Redundant keys are left out; keys that came into the spec later are
     added at their defaults."""
     out = dict(content)
     for name, kind in _SECTIONS.items():
@@ -151,7 +151,7 @@ def _checked(meta: Meta) -> dict[str, Any]:
     """Meta data without their hash; earlier versions wrote no hash.
 
     Raises:
-        ValueError: they are not what was written.
+        ValueError: they differ from those written.
     """
     rest = {name: value for name, value in meta.items() if name != SEAL}
     if (SEAL in meta or rest.keys() - _KEYS) and _digest(rest) != meta.get(SEAL):
@@ -186,7 +186,7 @@ class Checkpoints:
         )
 
     def save(self, state: Any, meta: Mapping[str, object]) -> None:
-        """Begin to write; the arrays may be donated as soon as this returns. ``meta``: what goes into JSON.
+        """Begin to write; the arrays may be donated as soon as this returns. ``meta``: JSON values.
 
         Raises:
             OSError: this write or the one before failed (a full disk); the checkpoints before them are kept, and the

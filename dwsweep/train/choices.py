@@ -3,7 +3,7 @@
 Whatever is not fixed by the spec is decided here, by facts of the pack and of the hardware; ``program`` compiles it.
 Where the program then does not fit into a device's memory, ``reduce_memory`` gives the choices that ask for less of it.
 
-The attention kernel of a pack: the faster of those that can run here, measured at the pack's own shape.
+The attention kernel of a pack: the fastest that can run here, measured at the pack's own shape.
 
 XLA's attention runs everywhere. cuDNN's flash attention takes 16-bit operands on NVIDIA GPUs, head sizes that are
 multiples of 8, and is refused beyond ``CUDNN_HEAD_SIZE``; at short sequences and few heads it may well be the slower
@@ -88,7 +88,7 @@ def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Seque
     it, L12 d128 1.0), and those of narrow ones more (L24 d64 1.36), whose time is in rounding and not in products.
 
     Args:
-        instructions: of the CPU; None: of this one. Empty, where the system does not say: nothing is refused.
+        instructions: of the CPU; None: of this one. Empty if the system gives none: nothing is refused.
 
     Raises:
         InputError: it has none of BFLOAT16_INSTRUCTIONS, and the environment does not ask for it all the same.
@@ -117,7 +117,8 @@ class Hardware:
 def at_hand(
     devices: Sequence[jax.Device] | None = None, *, memory_bytes: int | None = None, as_accelerator: bool = False
 ) -> Hardware:
-    """Describe the devices at hand. ``devices``: by default all. ``memory_bytes`` of one: by default what it says.
+    """Describe the devices at hand. ``devices``: by default all. ``memory_bytes``: memory of one device, by default as
+    it reports.
     ``as_accelerator``: a program for a CPU that is divided as an accelerator's would be, to learn of its memory without
     one."""
     device = (devices or jax.local_devices())[0]
@@ -232,7 +233,7 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
 def too_large(choices: Choices, pack: Pack) -> bool:
     """True if arithmetic alone rules the program out, which saves minutes of compilation.
 
-    Sure: parameters, moments and SURELY_KEPT of what the backward pass needs are more than a device has.
+    Certain if parameters, moments and a share SURELY_KEPT of the backward pass's values exceed a device.
     """
     limit, layout, compute = choices.hardware.memory_bytes, choices.layout, choices.compute
     if limit is None:
@@ -316,8 +317,8 @@ class Choice:
 def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, device: jax.Device) -> Choice:
     """The kernel for ``sequences`` sequences of ``shape`` at a time on ``device``.
 
-    ``asked``: ``xla``, ``cudnn`` or ``auto``. What was asked for and cannot be had is replaced by ``xla``, and ``why``
-    says so.
+    ``asked``: ``xla``, ``cudnn`` or ``auto``. A requested kernel that cannot run is replaced by ``xla``, with the
+    reason in ``why``.
     """
     if asked == XLA:
         return Choice(XLA, "asked for")

@@ -2,8 +2,8 @@
 
 XLA's own ``cost_analysis`` cannot be taken of the program as a whole: it counts the body of a loop once, and memory on
 a TPU's chip as if it were the device's. So every kernel, an instruction that the device starts by itself, is handed to
-that analysis alone, as the program of one instruction. Here is only how often each runs, which of its arrays lie on the
-chip, and what is exchanged between devices. train/README.md compares the counts with XLA's of whole programs.
+that analysis alone, as the program of one instruction. This module adds how often each runs, which of its arrays lie on
+the chip, and the exchanges between devices. train/README.md compares the counts with XLA's of whole programs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Program:
     def passes(self, inside: Computation, loop: Instruction) -> int | None:
         """Passes through the body of a ``while``; None if their number depends on data.
 
-        Some compilers write it beside the loop. Those of TPUs do not, and it follows from the condition ``i < limit``,
+        Some compilers write it beside the loop. TPU compilers do not; it follows from the condition ``i < limit``,
         the first value of i and the step that the body adds to it.
         """
         if found := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
@@ -134,7 +134,7 @@ def step_cost(text: str) -> StepCost:
     is counted as a whole.
 
     Raises:
-        ValueError: the text is none of a compiled program.
+        ValueError: the text is no compiled program.
     """
     program = Program(text)
     entry = program.computations[program.entry]
@@ -190,7 +190,7 @@ def _is_free(inside: Computation, one: Instruction) -> bool:
 
 
 def _counted(program: Program, inside: Computation, one: Instruction) -> tuple[float, float]:
-    """(FLOPs, bytes in main memory) of one launch, by XLA's cost analysis; of a call of a library only its arrays."""
+    """(FLOPs, bytes in main memory) of one launch, by XLA's cost analysis; for a library call, only its arrays."""
     if one.opcode in ("copy-start", "slice-start"):  # result of both ends, of which one may be larger than the part
         ends = one.arrays[:2]
         return 0.0, sum(min(size for size, _ in ends) for _, in_main in ends if in_main)

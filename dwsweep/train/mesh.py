@@ -56,7 +56,7 @@ def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = No
     ``whole``: all devices have to take part, as on several hosts, where each process runs the same program.
 
     Raises:
-        InputError: what is asked for, or taking all devices, does not divide the replicas or the batch.
+        InputError: the requested devices, or all of them, do not divide the replicas or the batch.
     """
     if asked is not None:
         sizes = (asked.replica, asked.data, asked.fsdp)
@@ -208,7 +208,7 @@ class Layout:
 
 
 def agreed(value: int) -> int:
-    """Value of process 0 in every process; all processes have to call this; its own where it is the only one."""
+    """Value of process 0 in every process; all processes have to call this; its own value if it is the only one."""
     if jax.process_count() == 1:
         return value
     from jax.experimental.multihost_utils import broadcast_one_to_all

@@ -19,9 +19,8 @@ Newton–Schulz iteration, c the parametrization's factor; AdamW's for everythin
 
 Matrices that lie side by side in one array (q, k and v; gate and up) have an O each, and so have layers and replicas.
 
-Optax's state is taken apart between steps into what is kept per parameter, by name (``m``, ``v``), and the number of
-steps, which all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class
-of Optax.
+Optax's state is split between steps into moments per parameter, by name (``m``, ``v``), and the number of steps, which
+all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class of Optax.
 
 A replica's parameters lie in the training loop as the tree they are, or as one vector. In one vector whatever is done
 to each element alone (Adam), to all together (the norm, the mean over devices) or to the state as a whole (the loops
@@ -65,7 +64,7 @@ def settings_by_group(model: Model) -> dict[str, Settings]:
 
 
 def clip_by_norm(limit: float | None) -> optax.GradientTransformationExtraArgs:
-    """Gradients scaled so that their global norm is at most ``limit``; not at all where it is None.
+    """Gradients scaled so that their global norm is at most ``limit``; unchanged if it is None.
 
     ``update`` takes the ``norm``, which a step reports too. (Optax's own divides each element by it and multiplies by
     the limit, which rounds otherwise.)
@@ -159,7 +158,7 @@ class Optimizer:
     settings: Callable[[], dict[str, Settings]]  # settings by name; called while a step is traced
 
     def transformation(self) -> optax.GradientTransformationExtraArgs:
-        """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` beside what Optax's take."""
+        """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` besides Optax's arguments."""
         chain = CHAINS[self.train.optimizer].of_group
         chains = {name: chain(self.train, own) for name, own in self.settings().items()}
         return optax.chain(clip_by_norm(self.train.grad_clip), optax.partition(chains, self.labels))
@@ -218,8 +217,8 @@ def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
 class ParamLayout:
     """Memory layout of parameters, and equally of moments and gradients.
 
-    ``pack`` and ``unpack`` take the tree and what becomes of it, with any leading axes, and the module whose arrays
-    those are: ``jax.numpy``, or ``numpy``, for which nothing is compiled.
+    ``pack`` and ``unpack`` take the tree or its packed form, with any leading axes, and the module of its arrays:
+    ``jax.numpy``, or ``numpy``, for which nothing is compiled.
     """
 
     pack: Callable[[Params, Any], Any]

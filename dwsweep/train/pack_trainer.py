@@ -1,7 +1,7 @@
 """Training of a pack, from its first step to its last held-out loss: resumable at any point, with the same bits.
 
 Three clocks: compilation, training (dispatches only, read when the device has finished them) and the rest (evaluation,
-checkpoints). A run's times are those of its own path through the phases, kept in the checkpoints.
+checkpoints). A run's times count its own path through the phases, and are kept in the checkpoints.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The compiled program of a pack: many steps per dispatch, the held-out loss, the state before the first step.
 
-A ``Blueprint`` holds the functions of a pack under its choices and the shapes of what they take; nothing is compiled.
-``compile_program`` makes the ``Program`` of it, once and ahead of time, with less of the device's memory where it has
-to. Neither changes afterwards: the state is passed in and out.
+A ``Blueprint`` holds the functions of a pack under its choices, and the shapes of their arguments; nothing is compiled.
+``compile_program`` makes the ``Program`` of it, once and ahead of time, with less of the device's memory if necessary.
+Neither changes afterwards: the state is passed in and out.
 
 Between two packs of a process: the next one's program is compiled ahead, and memory is given back.
 
@@ -72,7 +72,7 @@ class Blueprint:
         """Build from the choices for the pack on ``hardware``, by default this host's devices.
 
         Raises:
-            InputError: the store has less text than a batch takes, or the devices cannot be divided as the spec says.
+            InputError: the store has less text than a batch takes, or the devices cannot be divided as in the spec.
         """
         check_enough(store.n_train_tokens, pack.train.seq_len, pack.train.batch_size)
         choices = choose(pack, store, hardware)
@@ -251,7 +251,7 @@ class Program:
 
     @cached_property
     def tokens(self) -> jax.Array:
-        """The token store on the device; where batches are streamed, next to nothing in its place."""
+        """The token store on the device; if batches are streamed, a tiny array in its place."""
         store = self.blueprint.store
         return self.choices.layout.put(
             np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.train_tokens())
@@ -319,7 +319,7 @@ class Program:
     def evaluate(
         self, state: State, heldout: HeldoutSet, tell: Callable[[float], None] = lambda share: None
     ) -> list[HeldoutLoss]:
-        """Held-out loss of each replica; ``tell`` hears the share of the set that is done."""
+        """Held-out loss of each replica; ``tell`` receives the finished share of the set."""
 
         def call(params: Any, windows: np.ndarray) -> jax.Array:
             return self.run_evaluate(params, self.choices.layout.put(windows, self.choices.layout.by_sequence))
@@ -340,7 +340,7 @@ class Program:
         return found
 
     def conditions(self, state: State, heldout: HeldoutSet) -> np.ndarray:
-        """Condition number of each block's attention under each replica's parameters, (R, L); NaN where there is none.
+        """Condition number of each block's attention under each replica's parameters, (R, L); NaN if there is none.
 
         The geometric mean over the first held-out windows (see ``model.attention``).
         """
@@ -411,7 +411,8 @@ def fitting_dispatch(
 def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None]:
     """(compiled program, None), or (None, the compiler's out-of-memory message).
 
-    A compiler that lays out the whole memory of a device, as TPUs' does, refuses here what others fail at when it runs.
+    A compiler that lays out the whole memory of a device, as TPUs' does, reports out of memory at compile time, others
+    when the program runs.
     """
     try:
         return compile(), None

@@ -68,7 +68,7 @@ def loss_and_grads(
 ) -> tuple[jax.Array, Any]:
     """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time.
 
-    Parameters and gradient lie as ``layout`` says.
+    Parameters and gradient are in ``layout``.
     """
     B = windows_BxT1.shape[0]
     params = layout.unpack(laid_out, jnp)

@@ -1,7 +1,7 @@
 """Targets: devices to compile for, at hand or not here.
 
 A device that is not here is the description of a TPU slice or of GPUs that the vendor's compiler takes for the real
-ones. Its name is that of the table of devices, with a topology where there are several: ``H200``, ``H200:4`` (four of
+ones. Its name is a name in the table of devices, with a topology for several: ``H200``, ``H200:4`` (four of
 one host), ``TPU-v5e:2x4``. ``_tpu`` and ``_gpu`` are the recipes. Nothing can run on such a device; only ``lower`` and
 ``compile`` work.
 """
@@ -35,7 +35,7 @@ class Place:
 
 def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
     """Take ``count`` of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
-    memory is what JAX may use of that of ``execution.device``, where the spec names one.
+    memory is the part of ``execution.device``'s that JAX may use, if the spec names one.
 
     Raises:
         InputError: there are fewer devices.

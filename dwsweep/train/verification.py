@@ -420,7 +420,7 @@ def attention_error(T: int, H: int, P: int) -> float:
 
 
 def _apart(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
-    """Largest difference of two sets of losses; not a number where any of them is none."""
+    """Largest difference of two sets of losses; NaN if any of them is."""
     return float(np.max(np.abs(one.astype(np.float64) - other)))
 
 

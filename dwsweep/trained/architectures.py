@@ -11,7 +11,7 @@ to the stream, the attention scale (theirs is 1/√d_p) into q or the gain of it
 the final norm, which also covers a tied unembedding. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a
 group's heads is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
 
-Gemma 3 also normalises what a sublayer puts out, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
+Gemma 3 also normalises a sublayer's output, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
 S = 2²⁶. A norm that we have too is given S·x, and S·x/√(mean (S·x)² + ε·S²) is x/√(mean x² + ε). A norm that we do not
 have is given x itself. Beside ε·S² the mean of x² is nothing, so the norm divides by S·√ε whatever x is, and its gain
 takes x from there to S·x. The residual stream, queries and keys are therefore S times ours, without rounding. What is
@@ -50,7 +50,8 @@ class Architecture:
 
 
 def of(shape: Shape) -> Architecture | list[str]:
-    """Architecture that computes the same function as the shape; else the keys of the shape that none supports."""
+    """Architecture that computes the same function as the shape; else the keys of the shape that no architecture
+    supports."""
     nowhere = [
         line
         for line, found in (

@@ -37,7 +37,7 @@ def evaluate(
     """Evaluate every run that lacks these tasks with these settings; returns the path of results.csv.
 
     Each run is exported into a temporary folder, evaluated and recorded before the next one. ``include``: a folder with
-    task files of one's own. A fit takes the least of a column for the best, in nats: a share that should be high
+    the user's task files. A fit takes the least of a column for the best, in nats: a share that should be high
     (``acc``) has 1 − share beside it (``error``), a ``perplexity`` its logarithm (``nats``).
 
     Raises:

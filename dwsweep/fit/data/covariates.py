@@ -5,8 +5,8 @@
     refused   a consequence of the shape (time, memory, throughput): it differs because the depth does, and adjusting
               for it would remove a part of the effect of depth
 
-A column enters by itself where it is one of the usual settings, differs between runs, and does not follow the shape. A
-column that nobody knows enters where it is asked for.
+A column enters by itself where it is one of the usual settings, differs between runs, and does not follow the shape. An
+unknown column enters on request.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Covariate:
 
 @dataclass(frozen=True)
 class Covariates:
-    """Differences between the rows of a table. rows: those that can be tied together. left_out: reason → how many rows
-    are not. follow: columns that follow the shape, in words."""
+    """Differences between the rows of a table. rows: rows that can be compared with each other. left_out: reason → how
+    many rows are not. follow: columns that follow the shape, in words."""
 
     rows: list[Row]
     columns: tuple[Covariate, ...]
@@ -166,7 +166,7 @@ def bare(column: str) -> str:
 
 
 def by_bare_name(present: Iterable[str]) -> dict[str, str]:
-    """Columns by their bare names; of two the one whose own name that is."""
+    """Columns by their bare names; of two, the column with that very name."""
     found: dict[str, str] = {}
     for column in sorted(present, key=lambda one: (one != bare(one), one)):
         found.setdefault(bare(column), column)
@@ -259,7 +259,7 @@ Usual = Callable[[str], bool]
 
 @dataclass
 class _Search:
-    """State of ``find``. keep: (K,) rows that can be tied together. unknown: columns that nobody asked for or knows.
+    """State of ``find``. keep: (K,) rows that can be tied together. unknown: columns neither requested nor known.
     out: (reason, option) → how many cannot."""
 
     rows: Sequence[Row]
@@ -276,7 +276,8 @@ class _Search:
         return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
 
     def texts(self, word: str, column: str) -> list[Covariate]:
-        """Values of a text, without the held one; rows of a value that nothing ties to the others are left out."""
+        """Values of a text, without the held one; rows of a value that cannot be compared with the others are left
+        out."""
         found = ["blank" if row.get(column) is None else str(row.get(column)) for row in self.rows]
         levels = np.array(found, dtype=object)
         if len(set(found)) < 2:
@@ -385,7 +386,7 @@ def find(
     """Covariates of ``rows`` at x = ln size and y = ln depth (K,). unknown: further settings that are numbers.
 
     Raises:
-        InputError: a held value that is asked for is not one that the table has.
+        InputError: a requested held value is not in the table.
     """
     known_not = frozenset(unknown) - set(asked.adjust.values())
     search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), known_not)

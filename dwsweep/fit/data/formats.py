@@ -54,7 +54,7 @@ def load(table: Any) -> Loaded:
     """A table in any form that ``read_table`` accepts.
 
     Raises:
-        InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
+        InputError: there is no such file, or it is not readable in the format of its name or first bytes.
     """
     if callable(getattr(table, "read", None)):
         return _of_content(_stream(table), printable(str(getattr(table, "name", "an open file"))), None)
@@ -164,8 +164,8 @@ def _read(what: str, content: bytes, kind: str) -> delimited.Read:
 
 
 def _read_parquet(content: bytes) -> Columns:
-    """Columns of plain values and of structs (config.n_layer); lists and maps hold nothing that a fit reads, and take
-    long."""
+    """Columns of plain values and of structs (config.n_layer); lists and maps are skipped: a fit reads none of them,
+    and they take long."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -34,8 +34,8 @@ def in_columns(
     held: Mapping[Any, list[Any]], what: str = "table:", marks: Mapping[str, numerals.Mark] | None = None
 ) -> Columns:
     """Columns with numerals as numbers. All names and values of a table pass here and are made
-    printable, so that none steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
-    many as they have keys (config.n_layer).
+    printable, so that none steers a terminal; the name of an arm stays a text, even if it is 7 or "none". A column of
+    dicts becomes one column per key (config.n_layer).
 
     what: begins the line of an error. marks: before the decimals of a column's numbers; default: as its texts show.
     """

@@ -7,8 +7,8 @@ Runs of one shape and learning rate are replicates where nothing but the seed di
     a name      a text that belongs to one run or one shape, a machine, a date; one value to a seed
     a setting   anything else: its values come again at other shapes
 
-Settings that differ within one shape are refused, with the choices that remain; a known one that most runs share
-settles the cell by itself.
+Settings that differ within one shape are refused, with the choices that remain; a known one settles the cell by the
+value of most runs.
 """
 
 from __future__ import annotations
@@ -192,10 +192,10 @@ def one_recipe(
     named: further columns that the user has named. settings: columns that ``found`` found.
 
     A known column that takes several values within a cell is settled by the value that most runs of the table share,
-    where every such cell has it; a found one is asked about.
+    where every such cell has it; a found one is refused with a question.
 
     Raises:
-        InputError: there is no such value; one line says what to choose between.
+        InputError: there is no such value; one line names the choices.
     """
     out: dict[int, tuple[str, Any, Any]] = {}
     warnings: list[str] = []

@@ -47,8 +47,8 @@ VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 
 
 
 class Count(NamedTuple):
-    """A table's own count of parameters beside the blocks. agrees: it counts blocks, and may stand for N. gated: the
-    MLP is gated by it. why: a sentence; empty if nothing explains the difference. ratio: least and largest count
+    """A table's own count of parameters beside the blocks. agrees: True if it counts blocks and may serve as N. gated:
+    the MLP is gated by it. why: a sentence; empty if nothing explains the difference. ratio: least and largest count
     over blocks."""
 
     agrees: bool
@@ -108,7 +108,7 @@ class Settled:
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> Settled:
     """Give each row its N and its block, and check the table's own counts.
 
-    trusted: its n_params is what the user, or this package, says that it is. names: our name of a column → theirs.
+    trusted: True if the user or this package declared its n_params. names: our name of a column → theirs.
 
     Raises:
         InputError: nothing explains how the table's n_params differs from the weights of its blocks.

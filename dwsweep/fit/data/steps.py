@@ -54,7 +54,7 @@ class Ends:
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
     """(column of the step, rows of each run in its order); None if no run has rows at several steps.
 
-    settings: columns that tell runs apart, where neither their names nor their steps do.
+    settings: columns that distinguish runs, if neither their names nor their steps do.
     """
     names = list(names)
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]

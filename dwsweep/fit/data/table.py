@@ -1,6 +1,6 @@
 """Any table of runs, read into plain rows: a sweep directory, CSV, TSV, JSON, JSONL or Parquet, rows or columns.
 
-Usual names of columns in other projects are understood, and the output says what was taken for what.
+Usual names of columns in other projects are understood, and the output lists the assignments.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Table:
 
     rows: one dict per run; numbers are float or int, blanks are None.
     columns: names in order, after renaming.
-    source: where the rows came from, for messages and provenance.
+    source: origin of the rows, for messages and provenance.
     sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
     n_read: rows before ``where``, with lines of comments among them.
@@ -110,7 +110,7 @@ def read_table(
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
     unit: of the losses, one of ``UNITS``; default: by the name of their column, else nats.
-    drop: columns that are read as if the table had none of that name, by its names or ours. arm: the column that
+    drop: columns to ignore, by the table's names or ours. arm: the column that
     names the arm of a run.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
@@ -296,7 +296,7 @@ def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
 
 
 def unit_named(column: str) -> str:
-    """Unit of the losses, by the name of their column; nats per token where it says nothing."""
+    """Unit of the losses, by the name of their column; nats per token by default."""
     words = plain(column).split("_")
     if "bpb" in words or "bits_per_byte" in plain(column):
         return BITS

@@ -1,7 +1,7 @@
 """Trackers: the runs of a Weights & Biases project or of an MLflow experiment, read through the tracker's own API.
 
-``wandb:ENTITY/PROJECT`` and ``mlflow:EXPERIMENT`` stand where a table may stand. A row is a run: name, status,
-settings, and the last value of each metric. Server and key are those that the tracker itself finds (``wandb login``,
+``wandb:ENTITY/PROJECT`` and ``mlflow:EXPERIMENT`` take the place of a table. A row is a run: name, status,
+settings, and the last value of each metric. Server and key are found by the tracker itself (``wandb login``,
 ``MLFLOW_TRACKING_URI``). The package of a tracker is imported when its runs are read, and by nothing else.
 """
 

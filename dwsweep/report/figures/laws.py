@@ -96,7 +96,7 @@ def width_law(fit: FitResult) -> Figure:
     """Transition width (log) against the depth of the shallower net: crossed pairs as points with their intervals,
     pairs bounded on one side as arrows, laws as lines, the guiding one with its band.
 
-    The published law is drawn where its own data are, and only where they meet those of the sweep.
+    The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
     laws, transitions = drawn_laws(fit), fit.verdicts
     main = laws[0].line("depth", "width")

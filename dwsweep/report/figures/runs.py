@@ -1,7 +1,7 @@
 """Figures of single runs: training curves (one panel per depth, one thin line per run), and loss against learning rate
 (one curve per depth, one panel per parametrization and width, with the optima).
 
-Where a parametrization carries the learning rate over depth the optima stand above one another.
+If a parametrization transfers the learning rate over depth, the optima line up vertically.
 
 Conditioning of the attention of each block: through training, and by layer at its end.
 
