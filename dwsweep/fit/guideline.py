@@ -34,7 +34,7 @@ from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
 
 AVERAGE = "average"
-FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
+FORMS_ALONE = "outside the data the forms alone; `dwsweep guide --fit` adds public evidence there"
 DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
 WIDTH_MULTIPLE = 64

@@ -145,7 +145,7 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
     )
     statement = (
         f"{EXPONENTIAL.sentence(*own.law.theta)} by the losses of all depths; {used} of {len(pairs)} pairs tie at "
-        "sizes that both have"
+        "sizes of both depths"
     )
     warnings = []
     if winner is not None and winner != EXPONENTIAL.name and winner in laws:

@@ -267,6 +267,8 @@ def test_no_shape_is_called_usual_at_a_size_that_the_table_of_usual_shapes_lacks
 
 
 def test_the_percentages_of_shapes_are_named_above_them() -> None:
-    lines = plain_text(guide_report.render(answer([1e9]))).splitlines()
+    said = plain_text(guide_report.render(answer([1e9])))
+    assert shows(said, "guide: text at 1B by public evidence")
+    lines = said.splitlines()
     at = next(k for k, line in enumerate(lines) if "latency" in line and "+nats" in line)
     assert shows(lines[at - 1], "guide: heading of percentages", numbers=True)
