@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
+from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
     SCRAMBLES,
     Chosen,
@@ -112,24 +113,12 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
     best = np.where(best == deepest, beyond, np.where(best == first, before, best))
     each, last = np.arange(len(rows)), len(grid) - 1
     k = np.clip(best, 1, last - 1)
-    turn = np.where((best > 0) & (best < last), vertex(grid, rows, k), grid[best])
+    turn = np.where((best > 0) & (best < last), vertex(grid, rows, k)[0], grid[best])
     least = 0.0 if first == 0 else -np.inf
     found = np.where(best == last, np.inf, np.where(best == 0, least, turn))
     # where depth does nothing there is no best one
     side = np.where(each % 2 == 0, -np.inf, np.inf)
     return np.where(posterior.without_effect, side, found)
-
-
-def vertex(y: np.ndarray, rows: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """(D,) lowest point of the parabola through ``rows`` (D, n) over y (n,) at k (D,), inner places, and their
-    neighbours: between these, and y[k] where the parabola has none."""
-    each = np.arange(len(rows))
-    a, b, c = (rows[each, k + step] for step in (-1, 0, 1))
-    left, right = y[k] - y[k - 1], y[k + 1] - y[k]
-    down, up = (b - a) / left, (c - b) / right
-    bend = np.where(up > down, up - down, 1.0)
-    turn = np.where(up > down, y[k] - (down * right + up * left) / (2.0 * bend), y[k])
-    return np.clip(turn, y[k - 1], y[k + 1])
 
 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
