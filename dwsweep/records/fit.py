@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from pydantic import Field
 
@@ -311,6 +312,31 @@ class FitOptions(Record):
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
+
+
+class FitKeywords(TypedDict, total=False):
+    """The keywords of ``fit_table``: fields of ``FitOptions``, with texts and lists of them where it has tuples, and
+    further sizes and tables."""
+
+    axis: str | None
+    noise: float | Mapping[int, float] | None
+    columns: Mapping[str, str] | Iterable[str] | None
+    where: str | Iterable[str]
+    draws: int
+    seed: int
+    confidence: float
+    documents: bool
+    shape_noise: float | None
+    at_tokens: float | None
+    tokens_per_param: float | None
+    unit: str | None
+    drop: str | Iterable[str] | None
+    arm: str | None
+    adjust: str | Iterable[str]
+    no_adjust: str | Iterable[str]
+    at: str | Mapping[str, Any] | Iterable[Any]
+    params: Iterable[float]
+    beside: Iterable[Any]
 
 
 ONE_VARIABLE = "depth and width are one variable here"  # in a note of the account: no question of shape has an answer
