@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwsweep.errors import InputError
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
@@ -141,14 +142,6 @@ def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting 
     return rows + posterior.level(x, setting)[:, None]
 
 
-def pair(
-    posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
-) -> np.ndarray:
-    """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
-    found = at_depths(posterior, x, np.array([shallow, deep]), setting)
-    return found[:, :, 0] - found[:, :, 1]
-
-
 def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
     if len(depths) > MANY_DEPTHS:  # a profile costs as much as some tens of points
@@ -160,8 +153,9 @@ def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: 
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first
-    change. inf, −inf: the shallower, the deeper leads at all sizes; NaN: neither, or the other way about."""
+    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M), the loss of the shallower
+    less the loss of the deeper net at x (M,): the first change. inf, −inf: the shallower, the deeper leads at all
+    sizes; NaN: neither, or the other way about."""
     ahead = lead > 0.0
     k = np.maximum(ahead.argmax(axis=1), 1)
     rows = np.arange(len(lead))
@@ -539,6 +533,9 @@ def read(record: Surface, only: str | None = None) -> Posterior:
     """The posterior of a record. only: one form of it, with draws enough for an interval.
 
     The last few are kept: a table asks one and the same posterior many questions.
+
+    Raises:
+        InputError: the record has a form that this version does not have.
     """
     for known, form, posterior in list(_READ):
         if (known.cells, known.forms, known.seed) == (record.cells, record.forms, record.seed) and form == only:
@@ -552,6 +549,11 @@ _READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
 
 
 def _read(record: Surface, only: str | None) -> Posterior:
+    for form in record.forms:
+        if form.form not in FORMS:
+            raise InputError(
+                f"surface.forms: {form.form!r}; must be one of {', '.join(FORMS)}: run `dwsweep fit` again"
+            )
     kept = record.cells
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))

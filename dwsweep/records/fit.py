@@ -14,7 +14,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text
 from dwsweep.records.studies import (
     Along,
     AlongRow,
@@ -60,7 +60,6 @@ class DepthSpan(Record):
 
 
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
-LawForm = Annotated[str, one_of("exponential", "power", "linear", "free", "none")]  # fit.model.FORMS
 ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
 
@@ -77,7 +76,7 @@ class LossForm(Record):
         ValueError: a node has more or fewer numbers than there are names, or no count.
     """
 
-    form: LawForm
+    form: str  # one of fit.model.FORMS
     weight: Share  # of the form in the average, by its evidence
     rejected: bool  # its weight is below 1 %
     tau: float  # scatter between shapes (sd), nats
