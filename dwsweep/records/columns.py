@@ -2,7 +2,8 @@
 
 ``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
 column of results.csv is a column and its place in ``RESULTS`` here; a setting of the spec's ``model`` or ``train`` has
-its value by its name, and a measured number is a field of ``records.run.RunResult``. Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
+its value by its name, and a measured number is a field of ``records.run.RunResult``.
+Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 
 from __future__ import annotations
