@@ -209,7 +209,32 @@ def test_a_number_of_which_each_shape_has_one_value_follows_the_shape_and_that_i
 )
 def test_the_commonest_value_is_held_and_of_those_as_common_by_chance_the_middle_one(counts: Any, held: float) -> None:
     values = np.repeat([0.5, 1.0, 1.5, 2.0][: len(counts)], counts)
-    assert held_value("d_ff / d", values, None) == held
+    assert held_value("d_ff / d", values, None)[0] == held
+
+
+@pytest.mark.parametrize(("nats", "held"), [(-0.05, 2.0), (0.05, 0.5), (0.0, 1.0)])
+def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_lines_say_the_others(
+    nats: float, held: float
+) -> None:
+    """Nets of wider inner layers are best shallower, by a quarter from 0.5 to 2; the middle one is held where none is
+    better."""
+
+    def inner(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        ratio = (0.5, 1.0, 2.0)[int(rng.integers(3))]
+        n, old = row["depth"] * row["width"] ** 2 * (4.0 + 2.0 * ratio), 12 * row["depth"] * row["width"] ** 2
+        moved = math.log(row["depth"] / best(n)) + 0.2 * math.log(ratio)
+        nats_of = 1.9 * (n / 3e7) ** -0.14 + 0.06 * moved**2 + nats * math.log(ratio)
+        given = 1.9 * (old / 3e7) ** -0.14 + 0.06 * math.log(row["depth"] / best(old)) ** 2
+        return {"d_ff": round(ratio * row["width"])}, nats_of - given
+
+    record = heap(piled(90, seed=4, more=inner)).record
+    column = next(one for one in record.columns if one.name == "d_ff / d")
+    assert column.held == f"d_ff / d {held:g}" and column.best == (held != 1.0)
+    assert [row.value for row in column.common] == [0.5, 1.0, 2.0]
+    why = "has the least loss at equal size" if column.best else "is the middle one"
+    assert any(f"of d_ff / d are about as common, and {held:g} {why}" in line for line in record.sentences)
+    deep, shallow = column.common[0].depth, column.common[-1].depth
+    assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
 
 
 # What nothing separates
