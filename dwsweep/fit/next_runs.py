@@ -129,7 +129,7 @@ def _block(result: FitResult) -> tuple[float, int]:
     return per_block, max(1, round(held.get(HEAD_SIZE, MULTIPLE)))
 
 
-def _candidates(surface: ask.LossSurface, sizes: Sequence[float], per_block: float, multiple: int) -> list[_Net]:
+def _candidates(surface: ask.LossSurface, sizes: np.ndarray, per_block: float, multiple: int) -> list[_Net]:
     """Nets of each size, of many depths about its best one."""
     first, last = max(1.0, surface.shallowest / 2.0), 2.0 * surface.deepest
     found: set[_Net] = set()
