@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import paths, terminal
-from dwsweep.cli import docstrings
 from dwsweep.cli.options import (
     BLOCK,
     OUTPUT,
@@ -162,7 +161,6 @@ def fit(
     method: Callable[..., Fit] = functools.partial(compare_arms, others=others) if compare else fit_table
     if along is not None:
         method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
-    docstrings.leave_out_scipy()
     with terminal.waiting("fitting"):
         result = method(
             table,
@@ -195,7 +193,6 @@ def fit(
         print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
     # as long as the fit took: the answer need not wait for it
-    docstrings.leave_out_matplotlib()
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
@@ -391,7 +388,6 @@ def design(
     if hours is None and (write is not None or depths is not None):
         raise InputError("--write, --depths: allowed only with --hours, which writes a spec")
     filled, file = None, write
-    docstrings.leave_out_scipy()
     with terminal.waiting("judging"):
         if hours is not None:
             chosen = whole_numbers(depths, "--depths") if depths is not None else ()
@@ -465,8 +461,6 @@ def report(
         raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
     from dwsweep.report import page
 
-    docstrings.leave_out_scipy()
-    docstrings.leave_out_matplotlib()
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")

@@ -33,11 +33,18 @@ from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
 from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
-from dwsweep.fit.curves import INTERPOLATION_DRAWS, Difference, distinct, gaussian, interpolation_sd
+from dwsweep.fit.curves import (
+    INTERPOLATION_DRAWS,
+    Difference,
+    distinct,
+    gaussian,
+    interpolation_sd,
+    pchip,
+    spline,
+)
 from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
-from dwsweep.fit.interpolation import pchip, spline
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, Cells, pooled
 from dwsweep.fit.noise import t_two_sided

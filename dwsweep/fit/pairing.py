@@ -23,8 +23,7 @@ import numpy as np
 
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Candidate, Run
-from dwsweep.fit.curves import Curves, distinct
-from dwsweep.fit.interpolation import pchip
+from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
 from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.transitions import Pair

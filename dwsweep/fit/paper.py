@@ -33,9 +33,10 @@ from dwsweep.fit.curves import (
     Difference,
     from_values,
     interpolation_sd,
+    pchip,
     shared_grid,
+    spline,
 )
-from dwsweep.fit.interpolation import pchip, spline
 from dwsweep.fit.noise import SEPARABLE_SIZES, t_two_sided
 
 

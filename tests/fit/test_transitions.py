@@ -9,8 +9,7 @@ import pytest
 import scipy.stats
 
 from dwsweep.fit.crossing import classify
-from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd
-from dwsweep.fit.interpolation import pchip, spline
+from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd, pchip, spline
 
 X = np.linspace(14.0, 20.0, 161)
 

@@ -340,23 +340,13 @@ def spread(centres: Sequence[float], gap: float, low: float, high: float) -> lis
     The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
     shifted into the range. Too many labels for the range: they go on evenly from ``low``.
     """
+    from scipy.optimize import isotonic_regression
+
     order, steps = np.argsort(centres, kind="stable"), gap * np.arange(len(centres))
     room = max(high - (len(centres) - 1) * gap, low)
     placed = np.empty(len(centres))
-    placed[order] = np.clip(_rising(np.asarray(centres)[order] - steps), low, room) + steps
+    placed[order] = np.clip(isotonic_regression(np.asarray(centres)[order] - steps).x, low, room) + steps
     return [float(place) for place in placed]
-
-
-def _rising(values: Floats) -> Floats:
-    """The nearest values that do not fall, by least squares: neighbours that fall are pooled (isotonic regression)."""
-    pools: list[tuple[float, int]] = []  # mean, number
-    for value in values:
-        mean, number = float(value), 1
-        while pools and pools[-1][0] > mean:
-            before, more = pools.pop()
-            mean, number = (before * more + mean * number) / (more + number), more + number
-        pools.append((mean, number))
-    return np.repeat([mean for mean, _ in pools], [number for _, number in pools])
 
 
 def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[Annotation]:
