@@ -1,7 +1,8 @@
 """Columns of a table of runs: meaning, role in a fit, names in other projects.
 
 ``results.csv`` has the columns of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
-measured column of results.csv is a field of ``records.run.RunResult``, and here a column and its place in ``RESULTS``.
+column of results.csv is a column and its place in ``RESULTS`` here; the value of a setting of the spec's ``model`` or
+``train`` is found by its name, and a measured number is a field of ``records.run.RunResult``.
 Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 

@@ -173,20 +173,6 @@ class GuidelineRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut(Record):
-    """Form refitted without the deepest crossed pair, and its prediction of that pair. All x are ln of the axis."""
-
-    shallow: Positive
-    deep: Positive
-    observed_ln_x: float
-    predicted_ln_x: float | None
-    predicted_low: float | None
-    predicted_high: float | None
-    error_ln_x: float | None
-    in_standard_errors: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RivalTransition(Record):
     """Transition of one pair by a form."""
 
@@ -207,7 +193,6 @@ class Rival(Record):
     rejected: bool
     winner: bool
     bounded: bool  # True if the data bound both constants
-    held_out: HeldOut | None
     transitions: tuple[RivalTransition, ...]
 
 

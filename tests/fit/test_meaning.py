@@ -88,7 +88,7 @@ def test_lines_of_comments_among_the_rows_are_counted(tmp_path: Path) -> None:
     file.write_text("\n".join(lines))
     result = fitted(str(file))
     assert shows(account(result), "fit: lines of comments", numbers=True)
-    assert fit_report.to_text(result) and result.surface == clean().surface
+    assert dwsweep.summary(result) and result.surface == clean().surface
 
 
 def test_the_apostrophe_that_our_writers_put_before_a_formula_is_taken_off(tmp_path: Path) -> None:
