@@ -76,7 +76,7 @@ NO_SCATTER = 1e-5  # least noise: losses are printed to no more digits, nats
 
 BOX = 1.5  # half width of the waves' box, in half spans of the data
 MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
-LEVEL_LENGTH = 0.8  # of the kernel of the level's waves, in half spans
+LEVEL_LENGTH = 0.8  # length of the kernel of the level's waves, in half spans
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth

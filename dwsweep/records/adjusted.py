@@ -41,7 +41,7 @@ class AdjustedColumn(Record):
     effect: tuple[float, ...] = field(default=(), repr=False)  # nats above the held value, at the middle size and depth
     effect_low: tuple[float, ...] = field(default=(), repr=False)
     effect_high: tuple[float, ...] = field(default=(), repr=False)
-    common: tuple[DepthHeld, ...] = ()  # at values that are as common as the held one, which is among them
+    common: tuple[DepthHeld, ...] = ()  # best depths at the held value and at values as common
     best: bool = False  # whether the held one has the least loss at equal size of those; else it is the middle one
 
 

@@ -76,7 +76,7 @@ def clean() -> FitResult:
 
 def test_a_clean_grid_is_all_used_and_gives_the_truth() -> None:
     assert shows(account(clean()), "fit: a clean grid", numbers=True)
-    assert shows(fit_report.to_text(clean()), "fit: text of a clean grid")
+    assert shows(dwsweep.summary(clean()), "fit: text of a clean grid")
     holds(clean())
 
 
