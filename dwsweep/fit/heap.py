@@ -616,7 +616,7 @@ def _column(k: int, means: Means, design: Design, posterior: Posterior, confiden
 def _at_common(
     one: Covariate, name: str, spread: float, posterior: Posterior, confidence: float
 ) -> tuple[DepthHeld, ...]:
-    """Best depths at the middle size with a column at each of its values that are about as common."""
+    """Best depths at the middle size, with a column at each of its equally common values."""
     found, x = [], posterior.frame.x0
     for value in one.common:
         setting = {name: (math.log(value + one.shift) - one.at) / spread}
@@ -777,8 +777,8 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
 
 
 def _held_said(column: AdjustedColumn) -> str:
-    """A sentence on a column whose held value is one of several that are about as common, if another one moves the best
-    depth by a tenth and both depths have an interval; empty otherwise."""
+    """Sentence on a column with several equally common values, if another one moves the best depth by a tenth and both
+    depths have an interval; else empty."""
     known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
     own = next((row for row in known if f"{column.name} {row.value:.3g}" == column.held), None)
     if own is None:

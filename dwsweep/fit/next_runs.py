@@ -37,7 +37,7 @@ TOKENS_PER_PARAM = 20.0  # tokens of a new net if no count is held (Hoffmann et 
 
 @dataclass(frozen=True)
 class _Net:
-    """place: of its size among the sizes of the proposal."""
+    """place: index of its size among the proposed sizes."""
 
     place: int
     depth: int

@@ -11,7 +11,7 @@ from dwsweep.records.record import Count, Record, one_of
 
 @dataclass(frozen=True, kw_only=True)
 class DepthHeld(Record):
-    """Best depth at the middle size if a column is held at a value that was tried about as often as the held one."""
+    """Best depth at the middle size with a column at one of its equally common values."""
 
     value: float
     n_params: float
@@ -42,7 +42,7 @@ class AdjustedColumn(Record):
     effect_low: tuple[float, ...] = field(default=(), repr=False)
     effect_high: tuple[float, ...] = field(default=(), repr=False)
     common: tuple[DepthHeld, ...] = ()  # best depths at the held value and at values as common
-    best: bool = False  # whether the held one has the least loss at equal size of those; else it is the middle one
+    best: bool = False  # True if the held value has the least loss at equal size; else it is the middle value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,7 +248,8 @@ def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
 
 
 def write(path: Any, content: Any, *, durable: bool = False, folder: bool = True) -> None:
-    """Write a record, or a list of them, atomically; ``durable`` waits until the disk has it, ``folder``: its name too.
+    """Write a record, or a list of records, atomically. ``durable``: wait until it is on the disk; ``folder``: its name
+    too.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
@@ -257,15 +258,15 @@ def write(path: Any, content: Any, *, durable: bool = False, folder: bool = True
 
 
 def text_of(content: Any) -> str:
-    """The text of the file of a record or of a list of them: valid JSON, null for a number that does not exist, each
-    list of numbers on one line; an object has its hash."""
+    """Text of the file of a record, or of a list of records: valid JSON, null for missing numbers, each list of numbers
+    on one line; an object has its hash."""
     found = [to_dict(one) for one in content] if isinstance(content, list | tuple) else to_dict(content)
     text = _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", _indented(found)) + "\n"
     return sealed(text) if isinstance(found, dict) else text
 
 
 def line_of(content: Mapping[str, Any]) -> str:
-    """A record's keys as one line of JSON, in ASCII: some readers end a line at other characters, too."""
+    """Keys of a record as one line of JSON, in ASCII, since some readers end lines at other characters too."""
     return json.dumps(plain(content), allow_nan=False, default=str)
 
 
@@ -300,14 +301,14 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
-# dumps makes an encoder per call
+# json.dumps would make an encoder per call
 _encoded = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=str).encode
 _NUMBERS = {int, float, type(None)}
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as file names may have: no UTF-8 has it
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as in some file names: UTF-8 has none
 
 
 def _indented(value: Any, end: str = "\n") -> str:
-    """``value`` as JSON, one space deeper at each level. ``end``: of the line before the bracket that closes it."""
+    """``value`` as JSON, one space deeper at each level. ``end``: text before the closing bracket."""
     if not value or not isinstance(value, dict | list):
         return _encoded(value)
     if isinstance(value, list) and set(map(type, value)) <= _NUMBERS:

@@ -450,9 +450,10 @@ def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float
 
 
 def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndarray, y: np.ndarray) -> list[Covariate]:
-    """The columns, each part of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
+    """Columns, with parts of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
     and other columns, of those that are as common but for chance: a shape is compared at its best, as a learning rate
-    is. The middle one stays where its loss is not clearly higher, or where the column cannot be told from depth."""
+    is. The middle value stays held if its loss is not clearly higher, or if the column cannot be separated from
+    depth."""
     loss = [row.get("loss") for row in rows]
     found = []
     for one in columns:
