@@ -39,7 +39,7 @@ from dwsweep.shapes import token_bytes
 
 SHARD_TOKENS = 1 << 30
 MOST_SHARD_BYTES = 1 << 40  # limit per file of a store; a shard has 4 GB
-BLOCK_BYTES = 1 << 22  # read at a time for a checksum
+BLOCK_BYTES = 1 << 22  # bytes read at a time for a checksum
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
 """One document: hash of its text, tokens without the end token, UTF-8 bytes."""
 

@@ -85,7 +85,7 @@ class Judge:
             return Errors(pairs, self.target, self.best_depth, reason=reason)
         found = expected_depth(self.prior, ordered, self.target)
         if self.best_depth is None or not math.isfinite(found.stated):
-            return Errors(pairs, self.target, self.best_depth, reason="these runs leave it without a bound")
+            return Errors(pairs, self.target, self.best_depth, reason="these runs leave the best depth without a bound")
         bias = found.ln_depth - math.log(self.best_depth)
         few = len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
         return Errors(

@@ -395,7 +395,7 @@ def _against_all(runs: Sequence[Run]) -> list[BadRun]:
 
 
 def beyond_all(losses: Sequence[float]) -> list[tuple[int, float, float]]:
-    """(place, middle of all, robust standard deviations from it) of losses above the middle by far of their spread."""
+    """(place, median, distance in robust standard deviations) of losses far above the median."""
     if len(losses) < FEWEST_SIZES:
         return []
     values = np.array(losses)
