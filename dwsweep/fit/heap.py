@@ -698,7 +698,10 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
             with np.errstate(invalid="ignore"):
                 ratio = found - drawn[0]
             known = ratio[np.isfinite(ratio)]
-            change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+            # a depth beyond those trained has a bound alone, and so no ratio
+            both = depth.value is not None and (not rows or rows[0].depth is not None)
+            ratios = both and len(known) > 0.9 * len(ratio)
+            change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
             rows.append(
                 DepthAfter(
                     tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
