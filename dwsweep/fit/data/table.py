@@ -36,7 +36,18 @@ COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs that do not improve, and they have a loss too
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # columns of results.csv in any folder
-CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
+CONFIG = {
+    "config",
+    "params",
+    "hparams",
+    "args",
+    "model",
+    "trainer",
+    "optimizer",
+    "arch",
+    "architecture",
+    "cfg",
+}  # where trackers put settings
 SUMMARY = {"summary", "metrics", "final", "throughput"}  # … what a run ended with, or was
 EVAL = {"eval", "val"}  # … and its held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
@@ -484,7 +495,7 @@ def likely(ours: str, names: Sequence[str]) -> str:
     """The table's column that may be ours, by what its name holds; THEIRS where none does."""
     parts = {
         "depth": ("layer", "layers", "depth"),
-        "width": ("width", "hidden", "embd", "model"),
+        "width": ("width", "hidden", "embd", "model", "dim"),
         "loss": ("loss", "nll", "ce"),
     }
     found = [name for part in parts.get(ours, ()) for name in names if part in plain(name).split("_")]
