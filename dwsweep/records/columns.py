@@ -208,7 +208,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
             "wall_sec",
         ),
         *("wall_time_s", "wall_time_sec", "wall_time_seconds", "walltime_s", "wall_clock_seconds", "wall_clock_s"),
-        *("elapsed_s", "elapsed_sec", "train_seconds", "train_time_s", "train_time_seconds", "training_time_s"),
+        *("elapsed_s", "elapsed_sec", "train_time_s", "train_time_seconds", "training_time_s"),
     ),
     "status": ("state", "run_state", "run_status"),
 }
