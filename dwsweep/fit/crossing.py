@@ -30,7 +30,7 @@ class Crossing:
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
     sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
     the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
-    one of CAUSES. errors: Monte-Carlo standard errors of root, low and high, where draws have them.
+    one of the causes above. errors: Monte-Carlo standard errors of root, low and high, where draws have them.
     """
 
     status: str

@@ -109,9 +109,12 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             return not budget and not curved
         return not (name == found_in.LEARNING_RATE and swept)
 
-    found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
+    unknown = found_in.unknown_numbers(rows, data.settings)
+    found = found_in.find(rows, x, y, asked, usual, unknown)
     if not found.columns:
         return None
+    if curved and not budget:  # counts of tokens alone make no heap, but none pools runs of several
+        found = found_in.find(rows, x, y, asked, lambda name: name == TOKENS or usual(name), unknown)
     if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
         # two budgets give a net two token counts, which show the effect of tokens: all rows count
         every, why = _usable(data.rows)
