@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import groupby
 from typing import Any
@@ -333,8 +334,8 @@ def _law(result: FitResult) -> list[Part]:
         more = []
     else:
         ends = [
-            f"{known_to(low, error):.4g} … {known_to(high, error):.4g}"
-            for (low, high), error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+            Interval(None, *both).map(functools.partial(known_to, error=error)).ends(".4g")
+            for both, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
         ]
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines = [f"Width law: {result.law_statement}"]
