@@ -678,7 +678,8 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
         settings = [{name: float(v)} for v in counts]
         if label:
             settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
-        drawn, rows = [ask.best_depths(posterior, x, own) for own in settings], []
+        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        rows: list[DepthAfter] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
             with np.errstate(invalid="ignore"):

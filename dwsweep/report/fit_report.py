@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -339,8 +340,8 @@ def _law(result: FitResult) -> list[Part]:
         more = []
     else:
         ends = [
-            f"{known_to(low, error):.4g} … {known_to(high, error):.4g}"
-            for (low, high), error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+            Interval(None, *of).map(partial(known_to, error=error)).ends(".4g")
+            for of, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
         ]
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines = [f"Width law: {result.law_statement}"]
