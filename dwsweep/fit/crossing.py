@@ -19,7 +19,6 @@ NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no 
 FEW_SIZES = "few sizes"
 UNBIASED = 0.965  # mean of the standard deviation of eight normal numbers, over the true one
 STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in which shapes were trained
-CAUSES = (NOISE, NOISE_UNKNOWN, *STRUCTURAL)
 
 
 @dataclass(frozen=True)
