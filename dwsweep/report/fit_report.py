@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -50,7 +50,7 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
-OWN = "own"  # prefix of a guideline row's law for the fit's own law
+OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
 NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
 
@@ -149,7 +149,7 @@ def _beyond(result: FitResult) -> str:
     far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    if depth.high is None:  # an average of unbounded forms is no answer
+    if depth.high is None:  # an average of forms without bounds is no answer
         bound = "unbounded" if depth.low is None else f"above {depth.low:.1f}"
         return f"{size} the best depth is {bound} by these losses{outside}."
     return f"{size} the best depth is {depth.format('.1f')} by these losses{outside}."
@@ -334,8 +334,8 @@ def _law(result: FitResult) -> list[Part]:
         more = []
     else:
         ends = [
-            Interval(None, *both).map(functools.partial(known_to, error=error)).ends(".4g")
-            for both, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+            Interval(None, *of).map(partial(known_to, error=error)).ends(".4g")
+            for of, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
         ]
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines = [f"Width law: {result.law_statement}"]
@@ -347,7 +347,7 @@ def _law(result: FitResult) -> list[Part]:
     by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
-        if row.form in by_losses:  # two tests, which may disagree: each verdict names its basis
+        if row.form in by_losses:  # two tests, which need not agree: each verdict names its basis
             joint = " and" if verdict == "rejected" else ", rejected"
             verdict += f" by the transitions{joint} by the losses of all depths"
         more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}")
@@ -361,7 +361,7 @@ def _second_route(result: FitResult) -> str:
         return ""
     law = map_law(guide)
     if law is None:
-        return "from the surface: no form of the law holds: a quadratic in ln N and ln L fits better than every form"
+        return "from the surface: no form of the law holds, a quadratic in ln N and ln L fits better than each"
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (
@@ -483,7 +483,7 @@ def _best_depths(result: FitResult) -> list[Part]:
         depth = row.depth_interval.map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
         form = f".{max(digits, 0)}f"
         width = width_at(row.n_params, row.depth if bounded else None)
-        # an upper end of one layer means only that one layer is best
+        # an upper end of one layer only means that one layer is best
         empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
@@ -499,7 +499,7 @@ def _shape_matters(result: FitResult) -> str:
     without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it already
+    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it
         return ""
     axis = result.curves.size_name
 

@@ -1,0 +1,94 @@
+"""A best depth beyond the depths trained is a bound, and no number, in every output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.records.studies import BEST_DEPTH
+from tests.simulations.scenarios import grid, scenarios
+
+DEPTHS = (3, 4, 5, 6)  # the best depth of the truth is above 6 at the larger sizes
+
+
+def rows(seed: int = 0) -> list[dict[str, Any]]:
+    scenario = replace(scenarios()["asymmetric"], shapes=grid(DEPTHS, 6)).numbered(0)
+    return scenario.rows(np.random.default_rng(seed))
+
+
+@cache
+def results() -> dict[str, Any]:
+    heap = [{**row, "tokens": 1e9 * (1.0 + k % 3)} for k, row in enumerate(rows())]
+    budgets = [{**row, "flops_budget": 10.0 ** (18 + k % 3)} for k, row in enumerate(rows())]
+    own = dwsweep.fit_table(rows(), draws=200)
+    return {
+        "fit": own,
+        "transitions": dwsweep.fit_transitions(rows(), draws=200),
+        "heap": dwsweep.fit_table(heap, draws=200, adjust=["tokens"]),
+        "budgets": dwsweep.fit_table(budgets, draws=200, drop=["flops_budget"]),
+        "arms": dwsweep.compare(rows(), [rows(1)], draws=200),
+        "one size": dwsweep.fit_table([row for row in rows() if row["width"] in largest()], draws=200),
+    }
+
+
+def largest() -> set[float]:
+    return {max(row["width"] for row in rows() if row["depth"] == depth) for depth in DEPTHS}
+
+
+def records(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, dict):
+        yield content
+        for value in content.values():
+            yield from records(value)
+    elif isinstance(content, list | tuple):
+        for value in content:
+            yield from records(value)
+
+
+def best_depths(content: Any) -> Iterator[float]:
+    """Every best depth by own losses that a record gives as a number."""
+    for one in records(content):
+        if one.get("quantity") == BEST_DEPTH:
+            yield from (one[name] for name in ("base", "other") if one[name] is not None)
+        elif "depth_low" in one and str(one.get("law") or one.get("name") or "own").startswith("own"):
+            of_band = one["depth"] if isinstance(one["depth"], list | tuple) else [one["depth"]]
+            yield from (depth for depth in of_band if depth is not None)
+
+
+@pytest.mark.parametrize("name", ["fit", "transitions", "heap", "budgets", "arms", "one size"])
+def test_a_record_has_no_best_depth_beyond_those_trained(name: str) -> None:
+    found = list(best_depths(results()[name].to_dict()))
+    assert all(DEPTHS[0] <= depth <= DEPTHS[-1] for depth in found)
+    assert name == "one size" or found or name in ("heap", "budgets")
+
+
+def test_the_largest_sizes_have_a_bound_alone() -> None:
+    row = results()["fit"].surface.optima[-1]
+    assert row.depth is None and row.depth_high is None and row.at_edge == "above"
+    assert "above the depths tried" in results()["fit"].summary()
+
+
+def test_text_and_repr_give_no_best_depth_beyond_those_trained() -> None:
+    for name in ("fit", "transitions"):
+        result = results()[name]
+        for text in (result.summary(), repr(result)):
+            for depth in re.findall(r"best depth is (\d+\.\d)", text):
+                assert float(depth) <= DEPTHS[-1]
+
+
+def test_a_guide_by_own_losses_gives_no_best_depth_beyond_those_trained() -> None:
+    from dwsweep.fit.guideline import guide_inside
+
+    guide = guide_inside(results()["fit"].surface)
+    if guide is not None:
+        for n in np.geomspace(guide.valid_from / 10, guide.valid_to * 1e3, 12):
+            value, _, high = guide.depth(float(n))
+            assert value is None or DEPTHS[0] <= value <= DEPTHS[-1]
+            assert value is not None or high is None or high <= DEPTHS[-1]
