@@ -285,8 +285,8 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
     """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
     prior = make_prior(None, None)[0]
     largest = []
-    for hours in (1.0, 30.0):
-        filled = fill(hours, "H100", prior)
+    for hours, depths in ((1.0, ()), (30.0, (8, 4, 16))):
+        filled = fill(hours, "H100", prior, depths)
         (tmp_path / "spec.yaml").write_text(filled.text, encoding="utf-8")
         spec = load_spec(tmp_path / "spec.yaml")
         assert spec == filled.spec
@@ -296,8 +296,7 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
         found = study(spec)
         assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
     assert largest[1] > 2 * largest[0]
-    chosen = fill(30.0, "H100", prior, [8, 4, 16])
-    assert chosen.spec.grid.depths == [4, 8, 16]
+    assert spec.grid.depths == [4, 8, 16]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,7 @@ def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None
 def test_a_filled_sweep_takes_other_keys() -> None:
     prior = make_prior(None, None)[0]
     plain, changed = (
-        fill(2.0, "H100", prior, (), overrides)
+        fill(2.0, "H100", prior, (2, 4, 6), overrides)
         for overrides in (
             (),
             ("data.source=text:./a/*.txt", "grid.seeds=9", "model.preset=llama", "model.mlp_ratio=4"),

@@ -86,7 +86,7 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitR
 
 
 def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_sweeps.few_answers(monkeypatch)
+    report_sweeps.without_answers(monkeypatch)
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
     result = dwsweep.fit_table(directory, draws=DRAWS, beside=[beside])

@@ -147,7 +147,7 @@ def test_settings_that_a_tracker_keeps_in_sections_are_read_without_them() -> No
         (first, a), (second, b) = batches(row, rng), optimizers(row, rng)
         return {**first, **second}, a + b
 
-    rows = piled(60, more=more)
+    rows = piled(30, more=more)
     names = {name: f"config.{name}" for name in ("batch_size", "learning_rate", "optimizer", "depth", "width")}
     exported = [{names.get(name, name): value for name, value in row.items()} for row in rows]
     a, b = heap(rows), heap(exported)
@@ -380,7 +380,11 @@ def grid(seed: int) -> list[Row]:
     return [{**row, "batch_size": int(row["batch_size"])} for row in rows]
 
 
-@pytest.mark.parametrize("made", [lambda seed: piled(60, seed=seed, more=idle), grid], ids=["piled", "grid"])
+@pytest.mark.parametrize(
+    "made",
+    [lambda seed: piled(60, seed=seed, more=idle), pytest.param(grid, marks=pytest.mark.slow)],
+    ids=["piled", "grid"],
+)
 def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any) -> None:
     """On average over tables: one table's interval moves by a tenth either way."""
     ratios = []
