@@ -147,7 +147,7 @@ def test_settings_that_a_tracker_keeps_in_sections_are_read_without_them() -> No
         (first, a), (second, b) = batches(row, rng), optimizers(row, rng)
         return {**first, **second}, a + b
 
-    rows = piled(30, more=more)
+    rows = piled(60, more=more)
     names = {name: f"config.{name}" for name in ("batch_size", "learning_rate", "optimizer", "depth", "width")}
     exported = [{names.get(name, name): value for name, value in row.items()} for row in rows]
     a, b = heap(rows), heap(exported)

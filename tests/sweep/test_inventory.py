@@ -182,7 +182,7 @@ NO_FILES = ("fifo", "device", "loop")
 
 @pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command, each: bool) -> None:
-    """A FIFO, a device, a loop of links in place of each file: every command ends. ``each``: all three of every file."""
+    """A FIFO, a device, a loop of links in place of each file: every command ends; ``each``: all of them."""
     paths_ = [path for name in ("*.json", "*.jsonl", "*.npy", "*.csv", "spec.yaml") for path in sweep.rglob(name)]
     by_name = {path.name: path for path in paths_ if "locks" not in path.parts}
     for k, path in enumerate(by_name.values()):

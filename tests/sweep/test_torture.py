@@ -169,7 +169,8 @@ SPEC = """
 name: real
 grid: {{depths: {depths}, budgets: [8.0e3], seeds: 2, heads: {{count: 2}}}}
 data: {{source: "text:{text}", vocab_size: 256, validation_fraction: 0.1, cache_dir: "{cache}"}}
-train: {{seq_len: 32, batch_size: 4, steps: {steps}, warmup_steps: 5, optimizer: {optimizer}, conditioning: {conditioning}}}
+train: {{seq_len: 32, batch_size: 4, steps: {steps}, warmup_steps: 5, optimizer: {optimizer},
+  conditioning: {conditioning}}}
 execution: {{workers: {workers}, checkpoint_steps: {every}, max_retries: 100, log_steps: 1, keep_params: all}}
 """
 
