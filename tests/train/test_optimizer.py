@@ -47,6 +47,7 @@ def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
     return whole
 
 
+@pytest.mark.usefixtures("programs_again")
 def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
     monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
