@@ -5,7 +5,9 @@ Command that installs an extra, for the errors of a missing package.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection, Iterable
 
 DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 3  # exit statuses
 
@@ -29,6 +31,19 @@ def either(text: str) -> str:
     """Text of a result for both readers: each name and example in the form of the command line, with Python's form in
     brackets."""
     return _EITHER.sub(r"\2 (in Python \1)", text)
+
+
+def check_keywords(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a keyword that is not among those known.
+
+    Raises:
+        TypeError: as Python's for such a keyword, with the nearest name.
+    """
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known)}"
+            raise TypeError(f"no argument {name!r}; {hint}")
 
 
 def install(*extras: str) -> str:

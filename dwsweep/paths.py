@@ -391,10 +391,6 @@ def writer_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def write_json(path: Any, content: Any, *, durable: bool = False) -> None:
-    write_atomic(path, json.dumps(content, indent=1, default=plain) + "\n", durable=durable)
-
-
 def read_json(path: Any) -> dict[str, object] | None:
     """The mapping in a JSON file; None when the file is missing or, after a power cut, not whole."""
     try:
@@ -622,13 +618,13 @@ def _segments(path: Any) -> list[Any]:
 
 def _line(row: Mapping[str, object], number: int, of: str) -> str:
     """The text of a row: its keys, and the check."""
-    text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=plain)
+    text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=_plain)
     seal = f'"{CHECK}":"{number}-{_hash_of_line(text, number, of)}"'
     return f"{text[:-1]}{',' * (text != '{}')}{seal}}}\n"
 
 
-def plain(value: Any) -> Any:
-    """NumPy scalars and paths as JSON has them."""
+def _plain(value: Any) -> Any:
+    """NumPy scalars and paths of a line as JSON has them."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, os.PathLike):

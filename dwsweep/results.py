@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import html
-import inspect
 import operator
 import os
 import warnings
@@ -13,15 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Unpack
 
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, check_keywords
 from dwsweep.fit import along, analysis, arms
 from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
 from dwsweep.guide.guideline import completed
 from dwsweep.guide.shapes import Options
-from dwsweep.records.fit import AlongFit, Fit, FitOptions, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
+from dwsweep.records.fit import AlongFit, Fit, FitKeywords, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
 from dwsweep.records.studies import (
     Along,
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Rows = list[dict[str, Any]]
-Made = TypeVar("Made", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=Fit)
 
 
@@ -333,48 +330,18 @@ class Guidance(Answer, Shown):
         return {name: rows for name, rows in found.items() if rows}
 
 
-def _takes(*functions: Callable[..., Any]) -> Callable[[Made], Made]:
-    """Let a function take ``**options``: the keywords of ``functions``. Its signature shows them, and one that neither
-    has is refused with the name of the nearest."""
-
-    def wrap(function: Made) -> Made:
-        own = inspect.signature(function)
-        known = {name: one for name, one in own.parameters.items() if one.kind is not one.VAR_KEYWORD}
-        for name, one in (item for taken in functions for item in inspect.signature(taken).parameters.items()):
-            if one.kind is not one.VAR_KEYWORD:
-                known.setdefault(name, one.replace(kind=one.KEYWORD_ONLY))
-
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
-            for name in options:
-                if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-                    hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known)}"
-                    raise TypeError(f"{function.__name__}() has no argument {name!r}; {hint}")
-            return function(*args, **options)
-
-        vars(call)["__signature__"] = own.replace(parameters=list(known.values()))
-        return call  # type: ignore[return-value]
-
-    return wrap
-
-
-FITTING = FitOptions, analysis.fit_table
-
-
-def _settled(table: Any, others: Iterable[Any] = (), *, beside: Iterable[Any] = (), **_: Any) -> None:
+def _settled(table: Any, others: Iterable[Any] = (), beside: Iterable[Any] = ()) -> None:
     """Have the results.csv of each sweep directory be that of its runs, as ``dwsweep fit`` does before it reads one; a
     table that is written again is a warning."""
     from dwsweep.sweep.snapshot import settle_results
 
     for one in (table, *others, *beside):
         if isinstance(one, str | os.PathLike):
-            settle_results(one, lambda line: warnings.warn(line, stacklevel=7))
+            settle_results(one, lambda line: warnings.warn(line, stacklevel=6))
 
 
-@_takes(*FITTING)
-def fit_table(table: Any, **options: Any) -> TableResult:
-    _settled(table, **options)
+def fit_table(table: Any, **options: Unpack[FitKeywords]) -> TableResult:
+    _settled(table, beside=options.get("beside", ()))
     return _like(TableResult, _completed(analysis.fit_table(table, **options)))
 
 
@@ -386,8 +353,7 @@ def _completed(found: Any) -> Any:
 fit_table.__doc__ = analysis.fit_table.__doc__
 
 
-@_takes(*FITTING)
-def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
+def fit_transitions(table: Any, **options: Unpack[FitKeywords]) -> TransitionsResult:
     """Transitions of each pair of depths, the best depth at each size, the width law and the guideline.
 
     table, options: those of ``fit_table``.
@@ -396,12 +362,11 @@ def fit_transitions(table: Any, **options: Any) -> TransitionsResult:
         InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
             it.
     """
-    _settled(table, **options)
+    _settled(table, beside=options.get("beside", ()))
     return TransitionsResult(completed(analysis.fit_transitions(table, **options)))
 
 
-@_takes(*FITTING)
-def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> BudgetsResult:
+def fit_budgets(table: Any, **options: Unpack[FitKeywords]) -> BudgetsResult:
     """The best size of each depth and the best depth at each budget of compute.
 
     axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. table,
@@ -410,12 +375,19 @@ def fit_budgets(table: Any, *, axis: str | None = None, **options: Any) -> Budge
     Raises:
         InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
     """
-    _settled(table, **options)
-    return BudgetsResult(analysis.fit_budgets(table, axis=axis, **options))
+    _settled(table, beside=options.get("beside", ()))
+    return BudgetsResult(analysis.fit_budgets(table, **options))
 
 
-@_takes(along.fit_along, *FITTING)
-def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> AlongResult:
+def fit_along(
+    table: Any,
+    column: str,
+    others: Iterable[Any] = (),
+    *,
+    baseline: str | None = None,
+    margin: float | None = None,
+    **options: Unpack[FitKeywords],
+) -> AlongResult:
     """The losses along ``column``, such as heads, depth or any number.
 
     others: tables of further arms; without them the arms of ``table`` itself, where it has some. baseline: an
@@ -425,12 +397,12 @@ def fit_along(table: Any, column: str, others: Iterable[Any] = (), **options: An
     Raises:
         InputError: as ``fit_table``; or the column cannot be compared.
     """
-    _settled(table, others, **options)
-    return AlongResult(along.fit_along(table, column, others, **options))
+    check_keywords(options, ["baseline", "margin", *FitKeywords.__annotations__])
+    _settled(table, others, options.get("beside", ()))
+    return AlongResult(along.fit_along(table, column, others, baseline=baseline, margin=margin, **options))
 
 
-@_takes(*FITTING)
-def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> ComparisonResult:
+def compare(table: Any, others: Iterable[Any] = (), **options: Unpack[FitKeywords]) -> ComparisonResult:
     """Comparison of recipes: transitions, best depths and losses of every other arm against the first.
 
     others: tables, one per arm; without them the arms of ``table``, told apart by its column ``arm``. table, options:
@@ -439,11 +411,10 @@ def compare(table: Any, others: Iterable[Any] = (), **options: Any) -> Compariso
     Raises:
         InputError: as ``fit_table``; or there is nothing to compare, or the first arm has no usable run.
     """
-    _settled(table, others, **options)
+    _settled(table, others, options.get("beside", ()))
     return ComparisonResult(arms.compare_arms(table, others, **options))
 
 
-@_takes(Options)
 def guide(
     params: float | str | Iterable[float | str] = (),
     *,
@@ -469,6 +440,7 @@ def guide(
     Raises:
         InputError: numbers, shapes, rules or options that cannot be, or no fit at ``fit``; all at once.
     """
+    check_keywords(options, [field.name for field in fields(Options)])
     found = answer(
         _sizes(params),
         [shapes] if isinstance(shapes, str) else shapes,

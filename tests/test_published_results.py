@@ -12,7 +12,7 @@ import pytest
 
 from dwsweep import FitResult, fit_table
 from dwsweep.records import fit as fit_record
-from dwsweep.report.fit_report import to_text
+from dwsweep.results import summary
 from dwsweep.spec import load_spec
 
 ROOT = Path(__file__).parents[1] / "sweeps" / "results"
@@ -33,7 +33,7 @@ def test_fit_txt_is_what_a_fit_of_the_table_prints() -> None:
     """``dwsweep fit sweeps/results/laptop --out DIR`` prints it anew. Warnings name options as they were given, on the
     command line with dashes, and so may wrap otherwise: they are compared word by word."""
     written = (ROOT / "laptop" / "fit.txt").read_text("utf-8")
-    printed = "\n".join(line.rstrip() for line in to_text(fitted(ROOT / "laptop")).splitlines())
+    printed = "\n".join(line.rstrip() for line in summary(fitted(ROOT / "laptop")).splitlines())
     assert written.partition("\nWarnings\n")[0] == printed.partition("\nWarnings\n")[0]
     assert written.replace("--", "").split() == printed.replace("--", "").split()
 

@@ -313,7 +313,7 @@ def sample(
             raise InputError(f"{name}: {value}; must be from {least} to 2^31 - 1")
     if not 0 <= temperature <= 1e6:
         raise InputError(f"--temperature: {temperature:g}; must be from 0 to 1e6")
-    from dwsweep.records.record import to_dict
+    from dwsweep.records import record
     from dwsweep.records.samples import Sample
     from dwsweep.sweep.worker import prepare_environment
     from dwsweep.trained import runs
@@ -350,7 +350,7 @@ def sample(
             )
             print(f"\n{printable(prompt + written, keep=chr(10) + chr(9))}\n")
     path = found[0].sweep.samples_path
-    paths.write_json(path, [to_dict(one) for one in samples])
+    record.write(path, samples)
     print(f"{path}: on the page of `dwsweep report`", file=sys.stderr)
 
 

@@ -236,7 +236,7 @@ class Store:
         for place in self._places():
             try:
                 paths.make_directory(place.parent)
-                paths.write_json(place, {"files": found})
+                reader.write(place, {"files": found})
                 return
             except OSError:  # read-only, or full
                 continue

@@ -74,7 +74,7 @@ def fit_along(
     """
     from threadpoolctl import threadpool_limits
 
-    chosen = chosen_options(options)
+    chosen = chosen_options(**options)
     if chosen.axis != "n_params":
         raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
     if margin is not None and not 0.0 < margin < math.inf:
@@ -92,13 +92,20 @@ def fit_along(
         return _fit(found, along, tables, chosen)
 
 
-def fit_beside_along(table: Any, column: str, others: Iterable[Any] = (), **options: Any) -> Fit:
+def fit_beside_along(
+    table: Any,
+    column: str,
+    others: Iterable[Any] = (),
+    *,
+    baseline: str | None = None,
+    margin: float | None = None,
+    **options: Any,
+) -> Fit:
     """``fit_along``, and of one arm along its depth or a size ``fit_table`` too, which can hold both."""
-    found = fit_along(table, column, others, **options)
+    found = fit_along(table, column, others, baseline=baseline, margin=margin, **options)
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
-    plain = {name: value for name, value in options.items() if name not in ("baseline", "margin")}
-    return replace(fit_table(table, **plain), along=found.along)
+    return replace(fit_table(table, **options), along=found.along)
 
 
 def compared(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument, either, example
+from dwsweep.errors import InputError, argument, check_keywords, either, example
 from dwsweep.fit import laws, one_size
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.budget_surface import Measured, answered
@@ -62,6 +62,7 @@ from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     LARGEST_SIZE,
     Account,
+    FitKeywords,
     FitOptions,
     FitResult,
     HeldOut,
@@ -80,20 +81,21 @@ FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three 
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # counts of tokens at which the model of all depths is fitted, at most
+N_PARAMS = "n_params"  # the axis by default
 HEAP = 3  # settings that differ between shapes, from which on the account says so
 MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
 
 
 def fit_table(
-    table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
+    table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
     """Depth-efficiency transitions, width law and guideline of any table of runs.
 
     table: a sweep directory, a CSV, TSV, JSON, JSONL or Parquet file, a list of dicts, or a dict of columns; at least
     depth, width and loss (held-out, in ``unit``); n_params defaults to 12·L·d_x²; seed, learning_rate, tokens, status
     and the other columns of results.csv are used where present.
-    axis: measure of equal size: n_params, n_params_total, flops or device_seconds. Where all shapes were trained to
-    equal flops or device_seconds, that axis gives the best depth at each budget (``equal_budgets``).
+    axis: measure of equal size: n_params (default), n_params_total, flops or device_seconds. Where all shapes were
+    trained to equal flops or device_seconds, that axis gives the best depth at each budget (``equal_budgets``).
     noise: standard deviation of one run's loss in nats, instead of an estimate. shape_noise: standard deviation of
     the error that all seeds of a shape share, instead of an estimate (with fewer than six sizes per depth: instead of
     0.004 nats).
@@ -114,14 +116,14 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    return _fitted(table, fit_options(axis=axis, **options), params, beside, _of_table)
+    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table)
 
 
 def fit_transitions(
-    table: Any, *, axis: str = "n_params", params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
+    table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
     """The record behind ``dwsweep.fit_transitions``."""
-    return _fitted(table, fit_options(axis=axis, **options), params, beside, _of_transitions)
+    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_transitions)
 
 
 def fit_budgets(
@@ -138,6 +140,7 @@ def fit_options(**given: Any) -> FitOptions:
     Raises:
         InputError: one is outside its range, or two exclude each other.
     """
+    check_keywords(given, FitKeywords.__annotations__)
     options = FitOptions(**given)
     columns, where, draws = options.columns, options.where, options.draws
     if not (isinstance(draws, int) and 100 <= draws <= MOST_DRAWS):

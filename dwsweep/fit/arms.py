@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -90,7 +90,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     """
     from threadpoolctl import threadpool_limits
 
-    others, chosen = list(others), chosen_options(options)
+    others, chosen = list(others), chosen_options(**options)
     tables = tables_of(table, others, chosen)
     if len(tables) < 2:
         raise InputError(
@@ -122,13 +122,13 @@ def _not_adjusted(names: Iterable[str]) -> str:
     )
 
 
-def chosen_options(options: Mapping[str, Any]) -> FitOptions:
-    """The options of every arm, of ``options`` as ``fit_table`` has them: params and beside are none.
+def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any) -> FitOptions:
+    """The options of every arm, by the keywords of ``fit_table``; its params and beside are for the first arm alone.
 
     Raises:
         InputError: one asks to adjust for a setting, which a comparison does not do.
     """
-    chosen = fit_options(**{name: value for name, value in options.items() if name not in ("params", "beside")})
+    chosen = fit_options(**options)
     asked = {"adjust": chosen.adjust, "no_adjust": chosen.no_adjust, "at": [name for name, _ in chosen.at]}
     for name, columns in asked.items():
         if columns:

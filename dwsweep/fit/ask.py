@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwsweep.errors import InputError
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
+from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
     SCRAMBLES,
     Chosen,
@@ -112,24 +114,12 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
     best = np.where(best == deepest, beyond, np.where(best == first, before, best))
     each, last = np.arange(len(rows)), len(grid) - 1
     k = np.clip(best, 1, last - 1)
-    turn = np.where((best > 0) & (best < last), vertex(grid, rows, k), grid[best])
+    turn = np.where((best > 0) & (best < last), vertex(grid, rows, k)[0], grid[best])
     least = 0.0 if first == 0 else -np.inf
     found = np.where(best == last, np.inf, np.where(best == 0, least, turn))
     # where depth does nothing there is no best one
     side = np.where(each % 2 == 0, -np.inf, np.inf)
     return np.where(posterior.without_effect, side, found)
-
-
-def vertex(y: np.ndarray, rows: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """(D,) lowest point of the parabola through ``rows`` (D, n) over y (n,) at k (D,), inner places, and their
-    neighbours: between these, and y[k] where the parabola has none."""
-    each = np.arange(len(rows))
-    a, b, c = (rows[each, k + step] for step in (-1, 0, 1))
-    left, right = y[k] - y[k - 1], y[k + 1] - y[k]
-    down, up = (b - a) / left, (c - b) / right
-    bend = np.where(up > down, up - down, 1.0)
-    turn = np.where(up > down, y[k] - (down * right + up * left) / (2.0 * bend), y[k])
-    return np.clip(turn, y[k - 1], y[k + 1])
 
 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
@@ -152,14 +142,6 @@ def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting 
     return rows + posterior.level(x, setting)[:, None]
 
 
-def pair(
-    posterior: Posterior, x: np.ndarray, shallow: float, deep: float, setting: Setting | None = None
-) -> np.ndarray:
-    """(D, M) loss of the shallower less loss of the deeper net at x (M,), nats: zero where depth does nothing."""
-    found = at_depths(posterior, x, np.array([shallow, deep]), setting)
-    return found[:, :, 0] - found[:, :, 1]
-
-
 def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
     if len(depths) > MANY_DEPTHS:  # a profile costs as much as some tens of points
@@ -171,8 +153,9 @@ def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: 
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M) of ``pair`` at x (M,): the first
-    change. inf, −inf: the shallower, the deeper leads at all sizes; NaN: neither, or the other way about."""
+    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M), the loss of the shallower
+    less the loss of the deeper net at x (M,): the first change. inf, −inf: the shallower, the deeper leads at all
+    sizes; NaN: neither, or the other way about."""
     ahead = lead > 0.0
     k = np.maximum(ahead.argmax(axis=1), 1)
     rows = np.arange(len(lead))
@@ -550,6 +533,9 @@ def read(record: Surface, only: str | None = None) -> Posterior:
     """The posterior of a record. only: one form of it, with draws enough for an interval.
 
     The last few are kept: a table asks one and the same posterior many questions.
+
+    Raises:
+        InputError: the record has a form that this version does not have.
     """
     for known, form, posterior in list(_READ):
         if (known.cells, known.forms, known.seed) == (record.cells, record.forms, record.seed) and form == only:
@@ -563,6 +549,11 @@ _READ: deque[tuple[Surface, str | None, Posterior]] = deque(maxlen=MOST_READ)
 
 
 def _read(record: Surface, only: str | None) -> Posterior:
+    for form in record.forms:
+        if form.form not in FORMS:
+            raise InputError(
+                f"surface.forms: {form.form!r}; must be one of {', '.join(FORMS)}: run `dwsweep fit` again"
+            )
     kept = record.cells
     factors = np.array(kept.factors, dtype=float).reshape(len(kept.x), -1)
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))

@@ -40,6 +40,7 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, budget_column, curved
 from dwsweep.fit.model import Cells as FittedCells
+from dwsweep.fit.parabola import lowest
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.fit import HeldOut
@@ -226,20 +227,6 @@ def _least_squares(A: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.linalg.lstsq(A[known], values[known], rcond=1e-9)[0] if known.any() else np.full(A.shape[1], np.nan)
 
 
-def _lowest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(place between 0 and G − 1, value) of the least of ``values`` (…, G): of the parabola through the least and its
-    neighbours, or of an end."""
-    last = values.shape[-1] - 1
-    k = values.argmin(axis=-1)
-    a, b, c = (
-        np.take_along_axis(values, np.clip(k + step, 0, last)[..., None], axis=-1)[..., 0] for step in (-1, 0, 1)
-    )
-    bend = a - 2.0 * b + c
-    inside = (k > 0) & (k < last) & (bend > 0.0)
-    shift = np.where(inside, 0.5 * (a - c) / np.where(inside, bend, 1.0), 0.0)
-    return k + shift, b - 0.25 * (a - c) * shift
-
-
 class OverSizes(NamedTuple):
     """The losses of M depths over their sizes. grid (M, SIZES): of x. losses (D, M, SIZES), nats. x, loss (D, M): the
     minimum of each draw in the hull. beyond (D, M): x, or ±inf where that lies on an end of the sizes."""
@@ -267,7 +254,7 @@ class AtBudget:
     def _over_sizes(self, y: np.ndarray) -> OverSizes:
         grid = self.cells.grid(y)
         losses = self.pooled.losses(grid, y[:, None], self.place)
-        place, loss = _lowest(losses)
+        place, loss, _ = lowest(np.arange(SIZES), losses)
         x = grid[:, 0] + (grid[:, -1] - grid[:, 0]) * place / (SIZES - 1.0)
         return OverSizes(grid, losses, x, _beyond(place, x, SIZES), loss)
 
@@ -275,7 +262,7 @@ class AtBudget:
     def best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(x, y, both with ±inf where they lie beyond what was tried) of the best shape of each draw, (D,) each."""
         found = self.between
-        place, _ = _lowest(found.loss)
+        place, *_ = lowest(np.arange(DEPTHS), found.loss)
         rows, left = np.arange(len(place)), np.minimum(place.astype(int), DEPTHS - 2)
         share, nearest = place - left, np.rint(place).astype(int)
         x = found.x[rows, left] * (1.0 - share) + found.x[rows, left + 1] * share

@@ -17,7 +17,6 @@ from dwsweep.fit.noise import t_two_sided
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
 STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in which shapes were trained
-CAUSES = (NOISE, NOISE_UNKNOWN, *STRUCTURAL)
 
 
 @dataclass(frozen=True)

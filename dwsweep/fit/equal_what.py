@@ -33,6 +33,7 @@ from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.lengths import FARTHEST, LENGTH_SLOPE, LENGTH_SLOPE_SD, TrainedBudgets
+from dwsweep.fit.parabola import lowest
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import EqualWhat
@@ -430,10 +431,9 @@ class _Question:
 
 
 def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(D,) where ``rows`` (D, n) are least over y (n,), by the parabola through three points; ±inf at an end."""
-    k = rows.argmin(axis=1)
-    found = ask.vertex(y, rows, np.clip(k, 1, len(y) - 2))
-    return np.where(k == 0, -np.inf, np.where(k == len(y) - 1, np.inf, found))
+    """(D,) where ``rows`` (D, n) are least over y (n,); ±inf at an end."""
+    found = lowest(y, rows)
+    return np.where(found.edge == 0, found.place, np.copysign(np.inf, found.edge))
 
 
 @dataclass(frozen=True)
@@ -454,14 +454,7 @@ def least_of_nets(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> Nets:
     own = rows[:, deep]
     at = own.argmin(axis=2)
     edge = np.where(at <= first, -np.inf, np.where(at >= last, np.inf, 0.0))
-    inner = np.clip(at, 1, len(x) - 2)
-    a, b, c = (np.take_along_axis(own, (inner + step)[..., None], axis=2)[..., 0] for step in (-1, 0, 1))
-    with np.errstate(invalid="ignore"):
-        bend = a + c - 2.0 * b
-        turns = (edge == 0.0) & np.isfinite(bend) & (bend > 0.0)
-        shift = np.where(turns, (a - c) / (2.0 * np.where(turns, bend, 1.0)), 0.0)
-        best = own.min(axis=2) - np.where(turns, 0.5 * bend * shift**2, 0.0)
+    size, best, _ = lowest(x, own)
     depth = least(y[deep], best) if len(deep) >= LEAST_POINTS else np.full(len(rows), np.inf)
     each, k = np.arange(len(rows)), best.argmin(axis=1)
-    size = np.clip(x[inner[each, k]] + shift[each, k] * (x[1] - x[0]), x[first[k]], x[last[k]])
-    return Nets(size, depth, edge[each, k])
+    return Nets(size[each, k], depth, edge[each, k])

@@ -46,20 +46,27 @@ class LawForm(ABC):
         """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``."""
         return f"{self.left}_x = {a:.3f} {'+' if b >= 0 else '−'} {abs(b):.4f}·{self.right}"
 
-    @abstractmethod
+    def right_of(self, depth: np.ndarray | float) -> np.ndarray:
+        """The right side at ``depth``: L."""
+        return np.asarray(depth, dtype=float)
+
     def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
         """ln d at ``depth``; NaN where the form gives no positive width."""
+        theta = np.asarray(theta)
+        return theta[..., 0] + theta[..., 1] * self.right_of(depth)
 
-    @abstractmethod
     def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
         """theta of the law with ln d = ends[..., 0] at depth ``first`` and ends[..., 1] at depth ``last``."""
+        low, high = self.right_of(first), self.right_of(last)
+        b = (ends[..., 1] - ends[..., 0]) / (high - low)
+        return np.stack([ends[..., 0] - b * low, b], axis=-1)
 
     def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """(…, 2) theta by weighted least squares through ln d (…, P) at ``depth`` (P,), on the form's own two sides."""
         left = np.exp(ln_width) if self.left == "d" else np.asarray(ln_width)
         if self.left == "d":  # an error of ln d is one of d in proportion
             weight = weight / np.exp(2.0 * np.median(ln_width.reshape(-1, ln_width.shape[-1]), axis=0))
-        right = np.log(depth) if self.right == "ln L" else np.asarray(depth, dtype=float)
+        right = self.right_of(depth)
         share = weight / weight.sum()
         middle, centre = left @ share, float(right @ share)
         slope = ((left - middle[..., None]) * (right - centre)) @ share / float(share @ (right - centre) ** 2)
@@ -71,7 +78,8 @@ class LawForm(ABC):
 
     def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
         """Share of the step in ln d from ``first`` to ``last`` that is made at ``depth``: 0 to 1."""
-        return (depth - first) / (last - first)
+        low, high = self.right_of(first), self.right_of(last)
+        return (self.right_of(depth) - low) / (high - low)
 
     def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
         """x_T = ln N of the transition of ``depth``, where theta[..., :2] are those of the depths first and last."""
@@ -95,15 +103,6 @@ class Exponential(LawForm):
     """Levine et al. 2020. L* = W(2b·N·e^(−2a)/12)/(2b), W the Lambert function."""
 
     name, left, right = "exponential", "ln d", "L"
-
-    def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-        theta = np.asarray(theta)
-        return theta[..., 0] + theta[..., 1] * depth
-
-    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
-        u, v = ends[..., 0], ends[..., 1]
-        b = (v - u) / (last - first)
-        return np.stack([u - b * first, b], axis=-1)
 
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         from scipy.special import lambertw
@@ -154,17 +153,8 @@ class Power(LawForm):
     name, left, right = "power", "ln d", "ln L"
     least_b = -0.5
 
-    def ln_width(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-        theta = np.asarray(theta)
-        return theta[..., 0] + theta[..., 1] * np.log(depth)
-
-    def from_ends(self, ends: np.ndarray, first: float, last: float) -> np.ndarray:
-        u, v = ends[..., 0], ends[..., 1]
-        b = (v - u) / np.log(last / first)
-        return np.stack([u - b * np.log(first), b], axis=-1)
-
-    def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        return np.log(depth / first) / math.log(last / first)
+    def right_of(self, depth: np.ndarray | float) -> np.ndarray:
+        return np.log(depth)
 
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
         return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))

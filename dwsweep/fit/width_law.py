@@ -232,7 +232,6 @@ def _alternative_row(fit: FormTies, winner: str | None, curves: Curves) -> Rival
         rejected=fit.delta >= WINNING_DELTA,
         winner=fit.law.form == winner,
         bounded=fit.bounded,
-        held_out=None,
         transitions=tuple(
             RivalTransition(shallow=int(depth), ln_x=float(x))
             for depth, x in zip(curves.depths[:-1], fit.x, strict=True)

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.records.record import Damaged, Positive, plain, to_dict
-from dwsweep.records.record import read as read_record
+from dwsweep.records import record as reader
+from dwsweep.records.record import Damaged, Positive
 
 FILE_NAME = "bench.json"
 COMPILED_NAME = "compiled.json"
@@ -123,7 +123,7 @@ class CompiledRow:
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
     """Write ``directory/bench.json``; returns its path."""
     path = paths.make_directory(paths.as_path(directory)) / FILE_NAME
-    paths.write_json(path, [plain(row) for row in rows])
+    reader.write(path, rows)
     return path
 
 
@@ -144,7 +144,7 @@ def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) 
     """
     path = paths.make_directory(paths.as_path(directory)) / COMPILED_NAME
     others = [row for row in read_compiled(path) or () if row.target not in {row.target for row in rows}]
-    paths.write_json(path, [to_dict(row) for row in (*others, *rows)])
+    reader.write(path, [*others, *rows])
     return path
 
 
@@ -168,6 +168,6 @@ def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
 
 def _rows(path: str | PathLike[str], kind: type[Rows], again: str) -> Rows | None:
     try:
-        return read_record(paths.as_path(path), kind, f"{path} cannot be read", strict=False)
+        return reader.read(paths.as_path(path), kind, f"{path} cannot be read", strict=False)
     except (Damaged, OSError) as error:
         raise InputError(f"{error}; {again}") from None

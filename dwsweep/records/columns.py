@@ -1,7 +1,8 @@
 """The columns of a table of runs: what each holds, what part it plays in a fit, what other projects call it.
 
 ``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
-measured column of results.csv is a field of ``records.run.RunResult``, and here a column and its place in ``RESULTS``.
+column of results.csv is a column and its place in ``RESULTS`` here; a setting of the spec's ``model`` or ``train`` has
+its value by its name, and a measured number is a field of ``records.run.RunResult``.
 Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of, sealed
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text
 from dwsweep.records.studies import (
     Along,
     AlongRow,
@@ -47,7 +47,6 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Ends = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
-PLAIN = {int, float, type(None)}
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
 
 
@@ -61,7 +60,6 @@ class DepthSpan(Record):
 
 
 NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
-LawForm = Annotated[str, one_of("exponential", "power", "linear", "free", "none")]  # fit.model.FORMS
 ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
 
@@ -78,7 +76,7 @@ class LossForm(Record):
         ValueError: a node has more or fewer numbers than there are names, or no count.
     """
 
-    form: LawForm
+    form: str  # one of fit.model.FORMS
     weight: Share  # of the form in the average, by its evidence
     rejected: bool  # its weight is below 1 %
     tau: float  # scatter between shapes (sd), nats
@@ -288,9 +286,6 @@ class NoiseSummary(Record):
     documents: str | None = None  # how the held-out documents were used
     diverged_rule: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"source": self.source} if self.sigma is None else super().to_dict()
-
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Record):
@@ -316,6 +311,31 @@ class FitOptions(Record):
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
+
+
+class FitKeywords(TypedDict, total=False):
+    """The keywords of ``fit_table``: fields of ``FitOptions``, with texts and lists of them where it has tuples, and
+    further sizes and tables."""
+
+    axis: str | None
+    noise: float | Mapping[int, float] | None
+    columns: Mapping[str, str] | Iterable[str] | None
+    where: str | Iterable[str]
+    draws: int
+    seed: int
+    confidence: float
+    documents: bool
+    shape_noise: float | None
+    at_tokens: float | None
+    tokens_per_param: float | None
+    unit: str | None
+    drop: str | Iterable[str] | None
+    arm: str | None
+    adjust: str | Iterable[str]
+    no_adjust: str | Iterable[str]
+    at: str | Mapping[str, Any] | Iterable[Any]
+    params: Iterable[float]
+    beside: Iterable[Any]
 
 
 ONE_VARIABLE = "depth and width are one variable here"  # in a note of the account: no question of shape has an answer
@@ -407,8 +427,8 @@ class _Kept(Record):
     """Content of fit.json."""
 
     def to_json(self) -> str:
-        """The text of fit.json: valid JSON, null for what does not exist; a list of numbers is a line."""
-        return _indented(self.to_dict()) + "\n"
+        """The text of fit.json."""
+        return reader.text_of(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -476,20 +496,6 @@ class FitResult(_Kept):
             f"FitResult: {self.provenance.rows_used} runs, {len(used)} shapes; transitions: {pairs}; "
             f"{self.law_statement}; {len(self.warnings)} warning(s)"
         )
-
-
-_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=str).encode  # dumps makes an encoder per call
-
-
-def _indented(value: Any, end: str = "\n") -> str:
-    """``value`` as JSON, one space deeper at each level. ``end``: of the line before the bracket that closes it."""
-    if not value or not isinstance(value, dict | list) or (isinstance(value, list) and set(map(type, value)) <= PLAIN):
-        text = _json(value)
-        return f"[ {text[1:-1]} ]" if value and isinstance(value, list) else text
-    deeper = end + " "
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{deeper}{_json(key)}: {_indented(v, deeper)}' for key, v in value.items())}{end}}}"
-    return f"[{','.join(deeper + _indented(v, deeper) for v in value)}{end}]"
 
 
 def _where(row: Transition) -> str:
@@ -568,7 +574,7 @@ def write(result: Fit, out_dir: Any) -> list[str]:
         OSError: the folder cannot be written, or the disk is full.
     """
     out = paths.make_directory(paths.as_path(out_dir))
-    texts = {"fit.json": sealed(result.to_json()), **tables_of(result)}
+    texts = {"fit.json": result.to_json(), **tables_of(result)}
     for name, text in texts.items():
         paths.write_atomic(out / name, text)
     return [str(out / name) for name in texts]

@@ -101,7 +101,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the part as fit.json has it."""
-        return {name: plain(getattr(self, name)) for name in self.keys()}
+        return to_dict(self)
 
 
 def columns_of(kind: Any) -> tuple[str, ...]:
@@ -247,22 +247,32 @@ def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
         raise InputError(f"{kind.__name__}: {_describe(error)}") from None
 
 
-def write(path: Any, record: Any, *, durable: bool = False, folder: bool = True) -> None:
-    """Write a record atomically, with its hash; ``durable`` waits until the disk has it, ``folder``: its name too.
+def write(path: Any, content: Any, *, durable: bool = False, folder: bool = True) -> None:
+    """Write a record, or a list of them, atomically; ``durable`` waits until the disk has it, ``folder``: its name too.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
     """
-    paths.write_atomic(path, text_of(record), durable=durable, folder=folder)
+    paths.write_atomic(path, text_of(content), durable=durable, folder=folder)
 
 
-def text_of(record: Any) -> str:
-    """Give the text of a record's file, with its hash."""
-    return sealed(json.dumps(to_dict(record), indent=1, default=paths.plain, allow_nan=False) + "\n")
+def text_of(content: Any) -> str:
+    """The text of the file of a record or of a list of them: valid JSON, null for a number that does not exist, each
+    list of numbers on one line; an object has its hash."""
+    found = [to_dict(one) for one in content] if isinstance(content, list | tuple) else to_dict(content)
+    text = _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", _indented(found)) + "\n"
+    return sealed(text) if isinstance(found, dict) else text
+
+
+def line_of(content: Mapping[str, Any]) -> str:
+    """A record's keys as one line of JSON, in ASCII: some readers end a line at other characters, too."""
+    return json.dumps(plain(content), allow_nan=False, default=str)
 
 
 def to_dict(record: Any) -> dict[str, Any]:
-    """Give the record as its file has it."""
+    """Give the record as its file has it: without fields that are None by default, but for rows of a table."""
+    if isinstance(record, Record) or not is_dataclass(record):
+        return cast(dict[str, Any], plain(record))
     return {
         field.name: plain(getattr(record, field.name))
         for field in fields(record)
@@ -271,24 +281,41 @@ def to_dict(record: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Give a value as JSON has it: records whole and as dicts, tuples as lists, all the way down."""
+    """Give a value as JSON has it, all the way down: records whole and as dicts, tuples and arrays as lists, a number
+    that is not finite as None."""
     if type(value) in LEAVES:  # most values are leaves, and the checks below are slow
         return value
     if isinstance(value, float):
-        return _finite(value)
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return float(value) if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(getattr(value, name)) for name in columns_of(value)}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         if set(map(type, value)) == {float}:
             return [item if math.isfinite(item) else None for item in value]
         return [plain(item) for item in value]
-    return value
+    return plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+# dumps makes an encoder per call
+_encoded = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=str).encode
+_NUMBERS = {int, float, type(None)}
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as file names may have: no UTF-8 has it
+
+
+def _indented(value: Any, end: str = "\n") -> str:
+    """``value`` as JSON, one space deeper at each level. ``end``: of the line before the bracket that closes it."""
+    if not value or not isinstance(value, dict | list):
+        return _encoded(value)
+    if isinstance(value, list) and set(map(type, value)) <= _NUMBERS:
+        return f"[ {_encoded(value)[1:-1]} ]"
+    deeper = end + " "
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{deeper}{_encoded(key)}: {_indented(v, deeper)}' for key, v in value.items())}{end}}}"
+    return f"[{','.join(deeper + _indented(v, deeper) for v in value)}{end}]"
 
 
 def _not_negative(value: float | None) -> float | None:

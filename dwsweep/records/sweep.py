@@ -114,8 +114,8 @@ def results_row(config: RunConfig, state: RunState, result: RunResult | None) ->
     None, an empty field, where it is not known. ``result`` counts only where the state is done.
     """
     done = result if state.state == DONE else None
-    settings = {name: config.train.get(name) for name in ("batch_size", "optimizer", "schedule", "precision")}
-    settings["parametrization"] = config.model.get("parametrization")
+    measured = columns_of(RunResult)  # some settings have their names: train.flops is the number asked for
+    settings = {name: value for name, value in {**config.model, **config.train}.items() if name not in measured}
     known: dict[str, Any] = {**(vars(done) if done else {}), **settings, **vars(config.shape), **vars(config)}
     known["status"] = INTERRUPTED if state.state == RUNNING else state.state
     return {name: known.get(name) for name in RESULTS}

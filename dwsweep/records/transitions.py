@@ -172,20 +172,6 @@ class GuidelineRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut(Record):
-    """A form refitted without the deepest crossed pair, and how it predicts that pair. All x are ln of the axis."""
-
-    shallow: Positive
-    deep: Positive
-    observed_ln_x: float
-    predicted_ln_x: float | None
-    predicted_low: float | None
-    predicted_high: float | None
-    error_ln_x: float | None
-    in_standard_errors: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RivalTransition(Record):
     """Place at which a form puts the transition of one pair."""
 
@@ -206,7 +192,6 @@ class Rival(Record):
     rejected: bool
     winner: bool
     bounded: bool  # the data bound both constants
-    held_out: HeldOut | None
     transitions: tuple[RivalTransition, ...]
 
 

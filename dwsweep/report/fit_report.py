@@ -44,7 +44,6 @@ from dwsweep.report.document import (
     shown,
 )
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
-from dwsweep.terminal import plain_text
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
@@ -52,11 +51,6 @@ ANSWER_LINES = 5
 OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
 NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
-
-
-def to_text(result: Fit) -> str:
-    """Summary as plain text, at most 100 columns wide."""
-    return plain_text(render(result))
 
 
 def render(result: Fit) -> Group:
@@ -354,10 +348,7 @@ def _law(result: FitResult) -> list[Part]:
         if row.form in by_losses:  # two tests, which need not agree: each verdict names its basis
             joint = " and" if verdict == "rejected" else ", rejected"
             verdict += f" by the transitions{joint} by the losses of all depths"
-        held, miss = row.held_out, ""
-        if held and held.error_ln_x is not None:
-            miss = f", misses the held-out pair {held.shallow}→{held.deep} by {held.error_ln_x:+.2f} in ln N"
-        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}{miss}")
+        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}")
     return [Lines(lines, apart=True), *([Lines(more, indent=2)] if more else [])]
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
-from dwsweep.records.record import parse, to_dict
+from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.sweep.ownership import Fence
 
 
@@ -159,7 +158,7 @@ _KINDS: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Command), 
 
 
 def to_line(message: Command | Event) -> str:
-    return json.dumps({"type": type(message).__name__, **to_dict(message)}, default=paths.plain)
+    return line_of({"type": type(message).__name__, **to_dict(message)})
 
 
 def from_line(line: str) -> Any:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import dwsweep
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer
 from dwsweep.guide.guideline import completed
-from dwsweep.records.fit import FitOptions
+from dwsweep.records.fit import FitKeywords, FitOptions
 from dwsweep.results import AlongResult, BudgetsResult, ComparisonResult, Guidance, Shown, TransitionsResult
 from tests.simulations.along import AlongStudy, draw_along
 from tests.simulations.budgets import BudgetSweep
@@ -216,12 +217,12 @@ def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dwsweep.guide(3e9, kv_head=8), r"guide\(\) has no argument 'kv_head'; did you mean kv_heads\?"),
-        (lambda: dwsweep.fit_table([], draw=9), r"fit_table\(\) has no argument 'draw'; did you mean draws\?"),
+        (lambda: dwsweep.guide(3e9, kv_head=8), r"no argument 'kv_head'; did you mean kv_heads\?"),
+        (lambda: dwsweep.fit_table([], draw=9), r"no argument 'draw'; did you mean draws\?"),
         (lambda: dwsweep.fit_transitions([], sheds=9), r"'sheds'; did you mean seed\?"),
-        (lambda: dwsweep.fit_budgets([], axes="flops"), r"fit_budgets\(\) has no argument 'axes'; did you mean axis\?"),
+        (lambda: dwsweep.fit_budgets([], axes="flops"), r"no argument 'axes'; did you mean axis\?"),
         (lambda: dwsweep.fit_along([], "heads", margins=1), r"'margins'; did you mean margin\?"),
-        (lambda: dwsweep.compare([], qqqq=1), r"compare\(\) has no argument 'qqqq'; allowed: table, others, axis, "),
+        (lambda: dwsweep.compare([], qqqq=1), r"no argument 'qqqq'; allowed: axis, noise, "),
     ],
 )
 def test_a_wrong_keyword_names_the_nearest(call: Callable[[], object], message: str) -> None:
@@ -230,11 +231,12 @@ def test_a_wrong_keyword_names_the_nearest(call: Callable[[], object], message: 
 
 
 def test_the_signature_shows_the_options() -> None:
-    own = {*inspect.signature(fit_table).parameters, *inspect.signature(FitOptions).parameters} - {"options"}
+    own = {*inspect.signature(fit_table).parameters, *inspect.signature(FitOptions).parameters} - {"table", "options"}
+    assert {*FitKeywords.__annotations__} == own
     for function in (dwsweep.fit_table, dwsweep.fit_transitions, dwsweep.fit_budgets, dwsweep.fit_along):
-        assert own <= {*inspect.signature(function).parameters}
+        assert get_type_hints(function)["options"].__args__ == (FitKeywords,)
         assert function.__doc__
-    assert {"kv_heads", "at", "device"} <= {*inspect.signature(dwsweep.guide).parameters}
+    assert all(f"{name}" in (dwsweep.fit_table.__doc__ or "") for name in own)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import analysis
 from dwsweep.fit.cells import find_bad_runs, select_runs
-from dwsweep.report.fit_report import to_text
+from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500
@@ -189,7 +189,7 @@ def test_poor_data_give_statements_and_never_a_number(name):
     assert result.width_law is None
     assert result.law_statement.startswith("no width law fitted: ") and statement in result.law_statement
     assert {row["law"] for row in result.guideline} == {published_law.NAME}
-    text = to_text(result)
+    text = summary(result)
     assert "no width law fitted" in text and max(map(len, text.splitlines())) <= 100
     for row in result.transitions:
         assert row["status"] == "crossed" or row["n_params"] is None
@@ -234,7 +234,7 @@ def test_the_printed_table_says_why_a_pair_is_undecided_and_where_it_ties(base_r
         ("tied", tied, "not reached, then a tie"),
     ):
         result = dwsweep.fit_table(table, draws=DRAWS)
-        text = to_text(result)
+        text = summary(result)
         assert words in text, name
         assert any(line.startswith("ties: 6→12 (not reached)") for line in result.warnings) == (name == "tied")
         assert max(map(len, text.splitlines())) <= 100
@@ -250,7 +250,7 @@ def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
         assert row["reason"].startswith(
             "5 sizes per depth and no losses per document: scatter per shape cannot be told"
         )
-        text = " ".join(to_text(result).split())
+        text = " ".join(summary(result).split())
         assert "undecided: few sizes" in text and "scatter between shapes 0.004 nats" in text
         assert result.noise["shape_source"] == "default" and result.noise["shape_sd"] == 0.004
     exact = dwsweep.fit_table(few, draws=DRAWS, shape_noise=0.0)
@@ -324,7 +324,7 @@ def test_contrasts_answer_where_a_table_gives_no_curves(tables):
             inside += row.low <= float(truth.loss(row.shallow, x) - truth.loss(row.deep, x)) <= row.high
             total += 1
     assert total > 6 * tables and inside / total > 0.88
-    assert says(to_text(result), "fit: contrasts every two depths")
+    assert says(summary(result), "fit: contrasts every two depths")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -390,7 +390,7 @@ def test_tokens_give_transitions_at_each_count(base_rows):
     assert set(by) == {(t, d) for t in (1_000_000, 4_000_000) for d in (6, 12, 18, 24)}
     assert len(alone(result)) == 4
     assert any(line.startswith("tokens:") for line in result.warnings)
-    assert "Transitions against tokens" in to_text(result)
+    assert "Transitions against tokens" in summary(result)
 
 
 def test_axis_flops_moves_the_transition(base_rows):

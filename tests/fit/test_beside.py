@@ -20,7 +20,7 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import registry
-from dwsweep.report.fit_report import to_text
+from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 DRAWS = 300
@@ -77,13 +77,13 @@ def test_nothing_of_another_table_enters_the_fit(both: fit_record.FitResult) -> 
 
 
 def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitResult) -> None:
-    text = to_text(both)
+    text = summary(both)
     (line,) = [line for line in text.splitlines() if line.lstrip().startswith("6→12") and "(" in line]
     ratio = size_ratio(verdicts(both.transitions)[0], both.others[0].transitions[0])
     assert f"{ratio[0]:.2f}" in line and f"{ratio[1]:.2f} … {ratio[2]:.2f}" in line
     assert max(map(len, text.splitlines())) <= 100
     apart = dwsweep.fit_table(table(HERE, 0), draws=DRAWS, beside=[table(Scenario(Truth((24, 30))), 1)])
-    assert says(to_text(apart), "fit: no two depths both have")
+    assert says(summary(apart), "fit: no two depths both have")
 
 
 def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_table_that_cannot_be_read_is_refused_in_a_line(both: fit_record.FitResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^beside: .*nowhere.csv; no such file"):
         dwsweep.fit_table(table(HERE, 0), beside=[tmp_path / "nowhere.csv"])
-    earlier = json.loads(both.to_json())
+    earlier = both.to_dict()
     del earlier["others"]  # of a fit.json that an earlier version wrote
     (tmp_path / "fit.json").write_text(json.dumps(earlier))
     assert fit_record.read(tmp_path).others == []

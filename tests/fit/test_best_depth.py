@@ -16,7 +16,7 @@ from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_war
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record
-from dwsweep.report.fit_report import to_text
+from dwsweep.results import summary
 from dwsweep.text import format_count
 from tests.simulations.scenarios import scenarios as truths
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
@@ -81,7 +81,7 @@ def test_identical_curves_have_no_best_depth():
     assert not result.surface.bounded and LossSurface(result.surface).at(3e7).value is None
     said = headline(result.surface, "N")
     assert said.startswith("No effect of depth is shown: losses that depend on N alone fit as well (p = 0.")
-    text = " ".join(to_text(result).split())
+    text = " ".join(summary(result).split())
     assert said in text and "Shape matters" not in text
 
 
@@ -123,7 +123,7 @@ def test_the_first_sentence_says_whether_the_best_depth_grows(falling):
     """Growth is said where it is true, and not where it is not; the numbers are those of the table below it."""
     result, true = bowls(7.0, 28.0)
     said = headline(result.surface, "N")
-    assert said.startswith("The best depth grows with N: ") and said in to_text(result).replace("\n", " ")
+    assert said.startswith("The best depth grows with N: ") and said in summary(result).replace("\n", " ")
     last = [row for row in result.surface.optima if row.depth_low or row.depth_high][-1]
     assert said.endswith(f" at {format_count(last.n_params)}.") and (last.depth_low or 0.0) < true(last.n_params)
     assert headline(falling[0].surface, "N").startswith("The best depth falls with N: 2")
@@ -136,7 +136,7 @@ def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_da
     assert true(small.n_params) > true(large.n_params)
     assert result.guideline_law is None and "levine" in result.guideline[0].law
     assert any("falls with size" in line for line in result.warnings)
-    assert "from the surface" not in to_text(result)
+    assert "from the surface" not in summary(result)
 
 
 def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_cross():
@@ -146,7 +146,7 @@ def test_what_all_losses_say_of_a_pair_is_told_where_its_own_two_curves_do_not_c
     own = {row.name for row in result.transitions if row.estimator == "pchip" and row.status == "crossed"}
     joint = [row for row in result.transitions if row.estimator == "surface" and row.status == "crossed"]
     more = [row for row in joint if row.name not in own]
-    lines = to_text(result).splitlines()
+    lines = summary(result).splitlines()
     assert more
     for row in more:
         # the verdict on the pair: the first row of the table that begins with its name
@@ -193,7 +193,7 @@ def test_what_the_worst_depth_loses_is_what_the_true_losses_say():
         assert row.worst_depth == worst
         assert row.worst_percent == pytest.approx(true, abs=0.1 + 0.05 * true)
         assert row.worst_percent_low - 0.05 <= true <= row.worst_percent_high + 0.05
-    text = " ".join(to_text(result).split())
+    text = " ".join(summary(result).split())
     assert f"{rows[-1].worst_depth:g} layers lose {rows[-1].worst_percent:.2g} %" in text
 
 
@@ -289,7 +289,7 @@ def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
         at = [int(np.abs(y - math.log(depth)).argmin()) for depth in (1, 2, 3, 4)]
         found = np.median(drawn[:, at] - drawn[:, at[:1]], axis=0)
         assert found == pytest.approx([true_lead(depth, n) for depth in (1, 2, 3, 4)], abs=0.04), n
-    assert "1, the fewest" in to_text(result)
+    assert "1, the fewest" in summary(result)
 
 
 def test_a_surface_that_foretells_too_few_shapes_is_said_not_to_fit():

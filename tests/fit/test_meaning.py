@@ -87,7 +87,7 @@ def test_lines_of_comments_among_the_rows_are_counted(tmp_path: Path) -> None:
     file.write_text("\n".join(lines))
     result = fitted(str(file))
     assert account(result) == "37 rows read, 35 used: 2 begin with # and count as comments."
-    assert fit_report.to_text(result) and result.surface == clean().surface
+    assert dwsweep.summary(result) and result.surface == clean().surface
 
 
 def test_the_apostrophe_that_our_writers_put_before_a_formula_is_taken_off(tmp_path: Path) -> None:

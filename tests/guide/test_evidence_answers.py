@@ -26,6 +26,7 @@ from dwsweep.guide.sources import judge
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Optimum
 from dwsweep.report import fit_report, guide_report
+from dwsweep.results import summary
 from dwsweep.terminal import plain_text
 
 
@@ -194,7 +195,7 @@ def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) 
         assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(
             (best.depth, best.depth_low, best.depth_high)
         )
-    assert "published law, not your data: levine2020" in fit_report.to_text(fit_table(rows, draws=100))
+    assert "published law, not your data: levine2020" in summary(fit_table(rows, draws=100))
 
 
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:

@@ -23,6 +23,7 @@ from sweep_tools import make_plan, order, run, start, train_here, wait_for
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.plan import Plan
+from dwsweep.records import record
 from dwsweep.records.pack import PackProgress, PackState
 from dwsweep.records.run import DONE, RunResult, RunState
 from dwsweep.report import status_report as status
@@ -72,7 +73,7 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
         state = ("done", "done", "pending", "interrupted", "diverged")[k % 5]
         store.write_state(planned.run_id, RunState(state, planned.steps, 3.0 + k / 1000, planned.pack_id, "a cause"))
         if state == "done":
-            paths.write_json(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
+            record.write(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
     text = text_of(tmp_path / "sweep")
     lines = text.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 100
@@ -156,7 +157,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
     store.write_state(plan.runs[0].run_id, RunState("running", 3, None, pack_id))
     for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
         progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
-        paths.write_json(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
+        record.write(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
         with ownership.hold(tmp_path / "sweep"):
             row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)

@@ -20,6 +20,7 @@ from sweep_tools import assert_complete, make_plan, order, run, train_here
 
 from dwsweep import paths
 from dwsweep.plan import DataFacts, Pack, build
+from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.evaluation import Evaluation, TaskScores
 from dwsweep.records.pack import PackEvent, PackState, StartFacts
@@ -63,15 +64,15 @@ DOCUMENTS = np.array([[3.0, 1.0]])
 
 def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "status.json"
-    paths.write_json(path, {"state": "running"})
+    record.write(path, {"state": "running"})
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(paths.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        paths.write_json(path, {"state": "done"}, durable=True)
-    assert paths.read_json(path) == {"state": "running"}
+        record.write(path, {"state": "done"}, durable=True)
+    assert (paths.read_json(path) or {})["state"] == "running"
     assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
 
 
@@ -96,10 +97,10 @@ def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
 
 def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
     paths.make_directory(store.pack_directory("p"))
-    paths.write_json(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
+    record.write(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
     assert store.pack_state("p").state == "done"
-    paths.write_json(paths.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
-    paths.write_json(store.run_directory("r") / "result.json", {"loss": 3.0, "new": 1})
+    record.write(paths.make_directory(store.run_directory("r")) / "status.json", {"state": "done", "new": 1})
+    record.write(store.run_directory("r") / "result.json", {"loss": 3.0, "new": 1})
     assert store.state("r").state == "done"
 
 
@@ -290,7 +291,7 @@ def test_finished_leaves_out_what_is_to_be_tried_again(store: SweepStore) -> Non
     names = store.run_ids()
     for name, state in zip(names, ("done", "diverged", "failed", "oom", "interrupted", "running"), strict=False):
         store.write_state(name, RunState(state))
-    paths.write_json(store.run_directory(names[0]) / "result.json", {"loss": 3.0})
+    record.write(store.run_directory(names[0]) / "result.json", {"loss": 3.0})
     assert set(store.finished().values()) == {"done", "diverged", "failed", "oom"}
     assert set(store.finished(retry={"failed"}).values()) == {"done", "diverged"}
     assert set(store.finished(retry={"diverged"}).values()) == {"done", "failed", "oom"}

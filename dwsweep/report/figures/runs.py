@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwsweep.fit.parabola import lowest
 from dwsweep.records.transitions import RateRun
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
@@ -140,17 +141,10 @@ class RateCurve:
     def optimum(self) -> tuple[float, float]:
         """Optimum (learning rate, loss) of the parabola in ln rate through the best rate and its two neighbours; at the
         edge of the rates tried, the best rate itself."""
-        k = self.best
         if self.at_edge:
-            return self.rate[k], self.loss[k]
-        # with x measured from the best rate, loss = loss_k + p·x + q·x²
-        left, right = (math.log(self.rate[i] / self.rate[k]) for i in (k - 1, k + 1))
-        slope_left, slope_right = (self.loss[k - 1] - self.loss[k]) / left, (self.loss[k + 1] - self.loss[k]) / right
-        q = (slope_right - slope_left) / (right - left)
-        if q <= 0:  # three equal losses
-            return self.rate[k], self.loss[k]
-        p = slope_left - q * left
-        return self.rate[k] * math.exp(-p / (2 * q)), self.loss[k] - p * p / (4 * q)
+            return self.rate[self.best], self.loss[self.best]
+        found = lowest(np.log(self.rate), np.array(self.loss))
+        return math.exp(found.place), float(found.value)
 
 
 def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
