@@ -143,7 +143,8 @@ def test_pairs_outside_the_sizes_say_nothing() -> None:
     assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
-def test_error_of_the_best_depth_against_refits_of_simulated_runs() -> None:
+@pytest.mark.parametrize("refits", [5, pytest.param(12, marks=pytest.mark.slow)])
+def test_error_of_the_best_depth_against_refits_of_simulated_runs(refits: int) -> None:
     """Draw runs of the prior and fit them: what `fit` states, and by how much it misses, is what was predicted."""
     judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
@@ -152,7 +153,7 @@ def test_error_of_the_best_depth_against_refits_of_simulated_runs() -> None:
     x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
     losses, best = judge.prior.losses(depth, x), math.log(judge.best_depth or 0.0)
     found, stated = [], []
-    for index in range(12):
+    for index in range(refits):
         rng = np.random.default_rng(index)
         shared, shape_errors = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
         rows = [
