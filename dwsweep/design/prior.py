@@ -19,11 +19,11 @@ from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
-NOISE = 0.003  # ASSUMPTION: sd of one run's loss, nats, without the part that its seed shares with other shapes
+NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss, without the part that its seed shares with other shapes
 # ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
 SHAPE_RATIO = 0.5
 SEED_RATIO = 1.5  # ASSUMPTION: sd of a seed's effect on all shapes, in units of the noise
-QUADRATURE = 40  # points of the integral over layers
+QUADRATURE = np.polynomial.legendre.leggauss(40)  # points and weights of the integral over the layers
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Prior:
     def losses(self, depth: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Losses (K,) without noise at depth (K,) and x = ln N (K,), by Gauss–Legendre quadrature over the layers."""
         gain = self.gain
-        at, weight = np.polynomial.legendre.leggauss(QUADRATURE)
+        at, weight = QUADRATURE
         half = (np.asarray(depth, dtype=float) - 6.0)[:, None] / 2.0
         layers = 6.0 + half * (at + 1.0)
         u = x[:, None] - self.transition(layers)

@@ -311,6 +311,7 @@ def timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
+@cache  # the code of a process is the one that it was started with
 def git_commit() -> str | None:
     """The commit of the package's own working tree, with ``+`` where it has changes; None outside of one."""
     root = Path(__file__).parent.parent

@@ -144,8 +144,9 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
 
     A worker leads a session of its own, and where Linux schedules by session (``man 7 sched``, autogroups) a nice
     value counts among the processes of one session only: without this, ``nice dwsweep run`` slows everybody down.
+    A worker in somebody else's session leaves that one alone.
     """
-    if (niceness := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
+    if os.getsid(0) == os.getpid() and (niceness := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
         with contextlib.suppress(OSError):  # no autogroups here
             autogroup.write_text(str(niceness), "ascii")
 

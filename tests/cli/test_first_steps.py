@@ -18,6 +18,7 @@ from dwsweep.cli.app import app
 from dwsweep.records import fit as fit_record
 
 COMMANDS = typer.main.get_command(app)
+DEPTHS = ("--depths", "2,4,6")  # of a design that fills a time: it need not search for them
 
 
 def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) -> str:
@@ -98,10 +99,11 @@ def test_hours_may_have_a_unit(dwsweep: Command, text: str, hours: float) -> Non
 
 
 def test_the_spec_of_a_design_is_written_to_the_file_that_out_names(dwsweep: Command, tmp_path: Path) -> None:
-    done = dwsweep("design", "--hours", "1h", "--out", "d.yaml", cwd=tmp_path)
+    hours = ("design", "--hours", "1h", *DEPTHS)
+    done = dwsweep(*hours, "--out", "d.yaml", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == "wrote d.yaml\n"
     assert [path.name for path in tmp_path.iterdir()] == ["d.yaml"]
-    assert "d.yaml is there already" in error_of(dwsweep, "design", "--hours", "1h", "--out", "d.yaml", cwd=tmp_path)
+    assert "d.yaml is there already" in error_of(dwsweep, *hours, "--out", "d.yaml", cwd=tmp_path)
 
 
 def test_a_table_in_place_of_its_fit_gets_the_fit_beside_it(dwsweep: Command, tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ def test_example_values_in_the_help_of_options_are_allowed(dwsweep: Command, pla
             if value is None or not param.opts[0].startswith("--"):
                 continue
             needed = ["1B"] if param.opts[0] in ("--tokens", "--device") else []
-            alone = rest if param.opts[0] != "--hours" else ["--out", f"{command}.yaml"] if rest else []
+            alone = rest if param.opts[0] != "--hours" else ["--out", f"{command}.yaml", *DEPTHS] if rest else []
             done = dwsweep(command, *alone, *needed, param.opts[0], value[1].rstrip("."), cwd=place)
             assert done.returncode == 0, (command, param.opts[0], done.stderr)
             tried += 1

@@ -144,7 +144,8 @@ def test_pairs_outside_the_sizes_say_nothing() -> None:
     assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
-def test_error_of_the_best_depth_against_refits_of_simulated_runs() -> None:
+@pytest.mark.parametrize("refits", [5, pytest.param(12, marks=pytest.mark.slow)])
+def test_error_of_the_best_depth_against_refits_of_simulated_runs(refits: int) -> None:
     """Draw runs of the prior and fit them: what `fit` states, and by how much it misses, is what was predicted."""
     judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
@@ -153,7 +154,7 @@ def test_error_of_the_best_depth_against_refits_of_simulated_runs() -> None:
     x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
     losses, best = judge.prior.losses(depth, x), math.log(judge.best_depth or 0.0)
     found, stated = [], []
-    for index in range(12):
+    for index in range(refits):
         rng = np.random.default_rng(index)
         shared, shape_errors = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
         rows = [
@@ -287,8 +288,8 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
     """The written spec, planned again from its file, takes nine tenths of the time; more time buys larger sizes."""
     prior = make_prior(None, None)[0]
     largest = []
-    for hours in (1.0, 30.0):
-        filled = fill(hours, "H100", prior)
+    for hours, depths in ((1.0, ()), (30.0, (8, 4, 16))):
+        filled = fill(hours, "H100", prior, depths)
         (tmp_path / "spec.yaml").write_text(filled.text, encoding="utf-8")
         spec = load_spec(tmp_path / "spec.yaml")
         assert spec == filled.spec
@@ -298,8 +299,7 @@ def test_a_time_is_filled_with_a_sweep_that_can_be_planned(tmp_path) -> None:
         found = study(spec)
         assert sum((pair.power or 0.0) >= 0.8 for pair in found.errors.pairs) >= 2
     assert largest[1] > 2 * largest[0]
-    chosen = fill(30.0, "H100", prior, [8, 4, 16])
-    assert chosen.spec.grid.depths == [4, 8, 16]
+    assert spec.grid.depths == [4, 8, 16]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_time_that_fills_nothing_is_one_clear_line(arguments, message) -> None
 def test_a_filled_sweep_takes_other_keys() -> None:
     prior = make_prior(None, None)[0]
     plain, changed = (
-        fill(2.0, "H100", prior, (), overrides)
+        fill(2.0, "H100", prior, (2, 4, 6), overrides)
         for overrides in (
             (),
             ("data.source=text:./a/*.txt", "grid.seeds=9", "model.preset=llama", "model.mlp_ratio=4"),

@@ -40,13 +40,13 @@ def best_depths(result, count: int):
     [
         SmoothTruth(),
         SmoothTruth(depths=(6, 9, 18, 36, 48)),
-        SmoothTruth(form="power", theta=through_published_widths("power")),
-        SmoothTruth(form="linear", theta=through_published_widths("linear")),
-        SmoothTruth(level_off=2.0),
-        SmoothTruth(decay=0.4),
         SmoothTruth(bend=0.25),
+        pytest.param(SmoothTruth(form="power", theta=through_published_widths("power")), marks=pytest.mark.slow),
+        pytest.param(SmoothTruth(form="linear", theta=through_published_widths("linear")), marks=pytest.mark.slow),
+        pytest.param(SmoothTruth(level_off=2.0), marks=pytest.mark.slow),
+        pytest.param(SmoothTruth(decay=0.4), marks=pytest.mark.slow),
     ],
-    ids=["exponential", "uneven depths", "power", "linear", "levels off", "gains fall", "no form"],
+    ids=["exponential", "uneven depths", "no form", "power", "linear", "levels off", "gains fall"],
 )
 def test_the_best_depth_is_where_the_loss_is_least(truth):
     """The old guideline said 8.2, 14.0 and 21.7 where 10.7, 16.6 and 24.1 are best, 10 to 27 % off."""
@@ -275,7 +275,7 @@ def true_lead(depth: int, n: float) -> float:
     return 0.12 * math.log(depth) * (1e5 / n) ** 0.5
 
 
-@pytest.mark.parametrize("seed", [0, 1, 5])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 5))])
 def test_one_depth_is_ahead_at_all_sizes(seed: int) -> None:
     """Then neither the gain of a layer nor the size of a transition is known, only how far they put the depths apart;
     draws and steps of the two apart once put the best depth above four layers, or left it without a bound."""

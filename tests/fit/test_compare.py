@@ -148,22 +148,25 @@ def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, 
     return found
 
 
-def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
-    found = summaries(STUDY, (TRANSITION, LOSS), 10, True, "moved")
+@pytest.mark.parametrize("studies", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_moved_transition_is_covered_by_a_narrower_interval(studies: int) -> None:
+    found = summaries(STUDY, (TRANSITION, LOSS), studies, True, "moved")
     transitions = found[TRANSITION]
-    assert transitions["compared"] == 20 and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
+    assert transitions["compared"] == 2 * studies and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
     assert transitions["width"] < 1.0  # of the interval of two sweeps that share nothing
     assert abs(transitions["bias"]) < 0.03
     assert found[LOSS]["coverage"] >= 0.85
 
 
-def test_equal_truths_are_rarely_told_apart() -> None:
-    found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), 24, False, "same")[TRANSITION]
+@pytest.mark.parametrize("studies", [10, pytest.param(24, marks=pytest.mark.slow)])
+def test_equal_truths_are_rarely_told_apart(studies: int) -> None:
+    found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), studies, False, "same")[TRANSITION]
     assert found["coverage"] >= 0.88 and found["changed"] <= 0.12
-    apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), 12, False, "apart")[TRANSITION]
+    apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), studies // 2, False, "apart")[TRANSITION]
     assert apart["coverage"] >= 0.85 and apart["width"] == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_the_best_depth_under_both() -> None:
     many = replace(STUDY, truth=SmoothTruth((6, 9, 13, 19, 27)), factor=3.0)
     found = summaries(many, (BEST_DEPTH,), 3, True, "depths")

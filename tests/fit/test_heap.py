@@ -416,7 +416,11 @@ def grid(seed: int) -> list[Row]:
     return [{**row, "batch_size": int(row["batch_size"])} for row in rows]
 
 
-@pytest.mark.parametrize("made", [lambda seed: piled(60, seed=seed, more=idle), grid], ids=["piled", "grid"])
+@pytest.mark.parametrize(
+    "made",
+    [lambda seed: piled(60, seed=seed, more=idle), pytest.param(grid, marks=pytest.mark.slow)],
+    ids=["piled", "grid"],
+)
 def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any) -> None:
     """On average over tables: one table's interval moves by a tenth either way."""
     ratios = []

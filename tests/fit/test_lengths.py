@@ -82,14 +82,14 @@ def test_one_posterior_over_tokens_and_a_posterior_at_each_count_agree_within_th
         assert alone.low is not None and alone.high is not None
         assert alone.low < row.depth < alone.high and row.depth_low < (alone.value or 0.0) < row.depth_high
         assert row.depth_low < true(tokens) < row.depth_high and alone.low < true(tokens) < alone.high
-    by_count = fit_table(table, draws=200)
+    by_count = fit_table([row for row in table if row["depth"] in (9, 12)], draws=200)
     assert {row.tokens for row in by_count.by_tokens} == set(counts) and by_count.adjusted is None
 
 
 def test_a_loss_between_two_of_the_same_run_is_read_between_them() -> None:
-    table = [row for factor in (0.5, 1.0, 2.0) for row in rows(lambda depth, n, f=factor: f * 4e9)]
-    found = fit_table(table, noise=0.001, at_tokens=3e9)
-    assert len(found.cells) == len(DEPTHS) * len(WIDTHS_AT_SIX)
+    table = [row for f in (0.5, 1.0, 2.0) for row in rows(lambda depth, n, f=f: f * 4e9)[: 2 * len(WIDTHS_AT_SIX)]]
+    found = fit_table(table, noise=0.001, at_tokens=3e9)  # of two depths, which have no surface
+    assert len(found.cells) == 2 * len(WIDTHS_AT_SIX)
     for cell in found.cells:
         assert cell.mean == pytest.approx(loss(cell.depth, 12.0 * cell.depth * cell.width**2, 3e9), abs=2e-3)
     assert not any("moved" in line for line in found.warnings)

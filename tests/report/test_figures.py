@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -320,10 +321,22 @@ def test_dollar_signs_in_a_name_are_text_and_log_ticks_have_none() -> None:
 # The conditioning of attention on the page: drawn where runs logged it, and nothing where they did not.
 
 
-def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_sweeps.few_answers(monkeypatch)
-    directory = report_sweeps.sweep(tmp_path / "sweep", "one_pair")
-    assert "Conditioning of attention" not in sweep_page.write(directory).read_text()
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep with its page, whose figures are drawn."""
+    directory = report_sweeps.sweep(tmp_path_factory.mktemp("sweeps") / "sweep", "one_pair")
+    with pytest.MonkeyPatch.context() as patch:
+        report_sweeps.without_answers(patch)
+        sweep_page.write(directory)
+    return directory
+
+
+def test_it_is_on_the_page_of_a_sweep_that_logged_it(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_sweeps.without_answers(monkeypatch)
+    directory = Path(shutil.copytree(written, tmp_path / "sweep"))
+    assert "Conditioning of attention" not in (directory / "report.html").read_text()
     for folder in (directory / "runs").iterdir():
         depth = int(folder.name[1:].partition("-")[0])
         rows = [
@@ -335,10 +348,10 @@ def test_it_is_on_the_page_of_a_sweep_that_logged_it(tmp_path: Path, monkeypatch
 
 
 def test_a_log_that_is_drawn_without_its_damaged_lines_is_named_on_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report_sweeps.few_answers(monkeypatch)
-    directory = report_sweeps.sweep(tmp_path / "sweep", "one_pair")
+    report_sweeps.without_answers(monkeypatch)
+    directory = Path(shutil.copytree(written, tmp_path / "sweep"))
     chosen = sorted((directory / "runs").iterdir())[0] / "metrics.jsonl"
     paths.rewrite_lines(chosen, [{"step": step, "loss": 5.0 - 0.01 * step} for step in range(1, 101)])
     assert "LINES LEFT OUT" not in sweep_page.write(directory).read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html
 import json
@@ -98,6 +99,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture
+def without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For pages whose answers nobody reads."""
+    report_sweeps.without_answers(monkeypatch)
+
+
 def copy(directory: Path, to: Path) -> Path:
     """Copy of a directory with its times, by which figures count as current."""
     return Path(shutil.copytree(directory, to))
@@ -188,6 +195,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
         assert fact in text, fact
 
 
+@pytest.mark.usefixtures("without_answers")
 def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
     figure = directory / "fit" / "differences.svg"
@@ -215,6 +223,7 @@ def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> No
         assert re.search(r"12→18 not reached[^;]* \(> [\d.]+[KM]\)", text)
 
 
+@pytest.mark.usefixtures("without_answers")
 def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
     results = directory / "results.csv"
@@ -273,6 +282,7 @@ def test_a_sweep_that_is_not_fitted_has_a_page_of_its_runs(pair: Path, tmp_path:
     assert "Training loss against step" in page.read_text("utf-8")
 
 
+@pytest.mark.usefixtures("without_answers")
 def test_page_needs_only_the_fit(pair: Path, tmp_path: Path) -> None:
     """A fit of somebody else's table has no runs, no manifest and no spec beside it."""
     bare = tmp_path / "bare"
@@ -380,6 +390,7 @@ def test_nets_smaller_than_public_evidence_speaks_of_have_a_page(tmp_path: Path)
     assert "What public sources say" not in sweep_page.write(tmp_path).read_text()
 
 
+@pytest.mark.usefixtures("without_answers")
 def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
     assert sweep_page.write(directory / "fit") == directory / "report.html"
@@ -411,37 +422,45 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 class Told(HTMLParser):
-    """The words of one answer of the box, less the parts that other constraints change."""
+    """The words of every answer of the box, with the constraints under which each is shown."""
 
-    def __init__(self, size: int, at: str) -> None:
+    def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.size, self.at, self.said = str(size), at, ""
-        self.open: list[bool] = []  # of each element that is open, whether it is of this answer
+        self.said: list[tuple[str, frozenset[str], str]] = []
+        """(size, or empty where the words are of all answers; constraints that hide them; words)"""
+        self.open: list[tuple[str, frozenset[str]] | None] = []  # of each element that is open
         self.after = False  # the answers are over: what follows is of all of them
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in VOID:
+            return
         found = dict(attrs)
-        inside = bool(self.open and self.open[-1])
-        inside = found["data-size"] == self.size if "data-size" in found else inside or (self.after and not self.open)
-        self.after |= "data-size" in found
-        if tag == "pre":
-            inside = False
-        if tag not in VOID:
-            self.open.append(inside and found.get("data-at", self.at) == self.at)
+        inside = self.open[-1] if self.open else ("", frozenset[str]()) if self.after else None
+        if "data-size" in found:
+            inside, self.after = (found["data-size"] or "", frozenset()), True
+        if inside and "data-at" in found:
+            inside = (inside[0], inside[1] | {at for at in CONSTRAINTS if at != found["data-at"]})
+        self.open.append(None if tag == "pre" else inside)
 
     def handle_endtag(self, tag: str) -> None:
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1]:
-            self.said += f" {data}"
+        if self.open and (inside := self.open[-1]):
+            self.said.append((*inside, data))
+
+
+@functools.cache
+def read_once(markup: str) -> Told:
+    reader = Told()
+    reader.feed(markup)
+    return reader
 
 
 def told(box: AnswersBox, k: int, at: str) -> str:
     """The words of the answer at the k-th size that the page shows under a constraint."""
-    reader = Told(k, at)
-    reader.feed(box.markup)
-    return " ".join(reader.said.split())
+    words = [words for size, hidden, words in read_once(box.markup).said if size in ("", str(k)) and at not in hidden]
+    return " ".join(" ".join(words).split())
 
 
 def words_in(markup: str) -> str:
@@ -574,6 +593,7 @@ def test_curves_of_another_axis_run_along_the_shapes_of_their_depth(law: Path) -
         assert len(pairs) > 10 and all(f == pytest.approx(6e8 * n, rel=1e-4) for n, f in pairs)
 
 
+@pytest.mark.usefixtures("without_answers")
 def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equally many of each shape, its lowest losses first; the logs of the others are not read."""
     directory = copy(pair, tmp_path / "sweep")
@@ -607,6 +627,7 @@ def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: py
     assert runs_table.drawn(rows[:20]) == {row["run_id"] for row in rows[:20]}
 
 
+@pytest.mark.usefixtures("without_answers")
 def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,9 +122,16 @@ def test_another_host_waits_for_the_word(tmp_path: Path) -> None:
     assert_complete(make_plan(), tmp_path / "sweep")
 
 
+# each half of an owner, and each kind of successor, once; the other pairs in the slow tier
+ASLEEP = [
+    pytest.param(stopped, host, marks=() if host == (stopped != "both") else pytest.mark.slow)
+    for stopped in ("both", "parent", "worker")
+    for host in (False, True)
+]
+
+
 @own_host
-@pytest.mark.parametrize("stopped", ["both", "parent", "worker"])
-@pytest.mark.parametrize("host", [False, True], ids=["container", "host"])
+@pytest.mark.parametrize(("stopped", "host"), ASLEEP)
 def test_an_owner_that_slept_through_its_lease_writes_nothing_more(tmp_path: Path, stopped: str, host: bool) -> None:
     order(tmp_path, step_seconds=SLOW)
     first = start(tmp_path / "sweep", apart=False)

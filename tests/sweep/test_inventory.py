@@ -57,7 +57,8 @@ def faults(directory: Path) -> list[tuple[str, str]]:
     return [(kind, why) for kind, _, why in inventory._look(SweepStore(directory)) if why]
 
 
-def test_every_changed_byte_is_found(sweep: Path) -> None:
+@pytest.mark.parametrize("trials", [3, pytest.param(36, marks=pytest.mark.slow)])
+def test_every_changed_byte_is_found(sweep: Path, trials: int) -> None:
     """Flips of a bit, other digits and cuts, at random places of every kind of file."""
     assert faults(sweep) == []
     rng = random.Random(58)
@@ -65,7 +66,7 @@ def test_every_changed_byte_is_found(sweep: Path) -> None:
     kinds = {path.name for name in names for path in sweep.rglob(name) if "locks" not in path.parts}
     assert len(kinds) > 10
     for kind in sorted(kinds):
-        for trial in range(12):
+        for trial in range(trials):
             path = rng.choice(sorted(sweep.rglob(kind)))
             whole = path.read_bytes()
             changed, place = bytearray(whole), rng.randrange(len(whole))
@@ -177,13 +178,19 @@ def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> No
     assert [row["step"] for row in found.rows] == [1] and found.lost == 2
 
 
-def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command) -> None:
-    """A FIFO, a device, a loop of links in place of each file: every command ends."""
+NO_FILES = ("fifo", "device", "loop")
+
+
+@pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command, each: bool) -> None:
+    """A FIFO, a device, a loop of links in place of each file: every command ends; ``each``: all of them."""
     paths_ = [path for name in ("*.json", "*.jsonl", "*.npy", "*.csv", "spec.yaml") for path in sweep.rglob(name)]
     by_name = {path.name: path for path in paths_ if "locks" not in path.parts}
-    for path in by_name.values():
+    for k, path in enumerate(by_name.values()):
         whole = path.read_bytes()
-        for kind in ("fifo", "device", "loop"):
+        # in turn, and a FIFO where every command looks
+        always = path.name in ("results.csv", "spec.yaml")
+        for kind in NO_FILES if each else ("fifo",) if always else NO_FILES[k % 3 :][:1]:
             path.unlink()
             if kind == "fifo":
                 os.mkfifo(path)
@@ -191,7 +198,7 @@ def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command) -> None:
                 path.symlink_to("/dev/zero")
             else:
                 path.symlink_to(path.name)
-            slow = ("fit", "report") if kind == "fifo" and path.name in ("results.csv", "spec.yaml") else ()
+            slow = ("fit", "report") if kind == "fifo" and always else ()
             for command in ("status", *slow):
                 done = dwsweep(command, sweep)
                 assert done.returncode in (0, 2) and "Traceback" not in done.stderr, (path.name, kind, command)

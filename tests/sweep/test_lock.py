@@ -175,10 +175,10 @@ def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
     """Six processes race for the lock of a dead owner."""
     put(tmp_path, replace(Owner.this_process((0, 1)), pid=2**22 - 1, started="gone", nonce="x"))
     code = (
-        "import sys, time\nfrom dwsweep.sweep import ownership as owned\nfrom dwsweep.errors import InputError\n"
-        "sys.stdin.readline()\n"
-        "try:\n    with owned.hold(sys.argv[1]):\n        print('mine', flush=True)\n        time.sleep(5)\n"
-        "except InputError:\n    print('refused')\n"
+        "import sys\nfrom dwsweep.sweep import ownership as owned\nfrom dwsweep.errors import InputError\n"
+        "print('imported', flush=True)\nsys.stdin.readline()\n"
+        "try:\n    with owned.hold(sys.argv[1]):\n        print('mine', flush=True)\n        sys.stdin.readline()\n"
+        "except InputError:\n    print('refused', flush=True)\n"
     )
     racers = [
         subprocess.Popen(
@@ -186,13 +186,16 @@ def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
         )
         for _ in range(6)
     ]
-    time.sleep(1.5)  # all have imported
+    for racer in racers:
+        assert racer.stdout and racer.stdout.readline() == "imported\n"
     for racer in racers:
         assert racer.stdin
         racer.stdin.write("\n")
         racer.stdin.flush()
-    said = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+    said = [racer.stdout.readline().strip() for racer in racers if racer.stdout]  # the owner holds it until all have
     assert sorted(said) == ["mine", *["refused"] * 5]
+    for racer in racers:
+        racer.communicate(timeout=60)
 
 
 def test_two_runners_at_once(tmp_path: Path) -> None:

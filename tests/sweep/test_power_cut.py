@@ -82,8 +82,15 @@ def test_a_power_cut_after_the_end_loses_nothing(tmp_path: Path) -> None:
     assert all(store.config(name) is not None for name in said) and len(store.planned()) == 2
 
 
-@pytest.mark.parametrize("for_good", [False, True])
-@pytest.mark.parametrize("part", range(8))
+# every call fails in the quick tier, in one of the two ways; in the other one in the slow tier
+PARTS = [
+    pytest.param(part, for_good, marks=() if part % 2 == for_good else pytest.mark.slow)
+    for part in range(8)
+    for for_good in (False, True)
+]
+
+
+@pytest.mark.parametrize(("part", "for_good"), PARTS)
 def test_every_failing_call(tmp_path: Path, for_good: bool, part: int) -> None:
     """A share of all calls each: those whose number is ``part`` modulo 8."""
     (tmp_path / "whole").mkdir()

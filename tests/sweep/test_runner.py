@@ -394,11 +394,12 @@ def test_a_plan_without_data_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "sweep").exists()
 
 
-@pytest.mark.parametrize(("niceness", "written"), [(0, None), (7, "7")])
+@pytest.mark.parametrize(("niceness", "leads", "written"), [(0, True, None), (7, True, "7"), (7, False, None)])
 def test_a_worker_is_as_nice_to_other_sessions_as_to_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, niceness: int, written: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, niceness: int, leads: bool, written: str | None
 ) -> None:
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
+    monkeypatch.setattr(os, "getsid", lambda _: os.getpid() if leads else 1)
     autogroup = tmp_path / "autogroup"
     worker.pass_niceness_to_the_group(autogroup)
     assert (autogroup.read_text() if autogroup.exists() else None) == written

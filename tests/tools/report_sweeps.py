@@ -19,7 +19,7 @@ from matplotlib.text import Text
 
 from dwsweep import FitResult, fit_table
 from dwsweep.records import fit as fit_record
-from dwsweep.report import answers_box
+from dwsweep.report import answers_box, page
 from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
@@ -78,9 +78,16 @@ ANSWERS = {name: getattr(answers_box, name) for name in ("MOST_BY_LOSSES", "MOST
 
 
 def few_answers(patch: pytest.MonkeyPatch) -> None:
-    """A fourth of a page's answers, which take most of its time."""
+    """A sixth of a page's answers, which take most of its time."""
     for name, number in ANSWERS.items():
-        patch.setattr(answers_box, name, number // 4)
+        patch.setattr(answers_box, name, number // 6)
+
+
+def without_answers(patch: pytest.MonkeyPatch) -> None:
+    """Pages without the answers of ``guide``, for tests of their other sections: a third of the time."""
+    none = answers_box.AnswersBox("", {"sizes": [], "spoken": {}, "command": []})
+    patch.setattr(page, "answers_box", lambda *_: none)
+    patch.setattr(page, "_public", lambda _: [])
 
 
 @functools.cache

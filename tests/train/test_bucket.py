@@ -41,6 +41,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield folder
 
 
+@pytest.mark.usefixtures("programs_again")
 def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None:
     pack = make_pack(store, make_spec(execution={"checkpoint_steps": 2}))
     whole, parts, last = Kept(), KilledAt(11), Kept()
@@ -72,6 +73,7 @@ def test_a_checkpoint_counts_from_its_mark_on(tmp_path: Path, monkeypatch: pytes
     assert sorted(written) == ["a", "commit_success.txt", "zlast"] and written[-1] == "commit_success.txt"
 
 
+@pytest.mark.usefixtures("programs_again")
 def test_killed_in_a_bucket_that_orbax_cannot_write_to(
     store: Store, tmp_path: Path, objects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def whole_and_in_parts(pack: Pack, store: Store, folder: Path) -> Kept:
     return whole
 
 
+@pytest.mark.usefixtures("programs_again")
 def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
     monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
@@ -111,12 +112,21 @@ def test_muon_turns_each_matrix_of_each_layer() -> None:
         assert sum(leaf.size for leaf in jax.tree.leaves(kept)) == arithmetic.moments(shape, name)
 
 
-@pytest.mark.optimized
-def test_muon_resumes_to_the_bit_and_learns(store: Store, tmp_path: Path) -> None:
+def muon_pack(store: Store) -> Pack:
     pack = make_pack(store, make_spec(model=FEW))
-    pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
+    return replace(pack, train=pack.train.model_copy(update={"optimizer": "muon"}))
+
+
+@pytest.mark.usefixtures("programs_again")
+def test_muon_resumes_to_the_bit_and_learns(store: Store, tmp_path: Path) -> None:
+    whole_and_in_parts(muon_pack(store), store, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_muon_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path: Path) -> None:
+    pack = muon_pack(store)
     whole = whole_and_in_parts(pack, store, tmp_path)
-    # a replica trained alone
     alone, single = replace(pack, replicas=pack.replicas[1:]), Kept()
     train_pack(alone, store, tmp_path / "alone", single, dispatch_steps=3)
     name = pack.replicas[1].run_ids[0]
