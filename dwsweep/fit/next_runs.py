@@ -1,4 +1,4 @@
-"""Next runs of a heap: the nets that narrow the best depth at a size most, at the held values.
+"""Next runs of a heap: nets that most narrow the best depth at a size, at the held values.
 
 The draws of the posterior give the covariance of b = ln L* at the size that is asked for and of the losses f of nets
 that may be trained. By the normal approximation a run of net j, whose loss scatters by σ, leaves
@@ -8,10 +8,10 @@ that may be trained. By the normal approximation a run of net j, whose loss scat
 and moves all draws as an ensemble filter does (Evensen 1994); the net that leaves least is taken, then the next one.
 Sizes are given: even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``), one net each, since draws of a posterior
 that were free to choose sizes at equal FLOPs did no better (tests/simulations/next_runs.py). Inside the sizes of the
-table the draws choose the depth of each size, about its best one: a net far off speaks of the best one by the form of
-the law alone. Beyond these sizes draws move too far for a normal approximation to rank depths, and depths are in turn
-``FACTOR`` times shallower and deeper than the best one of their size. A setting that nothing in the table separates
-from depth stands in these draws, and nets at the held values separate it.
+table the draws choose the depth of each size, about its best one: distant nets inform about it through the form of the
+law alone. Beyond these sizes draws move too far for a normal approximation to rank depths, and depths are in turn
+``FACTOR`` times shallower and deeper than the best one of their size. The effect of a setting that the table cannot
+separate from depth remains in these draws: nets at the held values separate it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 
-LEAST, MOST = 1.0 / 16.0, 1.5  # of the size that is asked for: larger nets cost more than they tell
-DEPTHS = 20  # tried at each size
+LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they are worth
+DEPTHS = 20  # depths tried at each size
 SAME_SIZE = 0.04  # distance in ln N of a net, whose width is whole heads, from its size
-MULTIPLE = 16  # of a width, where no head size is held
-ABOUT = 2.0  # times outside the central 68 % of the best depth of a size, up to which its depths are tried
-FACTOR = 1.6  # times shallower and deeper than the best one, beyond the sizes of the table
-TOKENS_PER_PARAM = 20.0  # of a net to train, where no count of tokens is held (Hoffmann et al. 2022)
+MULTIPLE = 16  # widths are multiples of it if no head size is held
+ABOUT = 2.0  # factor outside the central 68 % of a size's best depth up to which depths are tried
+FACTOR = 1.6  # ratio to the best depth, in turn below and above it, beyond the sizes of the table
+TOKENS_PER_PARAM = 20.0  # tokens of a new net if no count is held (Hoffmann et al. 2022)
 
 
 @dataclass(frozen=True)
 class _Net:
-    """place: of its size among the sizes of the proposal."""
+    """place: index of its size among the proposed sizes."""
 
     place: int
     depth: int
@@ -49,7 +49,7 @@ class _Net:
 
 
 def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
-    """The ``runs`` nets that narrow the best depth at ``params`` most, one of each of as many sizes.
+    """The ``runs`` nets, one of each of as many sizes, that most narrow the best depth at ``params``.
 
     Raises:
         InputError: the fit has no surface, or the size is far outside the table.
@@ -114,7 +114,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
 
 
 def _held_tokens(result: FitResult) -> float | None:
-    """Tokens that the answer is for; None where the table does not say."""
+    """Tokens of the answer; None if the table has none."""
     rows = result.adjusted.equal if result.adjusted else ()
     return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
 
@@ -125,7 +125,7 @@ def _flops(n_params: float, tokens: float | None) -> float:
 
 
 def _block(result: FitResult) -> tuple[float, int]:
-    """(N over L·d², what divides a width) of nets at the held values."""
+    """(N / L·d², divisor of the width) of nets at the held values."""
     columns = result.adjusted.columns if result.adjusted else ()
     held = {one.name: float(one.held.split()[-1]) for one in columns if one.name in (D_FF, HEAD_SIZE)}
     shapes = [cell.n_params / cell.depth / cell.width**2 for cell in result.cells if cell.n_params]
@@ -136,7 +136,7 @@ def _block(result: FitResult) -> tuple[float, int]:
 def _candidates(
     surface: ask.LossSurface, sizes: np.ndarray, beyond: bool, per_block: float, multiple: int
 ) -> list[_Net]:
-    """Nets of each size: of many depths about its best one, and ``beyond`` the sizes of the table of one."""
+    """Candidates: nets of each size, with many depths about the best one, or one ``beyond`` the sizes of the table."""
     first, last = max(1.0, surface.shallowest / 2.0), 2.0 * surface.deepest
 
     def net(place: int, n: float, depth: int) -> _Net:

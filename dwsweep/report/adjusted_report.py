@@ -1,4 +1,4 @@
-"""Adjustment of a heap as parts of a document: what each column matters, and what cannot be told from depth."""
+"""Adjustment of a heap as parts of a document: effect of each column, and columns inseparable from depth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simu
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
-    """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
+    """Tables of the columns, of both readings of columns that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
         f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
@@ -91,7 +91,7 @@ def budget(row: EqualWhat) -> str:
 
 
 def next_runs_parts(found: NextRuns) -> list[Part]:
-    """The nets to train next, in order, with what each is expected to leave."""
+    """Nets to train next, in order, with the expected error after each."""
     best = found.depth_interval.format(".1f", "not known")
     lines = [
         f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."
