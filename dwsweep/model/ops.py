@@ -45,7 +45,7 @@ def weight_gradient(x_NxI: jax.Array, g_NxO: jax.Array, dtype: str) -> jax.Array
 def _column_sums(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Σ over rows of each, float32. On a CPU as a product with ones, which is faster than its reduction along columns
     and exact in float32 too. A GPU would write the operand of that product to memory first. Side by side they are
-    summed in one pass; a sum of several operands would do as well on one device, but is not divided among several."""
+    summed in one pass; a variadic reduce would do on one device, but does not shard."""
 
     def as_products(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(product(jnp.ones((1, g.shape[0]), jnp.float32), g, "float32")[0] for g in arrays)
