@@ -166,7 +166,7 @@ mlp.defvjp(_mlp_forward, _mlp_backward)
 def _moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(mean, variance) over the last axis, kept with length 1.
 
-    On an accelerator both come from one pass, since each pass reads the stream: with z = x − x₀, x₀ the first of the row,
+    On an accelerator both in one pass, since each pass reads the stream: with z = x − x₀, x₀ the first of the row,
     mean = x₀ + E z and variance = E z² − (E z)². Since x₀ is one of D values, it is at most √D standard deviations away
     from their mean, and the difference loses at most log₂ D of float32's 24 bits, wherever the row lies.
     """
