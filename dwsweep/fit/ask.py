@@ -84,7 +84,7 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
     with np.errstate(invalid="ignore"):
-        # of eight numbers the standard deviation is 0.965 of the true one on average; of one there is none
+        # the standard deviation of eight numbers is 0.965 of the true one on average; one number has none
         spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each))) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
     errors = [float(v) if math.isfinite(v) else None for v in spread]
