@@ -7,15 +7,17 @@ curve may come from all losses together or from the two depths alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dwsweep.fit.curves import Difference
 from dwsweep.fit.noise import t_two_sided
+from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
+UNBIASED = 0.965  # mean of the standard deviation of eight normal numbers, over the true one
 STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in the choice of trained shapes
 
 
@@ -28,7 +30,7 @@ class Crossing:
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
     sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
     the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
-    one of CAUSES.
+    one of the causes above. errors: Monte-Carlo standard errors of root, low and high, where draws have them.
     """
 
     status: str
@@ -45,6 +47,7 @@ class Crossing:
     tie_low: float | None = None
     tie_high: float | None = None
     cause: str = ""
+    errors: Interval = field(default_factory=Interval)
 
 
 def classify(d: Difference, confidence: float) -> Crossing:
@@ -84,6 +87,30 @@ def classify(d: Difference, confidence: float) -> Crossing:
         t_left=float(np.max(-t[x <= root])),
         t_right=float(np.max(t[x >= root])),
     )
+
+
+def monte_carlo(found: Crossing, d: Difference, scramble: np.ndarray, confidence: float) -> Interval:
+    """Standard errors of root, low and high by the scrambles (D,) of the draws of ``d``: each is an answer.
+
+    A root is where g is zero, an end where g ± t·se is. An end of the sizes has no error.
+    """
+    pointwise = t_two_sided(confidence, d.df)
+    parts = [d.deviations[scramble == k] for k in np.unique(scramble)]
+    parts = [part for part in parts if len(part) > 1]
+    if len(parts) < 2:
+        return Interval()
+
+    def error(at: float | None, side: float) -> float | None:
+        if at is None:
+            return None
+        if not d.x[0] < at < d.x[-1]:
+            return 0.0
+        each = [np.interp(at, d.x, part.mean(axis=0) + side * pointwise * part.std(axis=0)) for part in parts]
+        slope = float(np.interp(at, d.x, np.gradient(d.g + side * pointwise * d.se, d.x)))
+        spread = float(np.std(each, ddof=1)) / (UNBIASED * math.sqrt(len(parts)))
+        return spread / abs(slope) if slope else None
+
+    return Interval(error(found.root, 0.0), error(found.low, 1.0), error(found.high, -1.0))
 
 
 def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:

@@ -347,8 +347,11 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
 
 
 def _depth(row: SizedOptimum) -> str:
-    low, high = (None if end is None else f"{end:.1f}" for end in (row.depth_low, row.depth_high))
-    best = f"{row.depth:.1f}" if row.depth else "1" if row.is_one_layer else row.beyond
+    def text(depth: float) -> str:
+        return f"{round(depth, row.digits):.{max(row.digits, 0)}f}"
+
+    low, high = (None if end is None else text(end) for end in (row.depth_low, row.depth_high))
+    best = text(row.depth) if row.depth else "1" if row.is_one_layer else row.beyond
     if low and high:
         return f"{best} ({low} to {high})"
     return f"{best} (below {high})" if high else f"{best} (above {low})"

@@ -109,9 +109,12 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             return not budget and not curved
         return not (name == found_in.LEARNING_RATE and swept)
 
-    found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
+    unknown = found_in.unknown_numbers(rows, data.settings)
+    found = found_in.find(rows, x, y, asked, usual, unknown)
     if not found.columns:
         return None
+    if curved and not budget:  # counts of tokens alone make no heap, but none pools runs of several
+        found = found_in.find(rows, x, y, asked, lambda name: name == TOKENS or usual(name), unknown)
     if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
         # two budgets give a net two token counts, which show the effect of tokens: all rows count
         every, why = _usable(data.rows)
@@ -692,13 +695,17 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
         settings = [{name: float(v)} for v in counts]
         if label:
             settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
-        drawn, rows = [ask.best_depths(posterior, x, own) for own in settings], []
+        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        rows: list[DepthAfter] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
             with np.errstate(invalid="ignore"):
                 ratio = found - drawn[0]
             known = ratio[np.isfinite(ratio)]
-            change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+            # a depth beyond those trained has a bound alone, and so no ratio
+            both = depth.value is not None and (not rows or rows[0].depth is not None)
+            ratios = both and len(known) > 0.9 * len(ratio)
+            change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
             rows.append(
                 DepthAfter(
                     tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),

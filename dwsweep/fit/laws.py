@@ -42,9 +42,10 @@ class LawForm(ABC):
     def label(self) -> str:
         return f"{self.left} = a + b·{self.right}"
 
-    def sentence(self, a: float, b: float) -> str:
-        """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``."""
-        return f"{self.left}_x = {a:.3f} {'+' if b >= 0 else '−'} {abs(b):.4f}·{self.right}"
+    def sentence(self, a: float, b: float, of_a: int = 3, of_b: int = 4) -> str:
+        """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``. of_a, of_b: decimals."""
+        sign = "+" if b >= 0 else "−"
+        return f"{self.left}_x = {a:.{of_a}f} {sign} {abs(b):.{of_b}f}·{self.right}"
 
     def right_of(self, depth: np.ndarray | float) -> np.ndarray:
         """The right side at ``depth``: L."""

@@ -54,8 +54,8 @@ TYPICAL_ALPHA = 0.15
 PRIORS: Mapping[str, Prior] = {
     "alpha": Prior(math.log(TYPICAL_ALPHA), 0.8, "ln", "exponents of N: 0.076 (Kaplan 2020), 0.35 (Besiroglu 2024)"),
     "level": Prior(math.log(0.01), 1.5, "ln nats", "departures of public curves from E + A·N^(−α)"),
-    "p": Prior(2.1, 0.8, "power of L", "slopes of loss differences in public data fall as L^(−2.1)"),
-    "a": Prior(0.3, 0.3, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
+    "p": Prior(1.8, 0.5, "power of L", "slopes of loss differences fall as L^(−2.1) in public data, less in corners"),
+    "a": Prior(0.25, 0.2, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
     "share": Prior(math.log(0.15), 0.6, "ln of S", "departures of own and public sweeps from the best form"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "they may over a factor of two in depth"),
@@ -66,9 +66,10 @@ PRIORS: Mapping[str, Prior] = {
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes and token counts move depth effects by as much"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
-# coefficients, sd: A_lo and A_hi, c and s in units of E, the effect of depth within a factor of two of the middle depth
 WIDE = 30.0  # prior scale of E and A, nats: unknown
-ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
+# sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
+# E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
+ENDS_SD, GAIN_SD, SKEW_SD = 3.0, 1.0, 0.15
 # sd of another arm's departures, in units of e^interact·S
 OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E

@@ -58,6 +58,7 @@ INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained 
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
 MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
+STEEPNESS_POINTS = 11  # depths between the shallowest and the deepest net
 KEPT = 4  # most sizes whose profiles are kept
 
 
@@ -451,7 +452,7 @@ class Posterior:
         """(D, G) effect of depth at x = ln axis, relative to the middle depth, nats; zero in a draw without one.
 
         Beyond the sizes of the data departures are forgotten over their own length, and all effects of depth decay
-        as gains do, which moves no best depth.
+        as gains do, which moves no best depth. Beyond the nets trained a law is no steeper than among them.
         """
         key = (x, *sorted((setting or {}).items()))
         if key not in self._profiles:
@@ -483,22 +484,42 @@ class Posterior:
         found: np.ndarray = np.exp(-np.maximum(draws.eta["a"], 0.0) * max(x - self.frame.high, 0.0))[:, None]
         return found
 
+    def _slope(self, place: int, x: float, law: np.ndarray, at: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """(D, n) slope in y of the ``law`` (D, 4) of a form at ln axis x, nats before their decay, at places of the
+        grid."""
+        model = self.forms[place].model
+        g, (_, low, high, k) = self._laws[place]
+        low, high, k = low[at], high[at], k[at]
+        w = x - (k + low * model.ends[0] + high * model.ends[1])
+        skew = w * w / np.sqrt(w * w + TURN**2)
+        # linear in 1, 1 − J, J, k and the skew: one product of matrices
+        gain = law[:, 2]
+        of_one = gain * (self.frame.x0 - self._missed(place, x)[:, 0])
+        slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
+        slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
+        slope *= g[:, at]
+        return slope
+
+    def _steepest(self, place: int, law: np.ndarray) -> np.ndarray:
+        """(D, 1) largest slope of the ``law`` (D, 4) of a form in y among the nets trained, nats: its powers of L and
+        N are not trusted to go on rising beyond them. What it limits has the same sign, which moves no best depth."""
+        a, frame = self.forms[place].eta["a"][:, None], self.frame
+        at = np.linspace(self.inside.start, self.inside.stop - 1, STEEPNESS_POINTS).round().astype(int)
+        each = [np.abs(self._slope(place, x, law, at) * decay(a, np.array(x), frame)) for x in (frame.low, frame.high)]
+        return np.concatenate(each, axis=1).max(axis=1, keepdims=True)
+
     def _of_form(self, place: int, x: float, setting: Setting) -> np.ndarray:
         draws = self.forms[place]
         model, eta, frame = draws.model, draws.eta, self.frame
         if not model.form.effect:
             return np.zeros((len(draws.scramble), len(self.grid)))
         law, delta = self._with(draws, setting)
-        g, (_, low, high, k) = self._laws[place]
-        w = x - (k + low * model.ends[0] + high * model.ends[1])
-        skew = w * w / np.sqrt(w * w + TURN**2)
-        # the slope is linear in 1, 1 − J, J, k and the skew: one product of matrices
-        gain = law[:, 2]
-        of_one = gain * (frame.x0 - self._missed(place, x)[:, 0])
-        slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
-        slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
-        slope *= g
-        decayed = decay(eta["a"], np.array(x), frame)[:, None]
+        slope = self._slope(place, x, law)
+        decayed = decay(eta["a"][:, None], np.array(x), frame)
+        steepest = self._steepest(place, law) / decayed
+        beyond = np.ones(len(self.grid), dtype=bool)
+        beyond[self.inside] = not frame.low <= x <= frame.high
+        slope[:, beyond] = np.clip(slope[:, beyond], -steepest, steepest)
         out = self._integral(slope)
         out *= decayed
         at = min(max(x, frame.low), frame.high)
@@ -678,12 +699,14 @@ class Posterior:
         return np.concatenate(rows)
 
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of shapes), nats."""
+        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of a shape about them), nats. Where depth
+        does nothing, the curve that all shapes of a depth share is scatter too."""
         losses = [
             between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
             for a, b in zip(x, y, strict=True)
         ]
-        return np.stack(losses, axis=1), np.exp(self.stacked("scatter"))
+        own = np.where(self.without_effect, np.exp(2.0 * self.stacked("depthwise")), 0.0)
+        return np.stack(losses, axis=1), np.exp(self.stacked("scatter")) * np.sqrt(1.0 + own)
 
 
 def between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:

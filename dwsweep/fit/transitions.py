@@ -19,7 +19,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import NOISE, Crossing, classify
+from dwsweep.fit.crossing import NOISE, Crossing, classify, monte_carlo
 from dwsweep.fit.curves import Curves, Difference, shared_grid
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.paper import OwnCurves, own_curves
@@ -86,6 +86,7 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
         if len(inside) > 1:
             joint = of_draws(pair.shallow, pair.deep, grid[inside], drawn[:, inside])
             crossing = classify(joint, confidence)
+            crossing = replace(crossing, errors=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
             pair = replace(pair, joint=Judged(joint, _without_effect(crossing, surface.record) or crossing))
         found.append(pair)
     return found
@@ -199,6 +200,9 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, c
         cause=c.cause,
         tie_low=tie.map(n_params).low,
         tie_high=tie.map(n_params).high,
+        n_params_error=c.errors.value,
+        n_params_low_error=c.errors.low,
+        n_params_high_error=c.errors.high,
     )
 
 

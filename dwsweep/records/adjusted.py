@@ -161,7 +161,8 @@ class NextRun(Record):
 class NextRuns(Record):
     """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
     the best depth at present. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
-    sizes at even steps of ln N from N/16 to 1.5·N."""
+    sizes at even steps of ln N from N/16 to 1.5·N, as these are. beyond: whether ``n_params`` is above the sizes of
+    the table."""
 
     n_params: float
     depth: float | None
@@ -171,5 +172,6 @@ class NextRuns(Record):
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
     flops_of_rule: float
+    beyond: bool = False
     tokens: float | None = None
     held: tuple[str, ...] = ()

@@ -198,7 +198,19 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
     "vocab_size": ("n_vocab", "vocabulary_size"),
     "bits_per_byte": ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),
-    "wall_seconds": ("train_time_sec", "train_seconds_total", "training_seconds", "elapsed_seconds", "runtime"),
+    "wall_seconds": (
+        *(
+            "train_time_sec",
+            "train_seconds_total",
+            "training_seconds",
+            "elapsed_seconds",
+            "runtime",
+            "wall_s",
+            "wall_sec",
+        ),
+        *("wall_time_s", "wall_time_sec", "wall_time_seconds", "walltime_s", "wall_clock_seconds", "wall_clock_s"),
+        *("elapsed_s", "elapsed_sec", "train_time_s", "train_time_seconds", "training_time_s"),
+    ),
     "status": ("state", "run_state", "run_status"),
 }
 """Usual names elsewhere, the likelier first, by ours."""

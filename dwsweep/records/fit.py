@@ -38,6 +38,7 @@ from dwsweep.records.transitions import (
     SizedOptimum,
     TokenTransition,
     Transition,
+    coarse,
     verdicts,
 )
 from dwsweep.shapes import LARGEST_SIZE
@@ -229,6 +230,19 @@ class WidthLaw(Record):
     delta_chi2: float  # Δχ² that bounds the region
     region: Matrix = field(repr=False)  # (a, b) pairs: corners of the confidence region
     winner: str | None  # the form that fits clearly better than the others
+    # Monte-Carlo standard errors of the constants and of the ends of their intervals
+    a_error: float | None = None
+    b_error: float | None = None
+    interval_a_error: Ends = (None, None)
+    interval_b_error: Ends = (None, None)
+
+    @property
+    def coarse(self) -> tuple[float, float]:
+        """Monte-Carlo errors of a and of b that take digits; 0 where they take none."""
+        (a_low, a_high), (b_low, b_high) = self.interval_a, self.interval_b
+        of_a = (self.a_error, *self.interval_a_error), (a_high or 0.0) - (a_low or 0.0)
+        of_b = (self.b_error, *self.interval_b_error), (b_high or 0.0) - (b_low or 0.0)
+        return coarse(*of_a), coarse(*of_b)
 
 
 @dataclass(frozen=True, kw_only=True)

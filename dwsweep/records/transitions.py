@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
-from dwsweep.interval import IntervalOf
+from dwsweep.interval import Interval, IntervalOf
 from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
@@ -47,6 +47,22 @@ class Cell(Record):
     reason: str  # reason for exclusion, or the excluded part
     axis_value: float | None  # value on the axis of the fit
     block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
+
+
+WITHOUT_DIGITS = 0.1  # share of an interval, above which a Monte-Carlo error takes digits
+
+
+def known_to(value: float, error: float) -> float:
+    """A number without the digits below its error; its first digit stays."""
+    if not error or not value:
+        return value
+    return round(value, -min(math.ceil(math.log10(error)), math.floor(math.log10(abs(value)))))
+
+
+def coarse(errors: Iterable[float | None], width: float) -> float:
+    """The largest Monte-Carlo error where it exceeds a tenth of the interval's width; else 0."""
+    largest = max((error for error in errors if error is not None), default=0.0)
+    return largest if largest > WITHOUT_DIGITS * width else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +106,29 @@ class Transition(Record):
     cause: str  # cause of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
     tie_low: float | None  # ends of the stretch beyond the bound in which the two do not differ
     tie_high: float | None
+    # Monte-Carlo standard errors of ln of the size and of ln of the ends of its interval, by all losses together
+    n_params_error: float | None = None
+    n_params_low_error: float | None = None
+    n_params_high_error: float | None = None
+
+    @property
+    def known(self) -> Interval:
+        """The size and its ends, to the digits that their Monte-Carlo errors support."""
+        return self.n_params_interval.map(lambda value: known_to(value, value * self._coarse))
+
+    @property
+    def known_width(self) -> Interval:
+        """The width and its ends, to the digits that their Monte-Carlo errors support: ln N is twice ln of a width."""
+        return self.width_interval.map(lambda value: known_to(value, value * self._coarse / 2.0))
+
+    @property
+    def _coarse(self) -> float:
+        """Monte-Carlo error of ln N that takes digits."""
+        low, high = self.n_params_low, self.n_params_high
+        if not low or not high:
+            return 0.0
+        errors = (self.n_params_error, self.n_params_low_error, self.n_params_high_error)
+        return coarse(errors, math.log(high / low))
 
     @property
     def name(self) -> str:
@@ -393,7 +432,7 @@ class SizedOptimum(Optimum):
         low, high = self.depth_low or self.depth, self.depth_high or self.depth
         if not low or not high or low >= high:
             return 1
-        least = 0.1 * math.log(high / low)
+        least = WITHOUT_DIGITS * math.log(high / low)
         each = (
             (self.depth, self.depth_error),
             (self.depth_low, self.depth_low_error),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import groupby
 from typing import Any
@@ -24,6 +25,7 @@ from dwsweep.records.transitions import (
     GuidelineRow,
     SizedOptimum,
     Transition,
+    known_to,
     verdicts,
 )
 from dwsweep.report import console
@@ -126,7 +128,7 @@ def _crossings(result: FitResult) -> str:
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
     for row in told:
-        size = row.n_params_interval
+        size = row.known
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
         said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(size)})'}")
     if len(told) < len(rows):
@@ -244,10 +246,10 @@ def _transitions(result: FitResult) -> list[Part]:
         table.add(
             f"{row.shallow}→{row.deep}",
             _status(row),
-            shown(row.n_params, format_count),
-            _ends(row.n_params_interval),
-            shown(row.width, ".0f"),
-            _ends(row.width_interval, ".0f"),
+            shown(row.known.value, format_count),
+            _ends(row.known),
+            shown(row.known_width.value, ".0f"),
+            _ends(row.known_width, ".0f"),
             row.rests_on,
         )
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
@@ -255,10 +257,7 @@ def _transitions(result: FitResult) -> list[Part]:
         "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
     )
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {
-            row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row.n_params_interval)]
-            for row in rows
-        }
+        by = {row.estimator: [shown(row.known.value, format_count, _status(row)), _ends(row.known)] for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     fold: list[Part] = []
     if any(row.estimator == SURFACE for row in result.verdicts):
@@ -294,8 +293,8 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
     if row.n_params:
-        return row.n_params_interval.format(format_count)
-    return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
+        return row.known.format(format_count)
+    return " ".join(filter(None, (_status(row), _ends(row.known))))
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
@@ -320,7 +319,7 @@ def _by_tokens(result: FitResult) -> Table:
     """Table of each pair's transition size by training tokens."""
     rows = verdicts(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
+    cells = {(row.tokens, row.shallow, row.deep): shown(row.known.value, format_count, _status(row)) for row in rows}
     table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
     for tokens in dict.fromkeys(row.tokens for row in rows):
         table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
@@ -334,7 +333,10 @@ def _law(result: FitResult) -> list[Part]:
         lines += [f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"]
         more = []
     else:
-        ends = [f"{low:.4g} … {high:.4g}" for low, high in (law.interval_a, law.interval_b)]
+        ends = [
+            Interval(None, *both).map(functools.partial(known_to, error=error)).ends(".4g")
+            for both, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+        ]
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines = [f"Width law: {result.law_statement}"]
         more = [

@@ -235,6 +235,19 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
     assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
 
 
+def test_runs_of_several_counts_of_tokens_are_never_pooled() -> None:
+    """An agent's log: shapes come again with other optimizers after other counts of tokens."""
+
+    def tried(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        tokens, name = float(rng.choice([3e8, 6e8, 1.2e9])), str(rng.choice(["adamw", "muon"]))
+        row["width"] = 64 * max(1, round(row["width"] / 64))
+        return {"tokens": tokens, "opt": name}, -0.2 * math.log(tokens / 6e8) - 0.03 * (name == "muon")
+
+    rows = piled(40, seed=3, more=tried)
+    again = [{**row, "tokens": 2.0 * row["tokens"], "loss": row["loss"] - 0.2 * math.log(2.0)} for row in rows]
+    assert {one.column for one in heap(rows + again).record.columns} == {"tokens", "opt"}
+
+
 # What nothing separates
 
 
@@ -458,7 +471,18 @@ def test_the_next_runs_have_sizes_at_even_steps_and_the_output_says_their_cost()
     assert found.tokens == pytest.approx(2e9)  # the commonest, at which each net is trained
     assert all(row.flops == pytest.approx(6.0 * row.n_params * 2e9) for row in found.runs)
     *_, last = adjusted_report.next_runs_parts(found)
+    assert f"{found.ln_depth_sd:.3f} now, {found.runs[-1].ln_depth_sd:.3f} after all" in str(last)
     assert says(str(last), "fit: cost of the next runs")
+
+
+def test_beyond_the_sizes_of_a_heap_next_runs_are_in_turn_shallower_and_deeper_than_the_best_depth() -> None:
+    found = next_runs(fitted(), 5e8, 4)
+    surface = LossSurface(fitted().surface)  # type: ignore[arg-type]
+    nets = sorted(found.runs, key=lambda net: net.n_params)
+    for k, (net, n) in enumerate(zip(nets, np.geomspace(5e8 / 16, 5e8 * 1.5, 4), strict=True)):
+        best_one = math.exp(float(np.median(surface.drawn_depths(math.log(n)))))
+        assert net.depth == pytest.approx(best_one * (1.6 if k % 2 else 1 / 1.6), abs=1.0)
+    assert found.beyond and not next_runs(fitted(), 6e7, 2).beyond
 
 
 def test_one_next_run_has_the_size_that_is_asked_for() -> None:

@@ -31,7 +31,7 @@ D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "lea
 NUMBERS: dict[str, tuple[str, ...]] = {
     LEARNING_RATE: ("learning_rate", "lr"),
     TOKENS: ("tokens",),
-    "batch": ("batch_size", "batch", "global_batch", "global_batch_size"),
+    "batch": ("batch_size", "batch", "global_batch", "global_batch_size", "bs"),
     "warm-up": ("warmup_steps", "warmup"),
     "weight decay": ("weight_decay", "wd"),
     "context": ("seq_len", "context_length"),
@@ -41,9 +41,10 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
 TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
-    *("dataset", "attention"),
+    *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
+    *("activation_function", "hidden_act", "norm_type", "data_set", "corpus"),
 )
-SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data"}
+SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data", "arch"}
 """Sections in which trackers keep settings: ``config.batch_size``."""
 CONSEQUENCES = {
     *("tokens_per_second", "wall_seconds", "device_seconds", "flops", "flops_6nd", "pack_size", "attention_kernel"),

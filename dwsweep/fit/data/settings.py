@@ -80,7 +80,7 @@ NAME_WORDS = {
 }
 RUN_WORDS = {
     *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
-    *("finished", "ended", "updated", "heartbeat"),
+    *("finished", "ended", "updated", "heartbeat", "gen", "generation", "cand", "candidate", "individual", "attempt"),
 }  # words for a number that belongs to one run
 KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 

@@ -36,7 +36,9 @@ COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
-CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # trackers' sections of settings
+CONFIG = {
+    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
+}  # trackers' sections of settings
 SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
@@ -483,7 +485,7 @@ def likely(ours: str, names: Sequence[str]) -> str:
     """Column of the table that may be ours, by words in its name; THEIRS where none does."""
     parts = {
         "depth": ("layer", "layers", "depth"),
-        "width": ("width", "hidden", "embd", "model"),
+        "width": ("width", "hidden", "embd", "model", "dim"),
         "loss": ("loss", "nll", "ce"),
     }
     found = [name for part in parts.get(ours, ()) for name in names if part in plain(name).split("_")]
