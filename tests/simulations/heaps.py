@@ -201,7 +201,7 @@ STUDY = Study(
     simulate=simulate,
     kind=Line,
     n=100,
-    head=f"scenario | design | heaps | {100 * CONFIDENCE:g} % hold | ln(high/low) | rms error of ln L* | cannot separate | "
+    head=f"scenario | design | heaps | {100 * CONFIDENCE:g} % hold | ln(high/low) | rms error of ln L* | inseparable | "
     "losses beyond: hold | rms error, mnats",
     cells=cells,
 )
