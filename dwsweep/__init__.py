@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """This package, in which ``guide`` is the function and not the room of that name.
+    """Class of this package, whose attribute ``guide`` is the function and not the subpackage.
 
     Python makes each submodule that is imported an attribute of its package. The room ``dwsweep/guide`` is left out, so
     that ``dwsweep.guide`` is found by ``__getattr__``; ``from dwsweep.guide import Options`` needs no attribute.

@@ -257,8 +257,8 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
 
 
 def _of_table(asked: Request) -> FitResult:
-    """The question that the table answers: best depths at equal compute where all of it was trained so and that is the
-    axis, else transitions; and the budgets at which its runs meet by the way."""
+    """Choice of the analysis: equal compute if all runs share budgets on the axis, else transitions, with the budgets
+    at which runs happen to meet."""
     at_budgets = _at_budgets(asked)
     if at_budgets and at_budgets.trained.only and not at_budgets.one_variable:
         return _budgets_found(asked, at_budgets, at_budgets.why_no_law)

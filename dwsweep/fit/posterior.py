@@ -502,7 +502,7 @@ class Posterior:
 
     def _steepest(self, place: int, law: np.ndarray) -> np.ndarray:
         """(D, 1) largest slope of the ``law`` (D, 4) of a form in y among the nets trained, nats: its powers of L and
-        N are not trusted to go on rising beyond them. What it limits has the same sign, which moves no best depth."""
+        N are not trusted to go on rising beyond them. The limit keeps signs, so it moves no best depth."""
         a, frame = self.forms[place].eta["a"][:, None], self.frame
         at = np.linspace(self.inside.start, self.inside.stop - 1, STEEPNESS_POINTS).round().astype(int)
         each = [np.abs(self._slope(place, x, law, at) * decay(a, np.array(x), frame)) for x in (frame.low, frame.high)]

@@ -35,7 +35,7 @@ DECIMALS = 3, 4  # of a and b in words
 class FormTies:
     """Draws of a form. law: with its region. delta: −2·ln of its weight over the best form's. interval_a,
     interval_b: of its constants; errors: the Monte-Carlo errors of these. cov: of both. x: (pairs,) ln of the size of
-    each tie; inside: (pairs,) whether that lies in the sizes that the two depths share. bounded: the data bound both
+    each tie; inside: (pairs,) True if the tie lies in the sizes of both depths. bounded: the data bound both
     constants."""
 
     law: Law
@@ -188,7 +188,7 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
     bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)
     bounded = (
         bounded and b.interval.low is not None and b.interval.low > equation.least_b
-    )  # else it may be no law at all
+    )  # otherwise there may be no law
     return FormTies(
         law=Law(
             f"own: {equation.label}", form, constants, float(n.min()), float(n.max()),

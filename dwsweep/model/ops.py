@@ -45,7 +45,7 @@ def weight_gradient(x_NxI: jax.Array, g_NxO: jax.Array, dtype: str) -> jax.Array
 def _column_sums(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Σ over rows of each, float32. On a CPU as a product with ones, which is faster than its reduction along columns
     and exact in float32 too. A GPU would write the operand of that product to memory first. Side by side they are
-    summed in one pass; a sum of several operands would do as well on one device, but is not divided among several."""
+    summed in one pass; a variadic reduce would do on one device, but does not shard."""
 
     def as_products(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(product(jnp.ones((1, g.shape[0]), jnp.float32), g, "float32")[0] for g in arrays)
@@ -166,7 +166,7 @@ mlp.defvjp(_mlp_forward, _mlp_backward)
 def _moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(mean, variance) over the last axis, kept with length 1.
 
-    On an accelerator both in one pass, for each pass reads the stream: with z = x − x₀, x₀ the first of the row,
+    On an accelerator both in one pass, since each pass reads the stream: with z = x − x₀, x₀ the first of the row,
     mean = x₀ + E z and variance = E z² − (E z)². Since x₀ is one of D values, it is at most √D standard deviations away
     from their mean, and the difference loses at most log₂ D of float32's 24 bits, wherever the row lies.
     """

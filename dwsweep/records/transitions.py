@@ -49,7 +49,7 @@ class Cell(Record):
     block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
 
 
-WITHOUT_DIGITS = 0.1  # share of an interval, above which a Monte-Carlo error takes digits
+WITHOUT_DIGITS = 0.1  # share of an interval above which a Monte-Carlo error costs digits
 
 
 def known_to(value: float, error: float) -> float:

@@ -228,7 +228,7 @@ class Grid(Section):
     widths: dict[Depth, list[Width]] | None = None
     """explicit widths per depth, instead of budgets"""
     width_multiple: Width = 4
-    """widths are rounded to it"""
+    """divisor of all widths"""
     max_mismatch: PositiveFloat = 0.10
     """largest |n_params / budget - 1| without a warning"""
     strict_budgets: bool = False
@@ -308,7 +308,7 @@ class ModelSpec(Section):
     mlp_ratio: MlpRatio = 4.0
     """inner width of the MLP / d_x"""
     mlp_multiple: Width = 1
-    """the inner width is rounded to it"""
+    """divisor of the inner width"""
     kv_heads: HeadCount | None = None
     """grouped key/value heads; None: as many as query heads"""
     tied_embeddings: bool = False

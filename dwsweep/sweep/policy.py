@@ -36,7 +36,7 @@ _OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
 )
 
-NOTICE_SECONDS = 300.0  # silence before the first notice; each further notice after twice the time
+NOTICE_SECONDS = 300.0  # silence before the first notice; the wait doubles for each further notice
 STOP_NOTICE_SECONDS = 60.0  # silence after a request to stop, before a notice
 STOP_KILL_SECONDS = 300.0  # silence after a request to stop, before a kill: a large model's checkpoint takes a while
 

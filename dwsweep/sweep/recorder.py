@@ -501,7 +501,7 @@ class TrackioLogger:
         return self._runs[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:
-        """Do nothing: known steps of Trackio are left out elsewhere."""
+        """Do nothing: ``_log`` leaves out steps that Trackio already has."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         self._run(run_id)

@@ -60,7 +60,7 @@ class Stage:
 class Measured:
     """Time of a pack, by the results of its finished runs.
 
-    flops: of these runs; run_flops: of the largest one. seconds: on the training clock, to the end of the longest.
+    flops: of these runs; run_flops: of the largest one. seconds: training clock at the end of the longest run.
     """
 
     flops: float

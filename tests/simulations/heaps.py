@@ -9,7 +9,7 @@ and effects of the head size and of d_ff over d. What can be told apart is a pro
     partly         ln head size follows ln L with r = −0.85: both readings are owed, and either verdict is right
     inseparable    head size = 640 / L but for 5 %: at equal size ln L has less than a hundredth of its variance left
 
-A fit that says "this table cannot tell depth from head size", or that the head size follows the shape, has said so.
+A fit that says "this table cannot separate depth from head size", or that the head size follows the shape, has said so.
 
 A truth that is a parabola in ln L departs from no form. Public sweeps do, and so does the prior of the model:
 "departing" adds a wave in ln L and ln N of that size, whose phase each heap draws. "Bent" adds a wave in ln N to the
@@ -201,7 +201,7 @@ STUDY = Study(
     simulate=simulate,
     kind=Line,
     n=100,
-    head=f"scenario | design | heaps | {100 * CONFIDENCE:g} % hold | ln(high/low) | rms error of ln L* | cannot tell | "
+    head=f"scenario | design | heaps | {100 * CONFIDENCE:g} % hold | ln(high/low) | rms error of ln L* | inseparable | "
     "losses beyond: hold | rms error, mnats",
     cells=cells,
 )

@@ -110,7 +110,7 @@ def main(path: str, wanted: str = "") -> None:
         said = "; ".join(f"{n:.2g}: {surface.at(n).format('.1f')}" for n in SIZES)
         print(f"{title}: {said} ({found.record.runs} runs)", flush=True)
         if found.record.inseparable:
-            print(next(line for line in found.record.sentences if "cannot tell" in line), flush=True)
+            print(next(line for line in found.record.sentences if "cannot separate" in line), flush=True)
     rows = read_table(path, drop=options["drop"]).rows
     print("| slice | rows | 95 % hold, heap | cubic | log score, heap | cubic |")
     print("| --- | --- | --- | --- | --- | --- |")

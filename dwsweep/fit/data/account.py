@@ -15,7 +15,7 @@ def account(
 ) -> Account:
     """Account of ``read`` rows, ``used`` of them in the fit; reasons that are alike add up, most rows first.
 
-    before: rows that were out once the table was read. left_out: rows of each part of it that is fitted, by reason.
+    before: rows that were out once the table was read. left_out: reason → rows, for each fitted part.
     """
     rows: Counter[LeftOut] = Counter()
     for one in before:
