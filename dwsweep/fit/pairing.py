@@ -1,9 +1,13 @@
 """Pairing of two arms: the covariance of their errors, which cancels when the arms are compared.
 
+The posterior does not answer this: it holds each arm's errors as its own, and a loss difference between two arms of one
+study is known far better than either loss. Nothing else is estimated here; ratios of sizes and depths are questions to
+the posterior (arms.py).
+
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
 losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
-scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one arm, of the other and of the difference,
+With Σ_A, Σ_B and Σ_D the covariances of the means of one arm, of the other and of the difference,
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
@@ -21,43 +25,18 @@ from operator import itemgetter
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import Candidate, Run
+from dwsweep.fit.arm import Arm, different_text
+from dwsweep.fit.cells import Candidate
 from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
+from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
+from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, summed
 from dwsweep.fit.scatter import of_curves
-from dwsweep.fit.transitions import Pair
-from dwsweep.text import NATS, join
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
 
 # largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
 # (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
 MOST_SHARED = 0.75
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
-
-    label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
-    all depths together, gains: as ``fit_with_gains`` has them; None and empty where
-    there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
-    eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
-    """
-
-    label: str
-    source: str
-    sha256: str
-    runs: Sequence[Run]
-    curves: Curves
-    pairs: Sequence[Pair] = ()
-    surface: LossSurface | None = None
-    held_out: Documents | None = None
-    diverged: str = ""
-    eval_tokens: str = ""
-    unit: str = NATS
-    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -125,22 +104,6 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
             if gap[row, column] <= TOLERANCE and gap[:, column].argmin() == row:
                 found.append((int(i[row]), int(j[column])))
     return found
-
-
-def different_text(a: Arm, b: Arm) -> str:
-    """Why the arms did not see the same text in training and at its end; empty where nothing says so."""
-    for name, what in (
-        ("vocab_size", "vocabularies"),
-        ("data_hash", "data"),
-        ("seq_len", "sequence lengths"),
-    ):
-        one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
-        if one and other and one != other:
-            shown = [join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
-            return f"different {what} ({shown[0]} and {shown[1]})"
-    if a.eval_tokens and b.eval_tokens and a.eval_tokens != b.eval_tokens:
-        return f"different held-out sets (train.eval_tokens {a.eval_tokens} and {b.eval_tokens})"
-    return ""
 
 
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
@@ -240,17 +203,12 @@ def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.nda
             tokens.append(arm.held_out.tokens)
             influences.append(np.stack([arm.held_out.influence[_cell(arm.curves, pair[side])] for pair in cells]))
     if len(tokens) == 2 and np.array_equal(tokens[0], tokens[1]):
-        return _over_documents(influences[1] - influences[0]), True
-    return (np.sum([_over_documents(U) for U in influences], axis=0) if influences else None), False
+        return over_documents(influences[1] - influences[0]), True
+    return (np.sum([over_documents(U) for U in influences], axis=0) if influences else None), False
 
 
 def _cell(curves: Curves, k: int) -> Candidate:
     return Candidate(curves.shape(k), curves.learning_rate[k])
-
-
-def _over_documents(U: np.ndarray) -> np.ndarray:
-    n = U.shape[1]
-    return U @ U.T * n / (n - 1)
 
 
 def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
@@ -278,10 +236,3 @@ def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> t
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
     """Variance and degrees of freedom of one run, for what a single seed adds to all shapes and cannot show."""
     return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
-
-
-def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Variance and degrees of freedom (Satterthwaite) of a sum of independent variance estimates."""
-    total = sum(variance for variance, _ in parts)
-    inverse = sum(variance**2 / df for variance, df in parts if math.isfinite(df))
-    return total, total**2 / inverse if inverse > 0 else math.inf

@@ -1,4 +1,4 @@
-"""Warnings of a fit: weak noise estimates, confounds between the curves, ties.
+"""Warnings of a fit: weak noise estimates, confounds between the curves, ties, losses that still fell.
 
 A table whose numbers mean another quantity is refused in one line, which names the likely quantity and the remedy.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep import theory
+from dwsweep import paths, theory
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
@@ -23,6 +23,7 @@ from dwsweep.fit.data.table import Table, rename
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
+from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, join
 
@@ -38,6 +39,8 @@ OTHER_QUANTITIES = {  # parts of a column's name → what it holds
 }
 NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
 BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error, from which on it doubles that error
+FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
+FEWEST_POINTS = 5  # of a training curve
 RISING_SHARE = 0.6  # share of a depth's steps from one size to the next
 
 SHOULD_AGREE = {
@@ -406,3 +409,44 @@ def _short(value: Any) -> str:
 
 def _depths(depths: set[int]) -> str:
     return join(map(str, sorted(depths)), 12)
+
+
+def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
+    """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
+    (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
+    nothing where the directory holds no training curves."""
+    falls, warnings = {}, []
+    for depth in sorted({run.depth for run in runs}):
+        run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
+        if (run_id := run.row.get("run_id")) is None:
+            continue
+        metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
+        if left_out := metrics.left_out(str(run_id)):
+            warnings.append(left_out)
+        fall = last_fall(metrics)
+        if fall is not None and fall > FALLING_SHARE:
+            falls[f"{run.depth}×{run.width:g}"] = fall
+    if not falls:
+        return warnings
+    steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
+    return [
+        *warnings,
+        f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
+        f"may change with longer training",
+    ]
+
+
+def last_fall(metrics: Metrics) -> float | None:
+    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps; None where
+    fewer than ``FEWEST_POINTS`` were logged."""
+    logged = ((row["step"], row.get("loss")) for row in metrics.rows)
+    points = [(step, loss) for step, loss in logged if loss is not None and math.isfinite(loss)]
+    if len(points) < FEWEST_POINTS:
+        return None
+    end = max(step for step, _ in points)
+    before = [loss for step, loss in points if 0.6 * end < step <= 0.8 * end]
+    last = [loss for step, loss in points if step > 0.8 * end]
+    if not before or not last:
+        return None
+    means = [math.fsum(losses) / len(losses) for losses in (before, last)]
+    return (means[0] - means[1]) / means[0] if means[0] > 0 else None
