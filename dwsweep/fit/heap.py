@@ -39,15 +39,15 @@ from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, Reading
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import format_count, join
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: effects of settings before losses are seen
 MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
 LENGTH_X, LENGTH_Y = 2.5, 0.8  # of departures, in ln N and ln L
-CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
 ONE_VARIABLE = 0.95  # |r| from which on they cannot be told apart, whatever the interval: variance is inflated tenfold
+MOVES = 0.1  # in ln L, by which another value as common moves the best depth, from which on that is said
 WIDER = 1.5  # of the interval at a held value over that without it, from which on they cannot be told apart
 NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
 LEAST_F = 0.01  # probability of the F test
@@ -521,7 +521,7 @@ def _record(
     depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
     columns = tuple(_column(k, means, design, posterior, options.confidence) for k in range(len(design.names)))
     columns = tuple(dict.fromkeys(columns))
-    close = [one for one in columns if abs(one.r) >= CONFOUNDED and one.kind != "rate"]
+    close = [one for one in columns if abs(one.r) >= found_in.CONFOUNDED and one.kind != "rate"]
     readings: list[Reading] = []
     inseparable: list[str] = []
     for one in close:
@@ -608,7 +608,21 @@ def _column(k: int, means: Means, design: Design, posterior: Posterior, confiden
         effect=tuple(middle.tolist()),
         effect_low=tuple(low.tolist()),
         effect_high=tuple(high.tolist()),
+        common=() if tuned else _at_common(one, name, design.spread[k], posterior, confidence),
+        best=one.best,
     )
+
+
+def _at_common(
+    one: Covariate, name: str, spread: float, posterior: Posterior, confidence: float
+) -> tuple[DepthHeld, ...]:
+    """Best depths at the middle size with a column at each of its values that are about as common."""
+    found, x = [], posterior.frame.x0
+    for value in one.common:
+        setting = {name: (math.log(value + one.shift) - one.at) / spread}
+        depth = ask.best_depth(posterior, x, confidence, setting).interval.map(math.exp)
+        found.append(DepthHeld(value=value, n_params=math.exp(x), **depth.columns("depth")))
+    return tuple(found)
 
 
 def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
@@ -721,6 +735,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
     """
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"]
+    said += [line for one in record.columns if one.name not in record.inseparable and (line := _held_said(one))]
     for column in outside:
         tried = f"{column.said(column.low).removeprefix(column.name).strip()} to "
         tried += column.said(column.high).removeprefix(column.name).strip()
@@ -759,6 +774,26 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def _held_said(column: AdjustedColumn) -> str:
+    """A sentence on a column whose held value is one of several that are about as common, if another one moves the best
+    depth by a tenth and both depths have an interval; empty otherwise."""
+    known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
+    own = next((row for row in known if f"{column.name} {row.value:.3g}" == column.held), None)
+    if own is None:
+        return ""
+    ln = [math.log((row.depth or 1.0) / (own.depth or 1.0)) for row in known]
+    far = known[int(np.argmax(np.abs(ln)))]
+    if max(map(abs, ln)) < MOVES:
+        return ""
+    values = join([f"{row.value:.3g}" for row in column.common])
+    why = "has the least loss at equal size" if column.best else "is the middle one"
+    return (
+        f"The values {values} of {column.name} are about as common, and {own.value:.3g} {why}; at "
+        f"{format_count(own.n_params)} the best depth is {own.depth_interval.format('.1f')} there and "
+        f"{far.depth_interval.format('.1f')} at {far.value:.3g} (--at)"
+    )
 
 
 def _tokens_said(record: Adjustment) -> list[str]:

@@ -75,6 +75,7 @@ NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
 
 BOX = 1.5  # half the side of the waves' box in half spans
 MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
+LEVEL_LENGTH = 0.8  # of the kernel of the level's waves, in half spans
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
@@ -568,7 +569,7 @@ class Model:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
         n, E, frame = len(eta["alpha"]), self.effect.E, self.frame
         one = np.ones((n, 1))
-        waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(0.8 * frame.xs))[1:]
+        waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(LEVEL_LENGTH * frame.xs))[1:]
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
         waving = [waves for c in self.cells.columns if c.waves]
         fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.factors.shape[1])]

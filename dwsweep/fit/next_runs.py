@@ -6,10 +6,10 @@ that may be trained. By the normal approximation a run of net j, whose loss scat
     Var(b | j) = Var b − Cov(b, f_j)² / (Var f_j + σ²)
 
 and moves all draws as an ensemble filter does (Evensen 1994); the net that leaves least is taken, then the next one.
-Together they cost no more than as many nets of sizes at even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``):
-each leaves enough for the cheapest ones. Depths lie about the best one of their size: what a net far off says of the
-best one rests on the form of the law alone. What nothing in the table separates stands in these draws: nets at the held
-values separate it.
+Sizes are given: even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``), one net each, since draws of a posterior
+that were free to choose sizes at equal FLOPs did no better (tests/simulations/next_runs.py). The draws choose the depth
+of each size, about its best one: a net far off speaks of the best one by the form of the law alone. A setting that
+nothing in the table separates from depth stands in these draws, and nets at the held values separate it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 
-SIZES = 8  # tried per depth
 LEAST, MOST = 1.0 / 16.0, 1.5  # of the size that is asked for: larger nets cost more than they tell
-DEPTHS = 14  # tried, from half the shallowest to twice the deepest of the table
+DEPTHS = 20  # tried at each size
+SAME_SIZE = 0.04  # distance in ln N of a net, whose width is whole heads, from its size
 MULTIPLE = 16  # of a width, where no head size is held
 ABOUT = 2.0  # times outside the central 68 % of the best depth of a size, up to which its depths are tried
 TOKENS_PER_PARAM = 20.0  # of a net to train, where no count of tokens is held (Hoffmann et al. 2022)
@@ -37,6 +37,9 @@ TOKENS_PER_PARAM = 20.0  # of a net to train, where no count of tokens is held (
 
 @dataclass(frozen=True)
 class _Net:
+    """place: of its size among the sizes of the proposal."""
+
+    place: int
     depth: int
     width: int
     n_params: float
@@ -60,22 +63,22 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
             f"{argument('params', '--params')}: {params:g}; allowed: from {math.exp(low) / 100:.3g} to "
             f"{100 * math.exp(high):.3g}, a hundred times beyond the table"
         )
-    nets = _candidates(surface, params, *_block(result))
     best = np.clip(ask.best_depths(posterior, x), posterior.grid[0], posterior.grid[-1])
+    sizes = np.geomspace(LEAST * params, MOST * params, runs) if runs > 1 else np.array([params])
+    nets = _candidates(surface, sizes, *_block(result))
     losses = _losses(posterior, nets)
     noise = float(np.median(np.exp(posterior.stacked("scatter"))))
     tokens = _held_tokens(result)
-    cost = np.array([_flops(net.n_params, tokens) for net in nets])
-    rule = sum(_flops(n, tokens) for n in np.geomspace(LEAST * params, MOST * params, runs))
+    left = set(range(runs))  # places of sizes without a net
     rows = []
-    before, budget = float(best.std()), max(rule, runs * float(cost.min()))
-    for place in range(runs):
+    before = float(best.std())
+    for _ in range(runs):
         away = losses - losses.mean(axis=0)
         variance = away.var(axis=0) + noise**2
         shared = (best - best.mean()) @ away / len(best)
-        allowed = cost <= budget - (runs - 1 - place) * cost.min() + 1e-9 * rule
-        k = int(np.where(allowed, shared**2 / variance, -1.0).argmax())
-        budget -= float(cost[k])
+        open_ = np.array([net.place in left for net in nets])
+        k = int(np.where(open_, shared**2 / variance, -1.0).argmax())
+        left.remove(nets[k].place)
         gain = away[:, k] / math.sqrt(len(best))
         # a deterministic square-root update (Whitaker and Hamill 2002): a run is one number
         total = float(variance[k])
@@ -90,7 +93,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
                 width=net.width,
                 n_params=net.n_params,
                 ln_depth_sd=float(best.std()),
-                flops=float(cost[k]),
+                flops=_flops(net.n_params, tokens),
             )
         )
     interval = surface.at(params)
@@ -102,7 +105,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         runs=tuple(rows),
         held=tuple(dict.fromkeys(held)),
         tokens=tokens,
-        flops_of_rule=rule,
+        flops_of_rule=sum(_flops(n, tokens) for n in sizes),
     )
 
 
@@ -126,20 +129,21 @@ def _block(result: FitResult) -> tuple[float, int]:
     return per_block, max(1, round(held.get(HEAD_SIZE, MULTIPLE)))
 
 
-def _candidates(surface: ask.LossSurface, params: float, per_block: float, multiple: int) -> list[_Net]:
-    """Nets of many depths about the best one of their size, from a sixteenth of the size to one and a half times it."""
+def _candidates(surface: ask.LossSurface, sizes: np.ndarray, per_block: float, multiple: int) -> list[_Net]:
+    """Nets of each size, of many depths about its best one."""
     first, last = max(1.0, surface.shallowest / 2.0), 2.0 * surface.deepest
-    depths = sorted({round(depth) for depth in np.geomspace(first, last, DEPTHS)})
-    found = set()
-    for n in np.geomspace(LEAST * params, MOST * params, SIZES):
+    found: set[_Net] = set()
+    for place, n in enumerate(sizes):
         low, _, high = ask.quantiles(ask.best_depths(surface.posterior, math.log(n)), ask.ONE_SD)
         shallow, deep = math.exp(min(low, math.log(last))) / ABOUT, math.exp(max(high, 0.0)) * ABOUT
-        own = [depth for depth in depths if shallow <= depth <= deep] or depths
-        for depth in own:
-            width = multiple * round(math.sqrt(n / per_block / depth) / multiple)
-            if width >= multiple and width >= depth:
-                found.add(_Net(depth, width, per_block * depth * width**2))
-    return sorted(found, key=lambda net: (net.depth, net.width))
+        shallow, deep = np.clip([shallow, deep], first, last)
+        own = []
+        for depth in {round(depth) for depth in np.geomspace(shallow, deep, DEPTHS)}:
+            width = multiple * max(1, round(math.sqrt(n / per_block / depth) / multiple))
+            own.append(_Net(place, depth, width, per_block * depth * width**2))
+        off = {net: abs(math.log(net.n_params / n)) for net in own}
+        found |= {net for net in own if off[net] <= max(SAME_SIZE, min(off.values()))}
+    return sorted(found, key=lambda net: (net.place, net.depth))
 
 
 def _losses(posterior: Posterior, nets: Sequence[_Net]) -> np.ndarray:

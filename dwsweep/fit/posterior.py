@@ -22,6 +22,7 @@ import numpy as np
 from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import (
     FORMS,
+    LEVEL_LENGTH,
     MOST_DECAY,
     QUADRATURE,
     TURN,
@@ -514,7 +515,8 @@ class Posterior:
         return out
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D,) what all depths share at x, nats, beyond the sizes of the data by the asymptote."""
+        """(D,) what all depths share at x, nats, beyond the sizes of the data by the asymptote and the waves' going on
+        (``_waves_at``)."""
         rows = []
         at = np.array([x])
         u = self.frame.u(at)
@@ -522,7 +524,7 @@ class Posterior:
             parts, model = one.parts, one.model
             found = parts["constant"] + model.reference(at)[0]
             found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), at, self.frame)
-            found = found + self._waves(one, setting or {}) @ self.frame.in_x(at)[0, 1:]
+            found = found + self._waves_at(one, x, setting or {})
             if self.cells.columns:
                 value = [np.array([(setting or {}).get(c.name, 0.0)]) for c in self.cells.columns]
                 own = [c.columns(v, u, np.zeros(1))[0] for c, v in zip(self.cells.columns, value, strict=True)]
@@ -581,6 +583,22 @@ class Posterior:
         for k, one in enumerate([one for one in self.cells.columns if one.waves]):
             waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
         return waves
+
+    def _waves_at(self, draws: Draws, x: float, setting: Setting) -> np.ndarray:
+        """(D,) waves of the level at x. At a distance d beyond the sizes, with ρ = e^(−d²/2ℓ²) for a kernel of length
+        ℓ, a Gaussian process of value f and slope f' at the edge has mean ρ·(f + f'·d) and variance
+        s²·(1 − ρ²·(1 + d²/ℓ²)). Without f' the loss would have a corner there, and be too sure beyond."""
+        frame, waves = self.frame, self._waves(draws, setting)
+        edge = min(max(x, frame.low), frame.high)
+        found: np.ndarray = waves @ frame.in_x(np.array(edge))[1:]
+        if x == edge:
+            return found
+        side, away, length = math.copysign(1e-3 * frame.xs, x - edge), x - edge, LEVEL_LENGTH * frame.xs
+        slope = waves @ ((frame.in_x(np.array(edge)) - frame.in_x(np.array(edge - side))) / side)[1:]
+        rho, z = math.exp(-0.5 * (away / length) ** 2), away / length
+        left = math.sqrt(max(1.0 - rho**2 * (1.0 + z * z), 0.0))
+        normal = np.random.default_rng([self.seed, 17, int(away > 0.0)]).standard_normal(len(found))
+        return rho * (found + slope * away) + left * np.exp(draws.eta["level"]) * (normal - normal.mean())
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,18 @@ from dwsweep.records.record import Count, Record, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
+class DepthHeld(Record):
+    """Best depth at the middle size if a column is held at a value that was tried about as often as the held one."""
+
+    value: float
+    n_params: float
+    depth: float | None
+    depth_low: float | None
+    depth_high: float | None
+    depth_interval = IntervalOf()
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdjustedColumn(Record):
     """A column that runs differ in. matters: root mean square over the runs of what it moves their losses, nats."""
 
@@ -29,6 +41,8 @@ class AdjustedColumn(Record):
     effect: tuple[float, ...] = field(default=(), repr=False)  # nats above the held value, at the middle size and depth
     effect_low: tuple[float, ...] = field(default=(), repr=False)
     effect_high: tuple[float, ...] = field(default=(), repr=False)
+    common: tuple[DepthHeld, ...] = ()  # at values that are as common as the held one, which is among them
+    best: bool = False  # whether the held one has the least loss at equal size of those; else it is the middle one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,11 +102,8 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
         net = [str(row.depth), str(row.width), format_count(row.n_params), f"{row.flops:.2g}"]
         table.add(str(place), *net, f"{row.ln_depth_sd:.3f}")
     each = "20 tokens per parameter" if found.tokens is None else f"{format_count(found.tokens)} tokens each"
-    many = len(found.runs)
-    cost = (
-        f"Together {sum(row.flops for row in found.runs):.2g} FLOPs at {each}; {many} net{'s' * (many > 1)} from N/16 "
-        f"to 1.5·N at even steps of ln N cost {found.flops_of_rule:.2g}."
-    )
+    sizes = "sizes at even steps of ln N from N/16 to 1.5·N" if len(found.runs) > 1 else "size N"
+    cost = f"Together {sum(row.flops for row in found.runs):.2g} FLOPs at {each}; {sizes}."
     return [Lines(lines), table, Lines([cost], apart=True)]
 
 

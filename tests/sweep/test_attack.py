@@ -476,13 +476,12 @@ def test_escapes(target: Target, place: str) -> None:
     table = Table()
     for text in ESCAPES:
         with target.restored():
-            done, files = in_place(target, place, text)
-        outputs = [done.out, done.err, *files]
-        active = any("<script>alert(1)" in one or "<img src=x>" in one for one in files)
+            done, tables, pages = in_place(target, place, text)
+        outputs = [done.out, done.err, *tables, *pages]
+        active = any("<script>alert(1)" in one or "<img src=x>" in one for one in pages)
         formula = any(
             cell[:1] in tuple("=+-@\t") and not cell[1:2].isdigit() and cell not in ("-", "-inf")
-            for one in files
-            if one.startswith("run_id") or one.startswith("depth")
+            for one in tables
             for row in csv.reader(one.splitlines())
             for cell in row
         )
@@ -493,8 +492,8 @@ def test_escapes(target: Target, place: str) -> None:
     table.show("escapes")
 
 
-def in_place(target: Target, place: str, text: str) -> tuple[Answer, list[str]]:
-    """(what a command answers, the tables and pages that it wrote)."""
+def in_place(target: Target, place: str, text: str) -> tuple[Answer, list[str], list[str]]:
+    """(the answer of a command, the tables that it wrote, the pages that it wrote)."""
     out = target.folder / "escapes"
     paths.remove(out)
     if place in ("cause", "log_tail"):
@@ -503,7 +502,7 @@ def in_place(target: Target, place: str, text: str) -> tuple[Answer, list[str]]:
         state = {"state": "failed", "step": 3, "pack_id": None, "run_id": run_id, place: f"{text}\n{text}"}
         store.path_of(RunResult, run_id).unlink()
         (target.sweep / "runs" / run_id / "status.json").write_text(json.dumps(state))
-        return target.ask("status", target.sweep), []
+        return target.ask("status", target.sweep), [], []
     table = simulated(depths=(6, 12), sizes=5, low=1e6, high=3e7, seeds=2)
     for row in table:
         if place == "column":
@@ -519,6 +518,6 @@ def in_place(target: Target, place: str, text: str) -> tuple[Answer, list[str]]:
     if done.code == 0 and not done.fault:
         page = target.ask("report", out)
         done = Answer(page.code, done.out + page.out, done.err + page.err, page.fault)
-    files = [one.read_text("utf-8") for one in sorted(out.glob("*")) if one.suffix in (".csv", ".md")]
-    pages = [one.read_text("utf-8") for one in sorted(out.glob("*.html"))]
-    return done, [*files, *("".join(c for c in one if c not in "\r\xa0\u00ad") for one in pages)]
+    tables = [one.read_text("utf-8") for one in sorted(out.glob("*.csv"))]
+    pages = [one.read_text("utf-8") for one in sorted(out.glob("*")) if one.suffix in (".html", ".md")]
+    return done, tables, ["".join(c for c in one if c not in "\r\xa0\u00ad") for one in pages]

@@ -61,7 +61,10 @@ FEWEST_COUNTED = 5  # whole numbers without a gap, from which on they number run
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
 COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
+COMMON_WITHIN = 0.01  # of a common value
 ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # times, and roots of its count, by which the commonest value may lead another
+LEAST_T = 3.0  # standard errors by which the value of least loss must lead the middle one, to be held
+CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
 CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
 
 
@@ -71,7 +74,9 @@ class Covariate:
 
     name: in words. column: ours. held: the value that the answer is for; None: each net's best one. own: share of its
     variance that size and depth leave. r: correlation with ln L at equal size. low, high: of the rows. level: the value
-    of a text that ``value`` is 1 for. shift: added to a number before its logarithm, where it may be zero.
+    of a text that ``value`` is 1 for. shift: added to a number before its logarithm, where it may be zero. common:
+    values of a number that are as common as the held one but for chance, where there are several; best: whether the
+    held one has the least loss at equal size of those.
     """
 
     name: str
@@ -85,6 +90,8 @@ class Covariate:
     r: float = 0.0
     level: str = ""
     shift: float = 0.0
+    common: tuple[float, ...] = ()
+    best: bool = False
 
     @property
     def at(self) -> float:
@@ -340,8 +347,9 @@ class _Search:
                 self.follow.append(word)
             return None
         kind = RATE if word == LEARNING_RATE and word not in self.asked.at else NUMBER
-        held, ends = _held(word, inside, self.asked.at.get(word)), (float(inside.min()), float(inside.max()))
-        return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift)
+        held, common = _held(word, inside, self.asked.at.get(word))
+        ends = (float(inside.min()), float(inside.max()))
+        return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift, common=common)
 
 
 def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
@@ -410,11 +418,13 @@ def find(
         return Covariates([], ())
     kept = [one for one in (one.at_rows(keep) for one in found) if np.ptp(one.value) > 0.0]
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
-    return Covariates(rest, _own(kept, x[keep], y[keep]), tuple(search.follow), dict(search.out))
+    columns = _of_least_loss(_own(kept, x[keep], y[keep]), rest, x[keep], y[keep])
+    return Covariates(rest, tuple(columns), tuple(search.follow), dict(search.out))
 
 
-def _held(word: str, values: np.ndarray, asked: Any) -> float:
-    """The value that the answer is for: the one asked, the commonest, or the middle one where none is common."""
+def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float, ...]]:
+    """(value that the answer is for, values that are as common but for chance): the value asked, the commonest, the one
+    of those as common next to the middle of all, or the middle where none is common."""
     if asked is not None:
         try:
             held = float(asked)
@@ -426,16 +436,50 @@ def _held(word: str, values: np.ndarray, asked: Any) -> float:
                 f"{argument('at', '--at')}: {word}={asked}; allowed: from {low / 2.0:g} to {2.0 * high:g}, the table "
                 f"has {low:g} to {high:g}"
             )
-        return held
+        return held, ()
     rounded = Counter(float(f"{value:.3g}") for value in values)
     most, middle = max(rounded.values()), float(np.median(values))
     if most < max(3, COMMON * len(values)):
-        return middle
-    # of values that are as common but for chance the one next to the middle of all
+        return middle, ()
     least = max(most / ABOUT_AS_COMMON, most - BY_CHANCE * math.sqrt(most))
     common = [value for value, count in rounded.items() if count >= least - 1e-9]
-    value = min(common, key=lambda one: (abs(math.log((one + SAME) / (middle + SAME))), one))
-    return float(np.median([one for one in values if float(f"{one:.3g}") == value]))
+    exact = [float(np.median([one for one in values if float(f"{one:.3g}") == value])) for value in sorted(common)]
+    held = min(exact, key=lambda one: (abs(math.log((one + SAME) / (middle + SAME))), one))
+    return held, tuple(exact) if len(exact) > 1 else ()
+
+
+def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndarray, y: np.ndarray) -> list[Covariate]:
+    """The columns, each part of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
+    and other columns, of those that are as common but for chance: a shape is compared at its best, as a learning rate
+    is. The middle one stays where its loss is not clearly higher, or where the column cannot be told from depth."""
+    loss = [row.get("loss") for row in rows]
+    found = []
+    for one in columns:
+        if one.name not in OF_SHAPE or not one.common or abs(one.r) >= CONFOUNDED or None in loss:
+            found.append(one)
+            continue
+        number = np.exp(one.value) - one.shift
+        at = np.array([np.abs(number / value - 1.0) < COMMON_WITHIN for value in one.common], dtype=float).T
+        kept = at.any(axis=1)
+        first = one.common.index(float(one.held))
+        others = [two.value for two in columns if two.name != one.name]
+        others += [two.value**2 for two in columns if two.name != one.name and two.kind != TEXT]
+        A = np.stack([*quadratic(x, y).T, x**3 - (x**3).mean(), *others], axis=1)
+        A = np.hstack([A, np.delete(at, first, axis=1)])[kept]
+        free = int(kept.sum()) - np.linalg.matrix_rank(A)
+        if free < FEWEST_OF_LEVEL:
+            found.append(one)
+            continue
+        z = np.array(loss, dtype=float)[kept]
+        beta, inverse = np.linalg.lstsq(A, z, rcond=None)[0], np.linalg.pinv(A.T @ A)
+        rest = z - A @ beta
+        error = np.sqrt(float(rest @ rest) / free * np.diag(inverse))
+        places = [k for k in range(len(one.common)) if k != first]
+        own = range(A.shape[1] - len(places), A.shape[1])
+        best = min(zip(own, places, strict=True), key=lambda pair: beta[pair[0]])
+        leads = beta[best[0]] < -LEAST_T * error[best[0]]
+        found.append(replace(one, held=one.common[best[1]], best=True) if leads else one)
+    return found
 
 
 def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
