@@ -151,6 +151,28 @@ def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> S
     return SeedSlope(named, float(slopes[worst]), p, math.sqrt(variance / count))
 
 
+def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
+    """(variance of what the seeds add to all cells alike, its degrees of freedom); None with a single seed.
+
+    The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
+    already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
+    """
+    names = list(dict.fromkeys(seeds))
+    if len(names) == 1 and names[0] is not None:
+        return None
+    n_cells = int(cell.max()) + 1
+    means = cell_means(losses, cell, seeds, n_cells)
+    if not means.paired:
+        return 0.0, math.inf
+    centre = np.bincount(cell, losses, n_cells) / np.maximum(np.bincount(cell, minlength=n_cells), 1)
+    away = losses - centre[cell]
+    of_seeds = np.array([np.mean([v for v, s in zip(away, seeds, strict=True) if s == name]) for name in names])
+    free = float((1.0 - means.leverage).sum())
+    own = float((means.residual**2).sum()) / free / n_cells if free > 0.5 else 0.0
+    spread = float(of_seeds @ of_seeds) / (len(names) - 1)
+    return max(0.0, spread - own) / len(names), len(names) - 1.0
+
+
 def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """(S, S) scatter of the seeds within cells, whose ``shares`` (K, S) count ``weight`` (K,)."""
     weighted = shares * weight[:, None]

@@ -29,7 +29,7 @@ from dwsweep.fit.arm import Arm, different_text
 from dwsweep.fit.cells import Candidate
 from dwsweep.fit.curves import Curves, distinct, pchip
 from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
-from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, summed
+from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
 from dwsweep.fit.scatter import of_curves
 
 TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
@@ -86,7 +86,7 @@ def pair_arms(
         if found is not None:
             return found
         why_not = "the noise of their differences cannot be estimated"
-    levels = [_level(*_chosen(arm)) for arm in (a, b)]
+    levels = [seed_level(*_chosen(arm)) for arm in (a, b)]
     single = any(level is None for level in levels)
     variance, df = summed(
         [level or _as_one_run(c.covariance, c.noise) for level, c in zip(levels, (a.curves, b.curves), strict=True)]
@@ -166,7 +166,7 @@ def _paired(
     own_a, own_b = (curves.total_covariance[np.ix_(k, k)] for curves, k in ((a.curves, i), (b.curves, j)))
     cross = np.zeros((len(a.curves.x), len(b.curves.x)))
     cross[np.ix_(i, j)] = (own_a + own_b - apart) / 2.0
-    level = _level(losses, cell, seeds)
+    level = seed_level(losses, cell, seeds)
     variance, df = level or _as_one_run(covariance, noise)
     number = len(set(seeds))
     by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
@@ -209,28 +209,6 @@ def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.nda
 
 def _cell(curves: Curves, k: int) -> Candidate:
     return Candidate(curves.shape(k), curves.learning_rate[k])
-
-
-def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
-    """(variance of what the seeds add to all cells alike, its degrees of freedom); None with a single seed.
-
-    The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
-    already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
-    """
-    names = list(dict.fromkeys(seeds))
-    if len(names) == 1 and names[0] is not None:
-        return None
-    n_cells = int(cell.max()) + 1
-    means = cell_means(losses, cell, seeds, n_cells)
-    if not means.paired:
-        return 0.0, math.inf
-    centre = np.bincount(cell, losses, n_cells) / np.maximum(np.bincount(cell, minlength=n_cells), 1)
-    away = losses - centre[cell]
-    of_seeds = np.array([np.mean([v for v, s in zip(away, seeds, strict=True) if s == name]) for name in names])
-    free = float((1.0 - means.leverage).sum())
-    own = float((means.residual**2).sum()) / free / n_cells if free > 0.5 else 0.0
-    spread = float(of_seeds @ of_seeds) / (len(names) - 1)
-    return max(0.0, spread - own) / len(names), len(names) - 1.0
 
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
