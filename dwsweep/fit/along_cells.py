@@ -38,7 +38,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, select_runs, too_many
+from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
 from dwsweep.fit.data.account import LeftOut
 from dwsweep.fit.data.rows import Row
@@ -49,7 +49,7 @@ from dwsweep.fit.noise import FLOOR_NATS
 from dwsweep.fit.one_size import SIZE_SLOPE, posterior_of
 from dwsweep.fit.pairing import TOLERANCE, Pairing
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.warnings import moved, still_falling
+from dwsweep.fit.warnings import left_out_line, moved, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
@@ -293,7 +293,10 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
         warnings = [*said, *moved(usable), *(still_falling(data.directory, usable) if data.directory else [])]
         runs = [replace(run, depth=number[_curve(run.row, column)]) for run in usable]
-        runs, bad = _without_bad(runs, column, warnings)
+        bad, too_many = impossible(runs)
+        warnings += [*too_many, *([left_out_line(bad)] if bad else [])]
+        out_of = {id(one.run) for one in bad}
+        runs = [run for run in runs if id(run) not in out_of]
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         if unit != data.unit:
             runs, held_out = _in_bits(runs, held_out)
@@ -351,25 +354,6 @@ def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run],
     blank = sum(row.get(column) is None for row in data.rows)
     out[f"have no {column}", ""] += blank
     return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])], out
-
-
-def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[list[Run], list[BadRun]]:
-    bad = find_bad_runs(runs)
-    if not bad:
-        return runs, []
-    row = bad[0].run.row
-    example_ = (
-        f"{row['depth']}×{row['width']:g} at {column} {row[column]:g}, seed {bad[0].run.seed}: loss "
-        f"{bad[0].run.loss:.4g}, expected {bad[0].expected:.4g}"
-    )
-    few = not too_many(bad, runs)
-    what = "left out" if few else "too many to leave out, so all count: check the table"
-    warnings.append(
-        f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more off "
-        f"({example_}); {what}"
-    )
-    out = {id(found.run) for found in bad} if few else set()
-    return [run for run in runs if id(run) not in out], list(bad) if few else []
 
 
 def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run], Documents | None]:

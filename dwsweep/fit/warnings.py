@@ -224,9 +224,14 @@ def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
     effect = f"with {'it' if len(bad) == 1 else 'them'}: {join(others)}" if others else "no status depends on it"
+    return f"{left_out_line(bad)}; {effect}"
+
+
+def left_out_line(bad: Sequence[BadRun]) -> str:
+    """Sentence that names the impossible runs."""
     return (
         f"IMPOSSIBLE LOSS, left out: {join(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
-        f"deviations off); {effect}"
+        "deviations off)"
     )
 
 
