@@ -15,12 +15,12 @@ from dwsweep.text import NATS, join
 
 @dataclass(frozen=True)
 class Arm:
-    """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
+    """One recipe: its runs, their curves, and its held-out documents if every run has them.
 
-    label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
-    all depths together, gains: as ``fit_with_gains`` has them; None and empty where
-    there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
-    eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
+    label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of all
+    depths together; None with too few shapes. diverged: number of diverged runs and their treatment, in
+    words; empty for none. eval_tokens: of the held-out set, as its spec has them; empty if that is not known. unit: of
+    the losses.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Arm:
 
 
 def different_text(a: Arm, b: Arm) -> str:
-    """Why the arms did not see the same text in training and at its end; empty where nothing says so."""
+    """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
     for name, what in (
         ("vocab_size", "vocabularies"),
         ("data_hash", "data"),

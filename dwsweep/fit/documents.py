@@ -17,7 +17,7 @@ from dwsweep.fit.cells import Candidate, Run
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
-FEW_DOCUMENTS = 30  # below which their spread says little about another sample of them
+FEW_DOCUMENTS = 30  # fewer documents give no estimate for another sample
 
 
 class Documents(NamedTuple):
@@ -45,11 +45,11 @@ class Documents(NamedTuple):
 
 
 def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
-    """Error that another sample of documents would make in the candidates' mean losses.
+    """Error of the candidates' mean losses due to the sample of documents.
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
-    the same text. Candidates are in the order of ``build_curves``. None where a run lacks its documents.npy, the
+    the same text. Candidates are in the order of ``build_curves``. None if a run lacks its documents.npy, the
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
@@ -63,7 +63,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
             return Documents(None, "not used: not every run has its documents.npy")
         try:
             values = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
-        except (OSError, ValueError) as error:  # empty, cut short, or no array
+        except (OSError, ValueError) as error:  # an empty or shortened file, or no array
             return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
         if values.ndim == 1:
             values = np.stack([values, np.ones_like(values)], axis=1)

@@ -17,7 +17,7 @@ from dwsweep.records.studies import EqualShape, EqualToBaseline
 from dwsweep.text import SHORT
 
 MARGIN = 0.01  # share of the baseline's loss
-LEAST_SAVED = 5.0  # percent, below which no table is made unasked
+LEAST_SAVED = 5.0  # saving in percent below which no table is made unasked
 
 
 def equal_to_baseline(
@@ -40,7 +40,7 @@ def equal_to_baseline(
 
 
 def _baseline(one: ArmAlong, baseline: str | None) -> int:
-    """Index of the cell that is the baseline."""
+    """Index of the baseline's cell."""
     if baseline is None:
         rows, sizes = one.rows, one.arm.curves.n_params
         return min(range(len(rows)), key=lambda k: (-rows[k]["depth"], rows[k].get("heads") or 0, -sizes[k]))

@@ -1,9 +1,9 @@
-"""Cell means, and how far they can be trusted: σ, degrees of freedom, covariance; declared noise.
+"""Noise of cell means: σ, degrees of freedom, covariance; declared noise.
 
 *Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
 *Scatter between shapes* is noise that replicates do not show. scatter.py judges it by the posterior of the losses, and
-``Noise.with_scatter`` puts it beside σ. Where nothing shows it, it is ``LIKELY_SHAPE_SD``.
+``Noise.with_scatter`` puts it beside σ. If nothing shows it, it is ``LIKELY_SHAPE_SD``.
 
 *Documents* (documents.py) add what another sample of held-out text would change.
 """
@@ -19,12 +19,12 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 
-MOST_SEEDS = 500  # seeds that are paired, at most; the error of so many in a mean is small beside the rest
-MOST_DENSE = 5_000  # cell means whose covariance is formed in full
+MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
+MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
-FEWEST_SIZES = 4  # sizes of a curve that leave residuals about a parabola, at least
-SEPARABLE_SIZES = 6  # from which on scatter is told from the bend of a curve
+FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
+SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
 # sources of the scatter between shapes, an error that all seeds of a shape share
 SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
@@ -37,7 +37,7 @@ FLOOR_NATS = 1e-7
 class MeanCovariance:
     """Covariance of K cell means, nats²: diag(``diagonal``) + ``factors``·``factors``ᵀ.
 
-    diagonal: (K,) what each mean has for itself. factors: (K, R) what seeds and documents add to all of them.
+    diagonal: (K,) variance of each mean alone. factors: (K, R) errors that seeds and documents add to all means.
     """
 
     diagonal: np.ndarray
@@ -86,7 +86,7 @@ class CellMeans:
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
     cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
-    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 where they are not paired.
+    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 if they are not paired.
     """
 
     mean: np.ndarray
@@ -111,7 +111,7 @@ class CellMeans:
 
 @dataclass(frozen=True)
 class SeedSlope:
-    """A seed that is better or worse the deeper the net.
+    """Seed whose losses drift with depth.
 
     slope: nats per unit of ln L that it adds to the mean of all seeds; worst: the seed that adds most, and how much.
     p: of no seed adding anything. sd: standard error that this leaves in the slope of the mean over seeds.
@@ -123,11 +123,11 @@ class SeedSlope:
     sd: float
 
 
-UNLIKELY = 0.01  # p below which seeds are taken to go with depth
+UNLIKELY = 0.01  # p below which a seed's losses count as drifting with depth
 
 
 def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
-    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None where seeds are not shared
+    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None if seeds are not shared
     between the shapes, or the test shows no slope."""
     from scipy.special import fdtrc
 
@@ -152,7 +152,7 @@ def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> S
 
 
 def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
-    """(variance of what the seeds add to all cells alike, its degrees of freedom); None with a single seed.
+    """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
 
     The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
     already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
@@ -192,17 +192,18 @@ class Scatter:
 
     @property
     def judged(self) -> bool:
-        """True if losses show the scatter; else it is its prior, or no seed of a shape repeats."""
+        """True if the losses show the scatter; else it is its prior, or no seed of a shape repeats."""
         return self.sizes >= FEWEST_SIZES
 
     @property
     def separable(self) -> bool:
-        """True if scatter is distinguished from the bend of a curve."""
+        """True if scatter can be told from the bend of a curve."""
         return self.sizes >= SEPARABLE_SIZES
 
     def df(self, variance: float) -> float:
-        """Degrees of freedom of the whole variance of a mean of its own, to which its runs give ``variance`` by the
-        estimate of their noise, nats². Errors that means share cancel between them, and have none."""
+        """Degrees of freedom of a mean's whole variance, ``variance`` (nats²) of it from the noise of its runs.
+
+        Shared errors cancel between means, and have no degrees of freedom."""
         return chi2_df(np.log(self.scale * variance + self.own))
 
 
@@ -210,7 +211,7 @@ class Scatter:
 class Noise:
     """Noise of one run and of a fitted cell mean.
 
-    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
+    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None if replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: scatter between shapes as it was judged, nats; tau_df its degrees of freedom; None, 0: it was not.
     shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
@@ -265,7 +266,7 @@ class Noise:
         df = {}
         for d, of_replicates in self.df.items():
             own = float(known.diagonal[depth == d].mean())
-            if source == DECLARED:  # a known variance that is added to an estimated one makes no interval narrower
+            if source == DECLARED:  # adding a known variance to an estimated one narrows no interval
                 df[d] = of_replicates
             elif found is not None:
                 df[d] = found.df(own)
@@ -289,7 +290,7 @@ class Noise:
         )
 
     def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
-        """(nats², what it rests on)."""
+        """(variance in nats², its source)."""
         default = LIKELY_SHAPE_SD**2
         if self.declared_shape_sd is not None:
             return self.declared_shape_sd**2, DECLARED
@@ -345,7 +346,7 @@ def _but_rounding(residual: np.ndarray) -> np.ndarray:
 
 
 def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
-    """True where every cell can be reached from every other through shared seeds."""
+    """True if shared seeds link every cell to every other."""
     has = np.zeros((n_cells, n_seeds))
     has[cells, codes] = 1.0
     near, reached = has.T @ has > 0.0, np.arange(n_seeds) == 0
@@ -367,7 +368,7 @@ def estimate_noise(
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats². shape_sd: declared sd of what all seeds of a shape share, nats.
+    known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
     """
@@ -434,7 +435,7 @@ def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
 
 
 def declared_shape(value: Any) -> float:
-    """sd in nats of what the seeds of a shape share.
+    """sd of the error that seeds of a shape share, nats.
 
     Raises:
         InputError: it is no number in the range.
@@ -450,7 +451,7 @@ def declared_shape(value: Any) -> float:
 def _sigma(
     means: CellMeans, run_depth: np.ndarray, depths: list[int]
 ) -> tuple[dict[int, float], dict[int, float], bool, float | None]:
-    """σ² and df per depth from the residuals; empty where there are no replicates."""
+    """σ² and df per depth from the residuals; empty if there are no replicates."""
     free = 1.0 - means.leverage
     total_df = float(free.sum())
     if total_df < 0.5:
@@ -466,7 +467,7 @@ def _sigma(
 
 
 def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
-    """p-value of Bartlett's test that the variances ss/df are equal; None where fewer than two can be compared."""
+    """p-value of Bartlett's test that the variances ss/df are equal; None if fewer than two can be compared."""
     used = [d for d in ss if df[d] >= 1.0 and ss[d] > 0]
     if len(used) < 2:
         return None

@@ -7,12 +7,12 @@ the posterior (arms.py).
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
 losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
-With Σ_A, Σ_B and Σ_D the covariances of the means of one arm, of the other and of the difference,
+scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one arm, of the other and of the difference,
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
-is the covariance of the arms' errors: nothing is assumed of it, and where nothing is shared it is zero but for the
-noise of the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
+is the covariance of the arms' errors: no assumption is made, and without shared errors it is zero up to the noise of
+the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
 depth by the cell means carry Σ_AB to its error.
 """
 
@@ -32,7 +32,7 @@ from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
 from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
 from dwsweep.fit.scatter import of_curves
 
-TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
+TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
 # largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
 # (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
@@ -47,7 +47,7 @@ class Pairing:
     two curves. level: nats², variance of the error that a seed adds to the loss difference of all shapes alike;
     level_df: its degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where
     nothing is paired. by: names of the paired sources of noise; why_not: reason why one is not paired, or empty.
-    single_seed: with one seed, the error that a seed adds to all shapes is not known.
+    single_seed: True with one seed, so that the error that a seed adds to all shapes is unknown.
     """
 
     cross: np.ndarray
@@ -60,7 +60,7 @@ class Pairing:
     single_seed: bool
 
     def df(self, own: Sequence[tuple[float, float]], shared: float, depths: Sequence[int]) -> float:
-        """Degrees of freedom of the variance of a difference of two cell means at ``depths``, with the level. own:
+        """Degrees of freedom of a difference of two cell means at ``depths``, the level included. own:
         variance and degrees of freedom of either mean; shared: their covariance."""
         if self.noise is not None:
             least = min(self.noise.df.get(depth, math.inf) for depth in depths)
@@ -95,7 +95,7 @@ def pair_arms(
 
 
 def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
-    """Shapes of one depth that are each other's nearest in size, and close enough."""
+    """Matched shapes of one depth: mutually nearest in size, and close enough."""
     found = []
     for depth in sorted(set(a.depths) & set(b.depths)):
         i, j = a.at(depth), b.at(depth)
@@ -107,7 +107,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
 
 
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
-    """(losses, cells, seeds) of the runs that the curves rest on: those at the best learning rate of each shape."""
+    """(losses, cells, seeds) of the runs behind the curves: runs at the best learning rate of each shape."""
     index = {_cell(arm.curves, k): k for k in range(len(arm.curves.x))}
     used = [(run, index[run.candidate]) for run in arm.runs if run.candidate in index]
     return np.array([run.loss for run, _ in used]), np.array([k for _, k in used]), [run.seed for run, _ in used]
@@ -153,7 +153,7 @@ def _paired(
         return noise.with_scatter(judged, found, depth), found
 
     noise, found = estimate(None if shape_sd is None else independent)
-    if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the scatter of each arm is its own
+    if shape_sd is None and noise.shape_source != SCATTER:  # unmeasured: each arm has a scatter of its own
         noise, found = estimate(independent)
     covariance = found.dense()
     if not noise.known:
@@ -176,7 +176,7 @@ def _paired(
 
 
 def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
-    """sd of the difference of two runs that share nothing."""
+    """sd of the difference of two independent runs."""
     if isinstance(declared, Mapping):
         return {depth: math.sqrt(2.0) * sd for depth, sd in declared.items()}
     return math.sqrt(2.0) * declared
@@ -195,7 +195,7 @@ def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:
-    """(M, M) covariance of the matched differences over samples of documents, None where neither arm has any; and
+    """(M, M) covariance of the matched differences over samples of documents, None if neither arm has any; and
     whether both were evaluated on the same ones. Else each arm's documents are its own, and their variances add."""
     influences, tokens = [], []
     for side, arm in enumerate((a, b)):
@@ -212,5 +212,5 @@ def _cell(curves: Curves, k: int) -> Candidate:
 
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
-    """Variance and degrees of freedom of one run, for what a single seed adds to all shapes and cannot show."""
+    """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
     return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
