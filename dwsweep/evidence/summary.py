@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,10 +130,10 @@ def read_populations(path: Path = POPULATIONS) -> Populations:
 
 def write(sources: Sequence[Evidence], path: Path = SUMMARIES, fitted: Path = POPULATIONS) -> None:
     """Write the files of ``read`` and ``read_populations``."""
-    path.write_text(json.dumps([asdict(source) for source in sources], indent=1, ensure_ascii=False) + "\n", "utf-8")
-    found = asdict(populations(read.__wrapped__(path)))
+    reader.write(path, list(sources))
+    found = reader.plain(populations(read.__wrapped__(path)))
     kept = {one: {name: _rounded(values) for name, values in draws.items()} for one, draws in found.items()}
-    fitted.write_text(json.dumps(kept) + "\n", "utf-8")
+    fitted.write_text(reader.line_of(kept) + "\n", "utf-8")
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

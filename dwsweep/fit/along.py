@@ -25,17 +25,18 @@ from dwsweep.fit.along_cells import (
     arm_differences,
     arms_along,
     check_column,
-    equal_to_baseline,
     ranked,
 )
 from dwsweep.fit.analysis import HEAP, fit_table, noise_summary, provenance
+from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.settings import RECIPE, TUNING
 from dwsweep.fit.data.table import Table
+from dwsweep.fit.equal_shapes import equal_to_baseline
 from dwsweep.fit.lengths import at_equal_length
-from dwsweep.fit.pairing import Arm, Pairing, pair_arms
+from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.interval import Interval
 from dwsweep.records.fit import AlongFit, Fit, FitOptions
 from dwsweep.records.studies import (

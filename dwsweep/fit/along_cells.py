@@ -1,4 +1,9 @@
-"""Cells along a column: groups of comparable runs, their differences, and the shapes that equal a baseline.
+"""Groups of a table along a column: which runs are compared with which, and how far apart they are.
+
+The posterior of the losses (posterior.py) answers for depth and size, and holds a further column to a smooth, shrunk
+effect. Here nothing is assumed of the column: its values may have any losses, at one depth and one size too, where no
+posterior of depths exists. So each value's own runs are compared, with the noise and the scatter between shapes that
+every fit has.
 
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
@@ -18,9 +23,6 @@ is drawn, too.
 
 *Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
 of them. The draws behind it include errors that the arms share (pairing.py).
-
-*A baseline.* A shape equals it if the upper end of a one-sided band of its loss − the baseline's lies below the
-margin (non-inferiority). The band holds for all shapes together, so any number of them may be picked from the table.
 """
 
 from __future__ import annotations
@@ -35,31 +37,29 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.cells import IMPOSSIBLE, BadRun, Run, find_bad_runs, number, select_runs, too_many
+from dwsweep.fit.arm import Arm
+from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
 from dwsweep.fit.data.account import LeftOut
-from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.noise import FLOOR_NATS, Documents, document_covariance, of_influences, still_falling
-from dwsweep.fit.one_size import posterior_of
-from dwsweep.fit.pairing import TOLERANCE, Arm, Pairing
+from dwsweep.fit.documents import Documents, document_covariance, of_influences
+from dwsweep.fit.noise import FLOOR_NATS
+from dwsweep.fit.one_size import SIZE_SLOPE, posterior_of
+from dwsweep.fit.pairing import TOLERANCE, Pairing
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.warnings import moved
+from dwsweep.fit.warnings import left_out_line, moved, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
-from dwsweep.records.studies import EqualShape, EqualToBaseline
-from dwsweep.text import BITS, NATS, SHORT, join
+from dwsweep.text import BITS, NATS, join
 
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
 OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
 SEED = 17  # seed of the draws of slopes and of errors that arms share
 SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
-# d ln loss / d ln N if one size shows no slope: alpha_N of Kaplan et al. 2020, with an error as large as itself
-DEFAULT_SLOPE = -0.076
 SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
 
 
@@ -145,7 +145,7 @@ def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
         if own:
             found.append(float(np.mean(own)))
     if not found:
-        value = DEFAULT_SLOPE * float(curves.mean[cells].mean())
+        value = SIZE_SLOPE * float(curves.mean[cells].mean())
         return Slope(value, abs(value), 0.0, False)
     middle = float(np.median(found))
     own_error = float(np.std(found, ddof=1)) if len(found) > 2 else SLOPE_ERROR * abs(middle)
@@ -293,7 +293,10 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
         warnings = [*said, *moved(usable), *(still_falling(data.directory, usable) if data.directory else [])]
         runs = [replace(run, depth=number[_curve(run.row, column)]) for run in usable]
-        runs, bad = _without_bad(runs, column, warnings)
+        bad, too_many = impossible(runs)
+        warnings += [*too_many, *([left_out_line(bad)] if bad else [])]
+        out_of = {id(one.run) for one in bad}
+        runs = [run for run in runs if id(run) not in out_of]
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         if unit != data.unit:
             runs, held_out = _in_bits(runs, held_out)
@@ -353,25 +356,6 @@ def _selected(data: Table, column: str, options: FitOptions) -> tuple[list[Run],
     return runs, [*lines, *([f"{column}: blank in {blank} rows, which are left out"] if blank else [])], out
 
 
-def _without_bad(runs: list[Run], column: str, warnings: list[str]) -> tuple[list[Run], list[BadRun]]:
-    bad = find_bad_runs(runs)
-    if not bad:
-        return runs, []
-    row = bad[0].run.row
-    example_ = (
-        f"{row['depth']}×{row['width']:g} at {column} {row[column]:g}, seed {bad[0].run.seed}: loss "
-        f"{bad[0].run.loss:.4g}, expected {bad[0].expected:.4g}"
-    )
-    few = not too_many(bad, runs)
-    what = "left out" if few else "too many to leave out, so all count: check the table"
-    warnings.append(
-        f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more off "
-        f"({example_}); {what}"
-    )
-    out = {id(found.run) for found in bad} if few else set()
-    return [run for run in runs if id(run) not in out], list(bad) if few else []
-
-
 def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run], Documents | None]:
     """Convert losses and documents to bits per byte of text."""
     factor = {run.candidate: run.row["bits_per_byte"] / run.row["loss"] for run in runs}
@@ -405,7 +389,7 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
         value = row[column]
         first = found[depth, size].setdefault(value, k)
         if first != k:
-            shown = " and ".join(_shape(rows[one]) for one in (first, k))
+            shown = " and ".join(shape_text(rows[one]) for one in (first, k))
             raise InputError(
                 f"{argument('column', '--along')}: {column!r}; {source} has two shapes of one size at {column} "
                 f"{value:g}, {shown}, which would be averaged; choose, such as with "
@@ -416,104 +400,7 @@ def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], sour
     }
 
 
-def _shape(row: Row) -> str:
+def shape_text(row: Row) -> str:
+    """``6×64, 2 heads``."""
     heads = f", {row['heads']:g} heads" if row.get("heads") else ""
     return f"{row['depth']:g}×{row['width']:g}{heads}"
-
-
-MARGIN = 0.01  # share of the baseline's loss
-LEAST_SAVED = 5.0  # saving in percent below which no table is made unasked
-
-
-def equal_to_baseline(
-    found: Sequence[ArmAlong], baseline: str | None, margin: float | None, confidence: float
-) -> tuple[EqualToBaseline, ...]:
-    """One table per arm; unasked only where depths and heads vary, and a shape is smaller than the baseline.
-
-    Raises:
-        InputError: no shape of an arm is the baseline, or several are.
-    """
-    asked = baseline is not None or margin is not None
-    tables = []
-    for one in found:
-        if not asked and any(len({row.get(name) for row in one.rows}) < 2 for name in ("depth", "heads")):
-            continue
-        table = _against(one, _place(one, baseline), margin, confidence)
-        if table is not None and (asked or (table.rows and table.rows[0].saved_percent >= LEAST_SAVED)):
-            tables.append(table)
-    return tuple(tables)
-
-
-def _place(one: ArmAlong, baseline: str | None) -> int:
-    """Index of the baseline's cell."""
-    if baseline is None:
-        rows, sizes = one.rows, one.arm.curves.n_params
-        return min(range(len(rows)), key=lambda k: (-rows[k]["depth"], rows[k].get("heads") or 0, -sizes[k]))
-    columns = list(dict.fromkeys(name for row in one.rows for name in row))
-    try:
-        meets = compile_expression(baseline, columns)
-    except InputError as error:
-        where, named = (f"{argument(name)}:" for name in ("where", "baseline"))
-        raise InputError(*(line.replace(where, named, 1) for line in error.templates)) from None
-    places = [k for k, row in enumerate(one.rows) if meets(row)]
-    if len(places) == 1:
-        return places[0]
-    shown = ", ".join(_shape(one.rows[k]) for k in places[:6])
-    arm = f" of {one.arm.label}" if one.arm.label else ""
-    what = f"{len(places)} shapes{arm} meet it ({shown})" if places else f"no shape{arm} meets it"
-    raise InputError(f"{argument('baseline')}: {baseline!r}; {what}, one must")
-
-
-def _against(one: ArmAlong, place: int, margin: float | None, confidence: float) -> EqualToBaseline | None:
-    curves = one.arm.curves
-    base_loss, base_n = float(curves.mean[place]), float(curves.n_params[place])
-    margin = margin if margin is not None else MARGIN * base_loss
-    others = [k for k in range(len(curves.x)) if k != place]
-    if not others:
-        return None
-    worse = curves.mean[others] - base_loss
-    high: list[float | None] = [None] * len(others)
-    if curves.noise.known:
-        deviations = (curves.draws - curves.mean)[:, others] - (curves.draws - curves.mean)[:, [place]]
-        band = SimultaneousBand(worse, deviations, min(curves.noise.df.values()), confidence, one_sided=True)
-        high = [float(end) for end in band.high]
-    rows = [
-        EqualShape(
-            arm=one.arm.label,
-            depth=int(one.rows[k]["depth"]),
-            width=number(one.rows[k]["width"]),
-            heads=one.rows[k].get("heads"),
-            head_size=one.rows[k].get("head_size"),
-            n_params=number(float(curves.n_params[k])),
-            saved_percent=100.0 * (1.0 - float(curves.n_params[k]) / base_n),
-            loss=float(curves.mean[k]),
-            worse=float(above),
-            worse_high=end,
-            equal=end is not None and end < margin,
-        )
-        for k, above, end in zip(others, worse, high, strict=True)
-    ]
-    rows.sort(key=lambda row: -row.saved_percent)
-    name = _shape(one.rows[place])
-    return EqualToBaseline(
-        arm=one.arm.label,
-        baseline=name,
-        n_params=number(base_n),
-        loss=base_loss,
-        margin=margin,
-        confidence=confidence,
-        rows=tuple(rows),
-        sentence=_sentence(rows, name, f"{margin:.3f} {SHORT[one.arm.unit]}", confidence),
-    )
-
-
-def _sentence(rows: Sequence[EqualShape], baseline: str, margin: str, confidence: float) -> str:
-    level = f"at {100 * confidence:.0f} %"
-    found = next((row for row in rows if row.equal and row.saved_percent > 0.0), None)
-    if found is None:
-        return f"no smaller shape is shown to be within {margin} of {baseline}'s loss ({level})"
-    heads = f" with {found.heads:g} heads" if found.heads else ""
-    return (
-        f"{found.depth}×{found.width:g}{heads} is no worse than {baseline} by more than {margin} ({level}; at "
-        f"most {found.worse_high:+.3f}) and saves {found.saved_percent:.0f} % of its parameters"
-    )

@@ -25,6 +25,7 @@ from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
+from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     depth_scatter_warning,
@@ -46,7 +47,6 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.noise import Documents, document_covariance, still_falling
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import (
     MOST_CONTRASTED,
@@ -57,7 +57,15 @@ from dwsweep.fit.transitions import (
     disagreements,
     transition_rows,
 )
-from dwsweep.fit.warnings import bad_run_warning, check_runs, check_status, confounds, noise_warnings, tie_warnings
+from dwsweep.fit.warnings import (
+    bad_run_warning,
+    check_runs,
+    check_status,
+    confounds,
+    noise_warnings,
+    still_falling,
+    tie_warnings,
+)
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
     LARGEST_SIZE,

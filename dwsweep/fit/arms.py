@@ -31,6 +31,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
+from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
@@ -48,7 +49,7 @@ from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, Cells, pooled
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import Arm, Pairing, pair_arms
+from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status

@@ -35,11 +35,12 @@ from dwsweep.fit.ask import (
     hull,
     quantiles,
 )
-from dwsweep.fit.cells import Candidate, Run, Shape, number
+from dwsweep.fit.cells import Run, Shape, number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Frame, budget_column, curved
 from dwsweep.fit.model import Cells as FittedCells
+from dwsweep.fit.noise import seed_level
 from dwsweep.fit.parabola import lowest
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
@@ -138,16 +139,11 @@ class Cells:
 
 
 def _seeds(runs: Sequence[Run]) -> tuple[float, float]:
-    """(sd of the mean over seeds of the error that a seed shares over all shapes, its degrees of freedom)."""
-    seeds = sorted({run.seed for run in runs}, key=str)
-    cells: dict[Candidate, dict[object, float]] = defaultdict(dict)
-    for run in runs:
-        cells[run.candidate][run.seed] = run.loss
-    whole = np.array([[losses[s] for s in seeds] for losses in cells.values() if len(losses) == len(seeds)])
-    if len(seeds) < 2 or not len(whole):
-        return 0.0, math.inf
-    effects = (whole - whole.mean(axis=1, keepdims=True)).mean(axis=0)
-    return float(effects.std(ddof=1)) / math.sqrt(len(seeds)), len(seeds) - 1.0
+    """(sd of a mean over the seeds of what a seed adds to all shapes alike, its degrees of freedom)."""
+    places = {candidate: k for k, candidate in enumerate(dict.fromkeys(run.candidate for run in runs))}
+    cell = np.array([places[run.candidate] for run in runs])
+    variance, df = seed_level(np.array([run.loss for run in runs]), cell, [run.seed for run in runs]) or (0.0, math.inf)
+    return math.sqrt(variance), df
 
 
 @dataclass(frozen=True)

@@ -345,16 +345,9 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
     """(selection without impossible runs, impossible runs, all runs). If there are too many, nothing is left out and a
     warning is given."""
     runs = selection.runs
-    bad = find_bad_runs(runs)
+    bad, warning = impossible(runs)
     if not bad:
-        return selection, [], runs
-    if too_many(bad, runs):
-        line = (
-            f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more "
-            f"off the other seeds of their shape or the curve of their depth (such as {named(bad[0])}); too many to "
-            f"leave out, so all count: check the table"
-        )
-        return replace(selection, warnings=[line, *selection.warnings]), [], runs
+        return replace(selection, warnings=[*warning, *selection.warnings]), [], runs
     out = {id(found.run) for found in bad}
     kept = [run for run in runs if id(run) not in out]
     left = {run.shape for run in kept}
@@ -366,15 +359,23 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
     return replace(selection, runs=kept, notes=notes, excluded=excluded), bad, runs
 
 
-def too_many(bad: Sequence[BadRun], runs: Sequence[Run]) -> bool:
-    """True if impossible runs are so many that the noise model is wrong, not the runs: none is left out then."""
-    return len(bad) > max(1.0, LARGEST_SHARE * len(runs))
+def impossible(runs: Sequence[Run]) -> tuple[list[BadRun], list[str]]:
+    """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
+    runs: none is left out then)."""
+    bad = find_bad_runs(runs)
+    if len(bad) <= max(1.0, LARGEST_SHARE * len(runs)):
+        return bad, []
+    return [], [
+        f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more "
+        f"off the other seeds of their shape or the curve of their depth (such as {named(bad[0])}); too many to "
+        f"leave out, so all count: check the table"
+    ]
 
 
 def named(found: BadRun) -> str:
     run = found.run
     which = "" if run.seed is None else f" seed {run.seed}"
-    return f"{run.depth}×{run.width:g}{which}: loss {run.loss:.4g}, expected {found.expected:.4g}"
+    return f"{run.row['depth']:g}×{run.width:g}{which}: loss {run.loss:.4g}, expected {found.expected:.4g}"
 
 
 def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:

@@ -12,11 +12,10 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run, Shape
+from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.lengths import LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import (
-    FEW_DOCUMENTS,
     FLOOR_NATS,
-    Documents,
     MeanCovariance,
     Noise,
     SeedSlope,

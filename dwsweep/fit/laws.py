@@ -1,6 +1,7 @@
 """Laws of width: forms with two constants each, and the best depth at a budget by each.
 
-d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d².
+d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d². A new form is a class
+with its right side here, and a class in ``FORMS`` of model.py, by which the losses weigh it.
 """
 
 from __future__ import annotations

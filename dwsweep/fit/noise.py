@@ -1,30 +1,23 @@
-"""Noise of cell means: σ, degrees of freedom, covariance; declared noise; documents.
+"""Noise of cell means: σ, degrees of freedom, covariance; declared noise.
 
 *Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
 *Scatter between shapes* is noise that replicates do not show. scatter.py judges it by the posterior of the losses, and
 ``Noise.with_scatter`` puts it beside σ. If nothing shows it, it is ``LIKELY_SHAPE_SD``.
 
-*Documents.* A sweep directory also has held-out losses per document, which pair the shapes on the same text, and
-training curves, which show whether training had settled.
+*Documents* (documents.py) add what another sample of held-out text would change.
 """
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dwsweep import paths
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.cells import Candidate, Run
-from dwsweep.records.metrics import Metrics, metrics_of
-from dwsweep.text import join
 
 MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
 MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
@@ -156,6 +149,28 @@ def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> S
     named = next(seed for seed, code in zip(seeds, means.codes, strict=True) if code == worst)
     variance = max(float((slopes**2).sum()) / (count - 1) - left / float(weight.mean()), 0.0)
     return SeedSlope(named, float(slopes[worst]), p, math.sqrt(variance / count))
+
+
+def seed_level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
+    """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
+
+    The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
+    already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
+    """
+    names = list(dict.fromkeys(seeds))
+    if len(names) == 1 and names[0] is not None:
+        return None
+    n_cells = int(cell.max()) + 1
+    means = cell_means(losses, cell, seeds, n_cells)
+    if not means.paired:
+        return 0.0, math.inf
+    centre = np.bincount(cell, losses, n_cells) / np.maximum(np.bincount(cell, minlength=n_cells), 1)
+    away = losses - centre[cell]
+    of_seeds = np.array([np.mean([v for v, s in zip(away, seeds, strict=True) if s == name]) for name in names])
+    free = float((1.0 - means.leverage).sum())
+    own = float((means.residual**2).sum()) / free / n_cells if free > 0.5 else 0.0
+    spread = float(of_seeds @ of_seeds) / (len(names) - 1)
+    return max(0.0, spread - own) / len(names), len(names) - 1.0
 
 
 def _within(shares: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -293,9 +308,7 @@ class Noise:
         """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""
         if self.pooled or not self.known:
             return self.df[depths[0]]
-        total = sum(variances)
-        denominator = sum(v * v / self.df[d] for d, v in zip(depths, variances, strict=True) if np.isfinite(self.df[d]))
-        return total * total / denominator if denominator > 0 else np.inf
+        return summed([(v, self.df[d]) for d, v in zip(depths, variances, strict=True)])[1]
 
 
 def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> CellMeans:
@@ -492,6 +505,13 @@ def chi2_tail(x: float, df: float) -> float:
     return float(chdtrc(df, x))
 
 
+def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Variance and degrees of freedom (Satterthwaite) of a sum of independent variance estimates."""
+    total = sum(variance for variance, _ in parts)
+    inverse = sum(variance**2 / df for variance, df in parts if math.isfinite(df))
+    return total, total**2 / inverse if inverse > 0 else math.inf
+
+
 def chi2_df(ln_variance: np.ndarray) -> float:
     """Degrees of freedom ν of the scaled inverse χ² whose logarithm varies as ``ln_variance`` (D,): ψ′(ν/2) is the
     variance of ln χ²_ν."""
@@ -506,122 +526,3 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
     from scipy.special import fdtrc
 
     return float(fdtrc(dfn, dfd, x)) if math.isfinite(dfd) else chi2_tail(x * dfn, dfn)
-
-
-# documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
-TOLERANCE = 2e-3
-FEW_DOCUMENTS = 30  # fewer documents give no estimate for another sample
-FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
-FEWEST_POINTS = 5
-
-
-class Documents(NamedTuple):
-    """covariance (K, K) of the candidates' mean losses over samples of documents, nats², or None; note: a sentence on
-    its use. number: count of documents, None if unknown. influence: candidate → (n,) nats, share of each document in
-    its mean loss. tokens: (n,) tokens of each document."""
-
-    covariance: np.ndarray | None
-    note: str
-    number: int | None = None
-    influence: Mapping[Candidate, np.ndarray] = MappingProxyType({})
-    tokens: np.ndarray | None = None
-
-    @property
-    def warnings(self) -> list[str]:
-        if self.number is None or self.number >= FEW_DOCUMENTS:
-            return []
-        what = f"{self.number} document{'s' if self.number > 1 else ''}"
-        claim = (
-            "one text shows no spread over texts, so nothing is claimed about other texts"
-            if self.number == 1
-            else "the spread of losses over texts is hardly known, so few differences can be claimed"
-        )
-        return [f"held-out set: {what}, at least {FEW_DOCUMENTS} are advised; {claim}"]
-
-
-def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
-    """Error of the candidates' mean losses due to the sample of documents.
-
-    With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
-    u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
-    the same text. Candidates are in the order of ``build_curves``. None if a run lacks its documents.npy, the
-    numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
-    """
-    root = paths.as_path(directory) / "runs"
-    candidates = sorted({run.candidate for run in runs}, key=lambda candidate: candidate.order)
-    influence: dict[Candidate, list[np.ndarray]] = {candidate: [] for candidate in candidates}
-    size: int | None = None
-    for run in runs:
-        run_id = run.row.get("run_id")
-        path = root / str(run_id) / "documents.npy"
-        if run_id is None or not path.exists():
-            return Documents(None, "not used: not every run has its documents.npy")
-        try:
-            values = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
-        except (OSError, ValueError) as error:  # an empty or shortened file, or no array
-            return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
-        if values.ndim == 1:
-            values = np.stack([values, np.ones_like(values)], axis=1)
-        if values.ndim != 2 or values.shape[1] != 2 or not len(values) or not np.isfinite(values).all():
-            what = f"has shape {values.shape} or values that are not finite"
-            return Documents(None, f"not used: documents.npy of {run_id} {what}")
-        if size is not None and len(values) != size:
-            return Documents(None, "not used: the runs were evaluated on different numbers of documents")
-        size = len(values)
-        total = values[:, 1].sum()
-        loss = values[:, 0].sum() / total
-        if abs(loss - run.loss) > TOLERANCE * max(1.0, abs(run.loss)):
-            what = f"gives loss {loss:.4g}, the table {run.loss:.4g}"
-            return Documents(None, f"not used: documents.npy of {run_id} {what}")
-        influence[run.candidate].append((values[:, 0] - loss * values[:, 1]) / total)
-    return of_influences({candidate: np.mean(influence[candidate], axis=0) for candidate in candidates}, values[:, 1])
-
-
-def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray) -> Documents:
-    """The covariance of the candidates' mean losses, in their order; influence (n,) of each, tokens (n,)."""
-    U = np.stack(list(influence.values()))
-    n = U.shape[1]
-    if n == 1:
-        return Documents(None, "not used: a single held-out document", 1)
-    return Documents(U @ U.T * n / (n - 1), f"paired over {n} held-out documents", n, influence, tokens)
-
-
-def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
-    """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
-    (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
-    nothing if the directory holds no training curves."""
-    falls, warnings = {}, []
-    for depth in sorted({run.depth for run in runs}):
-        run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
-        if (run_id := run.row.get("run_id")) is None:
-            continue
-        metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
-        if left_out := metrics.left_out(str(run_id)):
-            warnings.append(left_out)
-        fall = last_fall(metrics)
-        if fall is not None and fall > FALLING_SHARE:
-            falls[f"{run.depth}×{run.width:g}"] = fall
-    if not falls:
-        return warnings
-    steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
-    return [
-        *warnings,
-        f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
-        f"may change with longer training",
-    ]
-
-
-def last_fall(metrics: Metrics) -> float | None:
-    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps; None where
-    fewer than ``FEWEST_POINTS`` were logged."""
-    logged = ((row["step"], row.get("loss")) for row in metrics.rows)
-    points = [(step, loss) for step, loss in logged if loss is not None and math.isfinite(loss)]
-    if len(points) < FEWEST_POINTS:
-        return None
-    end = max(step for step, _ in points)
-    before = [loss for step, loss in points if 0.6 * end < step <= 0.8 * end]
-    last = [loss for step, loss in points if step > 0.8 * end]
-    if not before or not last:
-        return None
-    means = [math.fsum(losses) / len(losses) for losses in (before, last)]
-    return (means[0] - means[1]) / means[0] if means[0] > 0 else None

@@ -1,5 +1,9 @@
 """Pairing of two arms: the covariance of their errors, which cancels when the arms are compared.
 
+The posterior does not answer this: it holds each arm's errors as its own, and a loss difference between two arms of one
+study is known far better than either loss. Nothing else is estimated here; ratios of sizes and depths are questions to
+the posterior (arms.py).
+
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
 losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
@@ -21,13 +25,12 @@ from operator import itemgetter
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.cells import Candidate, Run
+from dwsweep.fit.arm import Arm, different_text
+from dwsweep.fit.cells import Candidate
 from dwsweep.fit.curves import Curves, distinct, pchip
-from dwsweep.fit.noise import FEW_DOCUMENTS, SCATTER, Documents, MeanCovariance, Noise, cell_means, estimate_noise
+from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
+from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
 from dwsweep.fit.scatter import of_curves
-from dwsweep.fit.transitions import Pair
-from dwsweep.text import NATS, join
 
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
@@ -38,30 +41,6 @@ MOST_SHARED = 0.75
 # most degrees of freedom of a difference over those of the level of its seeds (three seeds, a level of 1.5 times the
 # sd of a cell: Satterthwaite's formula alone covers 93.1 % at 95, with this bound 94.4 %, at the same median width)
 MOST_OVER_SEEDS = 4.0
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One recipe: its runs, their curves, and its held-out documents if every run has them.
-
-    label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
-    all depths together, gains: of ``fit_with_gains``; None and empty where
-    there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
-    eval_tokens: of the held-out set, as its spec has them; empty if that is not known. unit: of the losses.
-    """
-
-    label: str
-    source: str
-    sha256: str
-    runs: Sequence[Run]
-    curves: Curves
-    pairs: Sequence[Pair] = ()
-    surface: LossSurface | None = None
-    held_out: Documents | None = None
-    diverged: str = ""
-    eval_tokens: str = ""
-    unit: str = NATS
-    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +92,7 @@ def pair_arms(
         if found is not None:
             return found
         why_not = "the noise of their differences cannot be estimated"
-    levels = [_level(*_chosen(arm)) for arm in (a, b)]
+    levels = [seed_level(*_chosen(arm)) for arm in (a, b)]
     single = any(level is None for level in levels)
     variance, df = summed(
         [level or _as_one_run(c.covariance, c.noise) for level, c in zip(levels, (a.curves, b.curves), strict=True)]
@@ -131,22 +110,6 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
             if gap[row, column] <= TOLERANCE and gap[:, column].argmin() == row:
                 found.append((int(i[row]), int(j[column])))
     return found
-
-
-def different_text(a: Arm, b: Arm) -> str:
-    """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
-    for name, what in (
-        ("vocab_size", "vocabularies"),
-        ("data_hash", "data"),
-        ("seq_len", "sequence lengths"),
-    ):
-        one, other = ({run.row[name] for run in arm.runs if run.row.get(name) is not None} for arm in (a, b))
-        if one and other and one != other:
-            shown = [join(sorted(str(value)[:12] for value in values)) for values in (one, other)]
-            return f"different {what} ({shown[0]} and {shown[1]})"
-    if a.eval_tokens and b.eval_tokens and a.eval_tokens != b.eval_tokens:
-        return f"different held-out sets (train.eval_tokens {a.eval_tokens} and {b.eval_tokens})"
-    return ""
 
 
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
@@ -209,7 +172,7 @@ def _paired(
     own_a, own_b = (curves.total_covariance[np.ix_(k, k)] for curves, k in ((a.curves, i), (b.curves, j)))
     cross = np.zeros((len(a.curves.x), len(b.curves.x)))
     cross[np.ix_(i, j)] = (own_a + own_b - apart) / 2.0
-    level = _level(losses, cell, seeds)
+    level = seed_level(losses, cell, seeds)
     variance, df = level or _as_one_run(covariance, noise)
     number = len(set(seeds))
     by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
@@ -246,48 +209,14 @@ def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.nda
             tokens.append(arm.held_out.tokens)
             influences.append(np.stack([arm.held_out.influence[_cell(arm.curves, pair[side])] for pair in cells]))
     if len(tokens) == 2 and np.array_equal(tokens[0], tokens[1]):
-        return _over_documents(influences[1] - influences[0]), True
-    return (np.sum([_over_documents(U) for U in influences], axis=0) if influences else None), False
+        return over_documents(influences[1] - influences[0]), True
+    return (np.sum([over_documents(U) for U in influences], axis=0) if influences else None), False
 
 
 def _cell(curves: Curves, k: int) -> Candidate:
     return Candidate(curves.shape(k), curves.learning_rate[k])
 
 
-def _over_documents(U: np.ndarray) -> np.ndarray:
-    n = U.shape[1]
-    return U @ U.T * n / (n - 1)
-
-
-def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
-    """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
-
-    The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
-    already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
-    """
-    names = list(dict.fromkeys(seeds))
-    if len(names) == 1 and names[0] is not None:
-        return None
-    n_cells = int(cell.max()) + 1
-    means = cell_means(losses, cell, seeds, n_cells)
-    if not means.paired:
-        return 0.0, math.inf
-    centre = np.bincount(cell, losses, n_cells) / np.maximum(np.bincount(cell, minlength=n_cells), 1)
-    away = losses - centre[cell]
-    of_seeds = np.array([np.mean([v for v, s in zip(away, seeds, strict=True) if s == name]) for name in names])
-    free = float((1.0 - means.leverage).sum())
-    own = float((means.residual**2).sum()) / free / n_cells if free > 0.5 else 0.0
-    spread = float(of_seeds @ of_seeds) / (len(names) - 1)
-    return max(0.0, spread - own) / len(names), len(names) - 1.0
-
-
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
     """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
     return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
-
-
-def summed(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Variance and degrees of freedom (Satterthwaite) of a sum of independent variance estimates."""
-    total = sum(variance for variance, _ in parts)
-    inverse = sum(variance**2 / df for variance, df in parts if math.isfinite(df))
-    return total, total**2 / inverse if inverse > 0 else math.inf

@@ -1,4 +1,4 @@
-"""Warnings of a fit: weak noise estimates, confounds between the curves, ties.
+"""Warnings of a fit: weak noise estimates, confounds between the curves, ties, losses that still fell.
 
 A table whose numbers mean another quantity is refused in one line, which names the likely quantity and the remedy.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep import theory
+from dwsweep import paths, theory
 from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
@@ -23,6 +23,7 @@ from dwsweep.fit.data.table import Table, rename
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
+from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.text import NATS, SHORT, format_count, join
 
@@ -38,6 +39,8 @@ OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
 }
 NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
 BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error above which a warning is given
+FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
+FEWEST_POINTS = 5  # fewest points of a training curve that show its fall
 RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
 SHOULD_AGREE = {
@@ -220,9 +223,14 @@ def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
     effect = f"with {'it' if len(bad) == 1 else 'them'}: {join(others)}" if others else "no status depends on it"
+    return f"{left_out_line(bad)}; {effect}"
+
+
+def left_out_line(bad: Sequence[BadRun]) -> str:
+    """Sentence that names the impossible runs."""
     return (
         f"IMPOSSIBLE LOSS, left out: {join(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
-        f"deviations off); {effect}"
+        "deviations off)"
     )
 
 
@@ -405,3 +413,44 @@ def _short(value: Any) -> str:
 
 def _depths(depths: set[int]) -> str:
     return join(map(str, sorted(depths)), 12)
+
+
+def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
+    """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
+    (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
+    nothing if the directory holds no training curves."""
+    falls, warnings = {}, []
+    for depth in sorted({run.depth for run in runs}):
+        run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)
+        if (run_id := run.row.get("run_id")) is None:
+            continue
+        metrics = metrics_of(paths.as_path(directory) / "runs" / str(run_id))
+        if left_out := metrics.left_out(str(run_id)):
+            warnings.append(left_out)
+        fall = last_fall(metrics)
+        if fall is not None and fall > FALLING_SHARE:
+            falls[f"{run.depth}×{run.width:g}"] = fall
+    if not falls:
+        return warnings
+    steep = join(f"{shape} by {100 * fall:.0f} %" for shape, fall in falls.items())
+    return [
+        *warnings,
+        f"STILL FALLING: the last fifth of training lowered the training loss steeply ({steep}); which depth is ahead "
+        f"may change with longer training",
+    ]
+
+
+def last_fall(metrics: Metrics) -> float | None:
+    """Share of the mean training loss by which it fell from the fourth to the last fifth of a run's steps; None where
+    fewer than ``FEWEST_POINTS`` were logged."""
+    logged = ((row["step"], row.get("loss")) for row in metrics.rows)
+    points = [(step, loss) for step, loss in logged if loss is not None and math.isfinite(loss)]
+    if len(points) < FEWEST_POINTS:
+        return None
+    end = max(step for step, _ in points)
+    before = [loss for step, loss in points if 0.6 * end < step <= 0.8 * end]
+    last = [loss for step, loss in points if step > 0.8 * end]
+    if not before or not last:
+        return None
+    means = [math.fsum(losses) / len(losses) for losses in (before, last)]
+    return (means[0] - means[1]) / means[0] if means[0] > 0 else None

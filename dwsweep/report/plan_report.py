@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
@@ -12,7 +11,7 @@ from rich.console import Group
 from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
-from dwsweep.records.record import to_dict
+from dwsweep.records.record import plain, to_dict
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, number, prose
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
@@ -47,7 +46,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "disk_bytes": total.disk_bytes,
         },
         "warnings": list(plan.warnings),
-        "runs": [asdict(row) for row in to_rows(plan)],
+        "runs": plain(to_rows(plan)),
     }
 
 

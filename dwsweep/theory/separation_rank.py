@@ -17,11 +17,12 @@ its constants: ln 3 = 1.10 a layer against the fitted 0.0555.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dwsweep import published_law
 from dwsweep.errors import InputError
+from dwsweep.records.record import plain
 
 DEPTH_EFFICIENT = "depth-efficient"
 WIDTH_LIMITED = "depth and width alike"
@@ -153,7 +154,7 @@ def summary(*, width: int, depth: int | None = None, heads: int = 2) -> dict[str
         "mixed_inputs": mixed_inputs(depth),
         "log3_separation_rank_lower": lower,
         "log3_separation_rank_upper": upper,
-        "theorems": [asdict(theorem(depth, width, heads)) for theorem in (theorem_1, theorem_2)],
+        "theorems": [plain(theorem(depth, width, heads)) for theorem in (theorem_1, theorem_2)],
         "published_transition_width": published_law.transition_width(depth),
         "published_transition_n_params": published_law.transition_n_params(depth),
         "widths_needed": [

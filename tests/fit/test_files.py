@@ -20,8 +20,8 @@ from dwsweep.errors import InputError
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data.table import read_table
+from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.guideline import guideline_rows, guides
-from dwsweep.fit.noise import document_covariance
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
 from dwsweep.report.figures import style

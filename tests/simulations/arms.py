@@ -22,12 +22,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.analysis import joint_model
+from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import compare, loss_contrasts, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.noise import Documents, of_influences
-from dwsweep.fit.pairing import Arm, pair_arms
+from dwsweep.fit.documents import Documents, of_influences
+from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.record import Record
