@@ -31,7 +31,7 @@ FLAGS = (
     "JAX_DEFAULT_PRNG_IMPL",
     "JAX_ENABLE_X64",
 )
-"""Variables of the environment that change a program or how it rounds."""
+"""Variables of the environment that change a program or how it rounds; options of a compiler stand beside them."""
 _VECTOR = re.compile(r"((avx|amx|sse4|fma|sve|asimd)\w*|f16c|sme2?|bf16|i8mm)")
 
 

@@ -5,8 +5,9 @@
     python tests/benchmarks/bench_commands.py --runs 1000        # of the sweep on the stand-in trainer
 
 CPU is user and system time of a process and all of its children, the least of ``--repeats`` turns: other work on the
-machine can only add to it. Bytecode is made beforehand. The floor of a command is a program of two commands in Typer and Rich that prints its help,
-and where the command needs NumPy, that with NumPy imported. ``make test`` is timed by hand.
+machine can only add to it. Bytecode is made beforehand. The floor of a command is a program of two commands in Typer
+and Rich that prints its help, and where the command needs NumPy, that with NumPy imported. ``make test`` is timed by
+hand.
 """
 
 from __future__ import annotations
