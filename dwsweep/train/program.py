@@ -55,7 +55,7 @@ from dwsweep.train.mesh import Layout, all_agree, gathered
 from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
-CPU_COMPILER = {"xla_backend_optimization_level": 1}
+CPU_COMPILER: dict[str, str | bool] = {"xla_backend_optimization_level": "1"}
 """Options of XLA's compiler for a CPU. At LLVM's first level programs compile in a seventh less time than at its third,
 the default, to steps as fast (L1 d28 to L2 d512) and to the same bits (all runs of the smoke sweep): see the README.
 Accelerators' programs keep the default, since LLVM makes their kernels."""
@@ -96,7 +96,7 @@ class Blueprint:
         return self.choices.layout
 
     @cached_property
-    def compiler_options(self) -> dict[str, int] | None:
+    def compiler_options(self) -> dict[str, str | bool] | None:
         """Options of XLA's compiler for this pack's programs; what ``XLA_FLAGS`` sets stands."""
         given = os.environ.get("XLA_FLAGS", "")
         own = {name: value for name, value in CPU_COMPILER.items() if f"--{name}" not in given}
