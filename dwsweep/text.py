@@ -102,6 +102,8 @@ def join(texts: Iterable[str], most: int = 6, separator: str = ", ") -> str:
 def printable(text: str, keep: str = "") -> str:
     """Text with control and format characters spelled out (``\\x1b``), except those in ``keep``, so that no file steers
     the terminal."""
+    if text.isprintable():
+        return text
     return "".join(c if c in keep or c == " " or c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

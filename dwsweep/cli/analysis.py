@@ -132,9 +132,7 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
-    from dwsweep.fit.along import fit_beside_along
     from dwsweep.fit.analysis import fit_table
-    from dwsweep.fit.arms import compare_arms
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.guide.guideline import completed
     from dwsweep.records import fit as fit_record
@@ -156,8 +154,14 @@ def fit(
     fit_record.check_folder(out)
     for one in (*tables, *(beside or ())):
         settle_results(one, _note)
-    method: Callable[..., Fit] = functools.partial(compare_arms, others=others) if compare else fit_table
+    method: Callable[..., Fit] = fit_table
+    if compare:
+        from dwsweep.fit.arms import compare_arms
+
+        method = functools.partial(compare_arms, others=others)
     if along is not None:
+        from dwsweep.fit.along import fit_beside_along
+
         method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
     with terminal.waiting("fitting"):
         result = method(

@@ -18,7 +18,7 @@ from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
 from dwsweep.fit.crossing import STRUCTURAL
-from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.curves import MOST_DRAWN, Curves, build_curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
@@ -552,7 +552,7 @@ class TokenGroup:
         surface = (own or joint_model(curves, options)) if joint else None
         curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
-        warnings += thinned(curves, surface)
+        warnings += thinned(curves, surface, options.draws)
         warnings += confounds(every, curves, options.axis, shorter)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
@@ -662,9 +662,14 @@ def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
     return LossSurface(surface) if surface else None
 
 
-def thinned(curves: Curves, surface: LossSurface | None) -> list[str]:
-    """Note if the model takes not all shapes, or if contrasts take not all depths."""
+def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str]:
+    """Note if the model takes not all shapes, contrasts not all depths, or errors not all ``draws``."""
     found = []
+    if len(curves.draws) < draws:
+        found.append(
+            f"draws: {len(curves.draws):,} in place of {draws:,}, since draws times {len(curves.x):,} shapes, with "
+            f"their learning rates, fill at most {MOST_DRAWN / 1e6:.0f} million numbers"
+        )
     if surface and len(surface.record.cells.x) < len(curves.x):
         found.append(
             f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; all "

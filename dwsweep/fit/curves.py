@@ -27,6 +27,7 @@ from dwsweep.fit.noise import (
 )
 
 MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
+FEWEST_DRAWS = 100
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
 FEW_SIZES = 5
@@ -192,21 +193,26 @@ def build_curves(
     shape_sd: float | None = None,
 ) -> Curves:
     """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
-    Without the scatter between shapes, which ``scatter.judged`` adds.
+    Without the scatter between shapes, which ``scatter.judged`` adds. n_draws: fewer where they would be more than
+    MOST_DRAWN numbers.
 
     The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the draws' mean choice
     below the estimate is the winner's curse and is subtracted (a bootstrap bias correction). The order of
     the runs and the names of their seeds change nothing.
+
+    Raises:
+        InputError: so many shapes that fewer than FEWEST_DRAWS fit.
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
     own = [run.candidate for run in runs]
     candidates = sorted(set(own), key=lambda candidate: candidate.order)
     index = {candidate: k for k, candidate in enumerate(candidates)}
     cell = np.array([index[candidate] for candidate in own])
-    if len(candidates) * n_draws > MOST_DRAWN:
+    n_draws = min(n_draws, MOST_DRAWN // len(candidates))
+    if n_draws < FEWEST_DRAWS:
         raise InputError(
-            f"table: {len(candidates):,} shapes and learning rates; at most {MOST_DRAWN // n_draws:,} with "
-            f"{n_draws:,} {argument('draws')}: choose some with {argument('where')}"
+            f"table: {len(candidates):,} shapes and learning rates; at most {MOST_DRAWN // FEWEST_DRAWS:,}: choose "
+            f"some with {argument('where')}"
         )
     means = cell_means(np.array([run.loss for run in runs]), cell, [run.seed for run in runs], len(candidates))
     shapes = sorted({candidate.shape for candidate in candidates})

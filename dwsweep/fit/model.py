@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -303,10 +304,10 @@ class Frame:
     def v(self, y: np.ndarray) -> np.ndarray:
         return (np.asarray(y, dtype=float) - self.y0) / self.ys
 
-    @property
+    @cached_property
     def waves(self) -> tuple[int, int]:
         """Counts of waves in x and y: as many as their shortest likely lengths need."""
-        return int(np.clip(math.ceil(2.2 * self.xs / 1.6) + 2, 4, 7)), int(np.clip(math.ceil(6.0 * self.ys), 6, 16))
+        return min(max(math.ceil(2.2 * self.xs / 1.6) + 2, 4), 7), min(max(math.ceil(6.0 * self.ys), 6), 16)
 
     def in_x(self, x: np.ndarray) -> np.ndarray:
         """(n, J) cosines, the constant one first; constant beyond the data."""
@@ -752,7 +753,7 @@ class Model:
         if not normal.any():
             return normal
         lost = float(ndtr(-away))
-        cut = np.clip(lost + (1.0 - lost) * ndtr(normal[:, -1]), 1e-300, 1.0 - 1e-15)
+        cut = np.minimum(np.maximum(lost + (1.0 - lost) * ndtr(normal[:, -1]), 1e-300), 1.0 - 1e-15)
         return np.hstack([normal[:, :-1], ndtri(cut)[:, None]])
 
     def held_out(self, z: np.ndarray) -> np.ndarray:

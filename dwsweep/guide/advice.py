@@ -91,6 +91,7 @@ def answer(
     hours: float | None = None,
     by_source: bool = False,
     options: Options | None = None,
+    source: Source | None = None,
 ) -> Answer:
     """Answer of ``dwsweep guide``.
 
@@ -99,7 +100,7 @@ def answer(
         flops, hours: budget of training on ``options.device``, which determines parameters and tokens.
         fit: a fit's directory or fit.json; None: public evidence. compare: the fit and the published law, side by side.
         law: ``levine2020``, the published law in place of the evidence. by_source: adds the answer of each public
-        source. options: constraints on the shapes.
+        source. options: constraints on the shapes. source: what ``fitted_source`` gives for ``fit``, where it is known.
 
     Raises:
         InputError: invalid numbers, shapes or rules, or no fit at ``fit``; all errors at once.
@@ -136,7 +137,7 @@ def answer(
         raise InputError(*errors)
     tokens = Tokens(chosen.tokens, chosen.tokens_per_param)
     if fit is not None:
-        sources = [fitted_source(fit, tokens)]
+        sources = [source or fitted_source(fit, tokens)]
     else:
         sources = [published_source() if law else public_source(tokens)]
     if compare and fit is not None:

@@ -31,7 +31,7 @@ FLAGS = (
     "JAX_DEFAULT_PRNG_IMPL",
     "JAX_ENABLE_X64",
 )
-"""Environment variables that change a program or its rounding."""
+"""Environment variables that change a program or its rounding; a compiler's options stand beside them."""
 _VECTOR = re.compile(r"((avx|amx|sse4|fma|sve|asimd)\w*|f16c|sme2?|bf16|i8mm)")
 
 

@@ -152,13 +152,12 @@ def trained_sizes(fit: FitResult) -> list[float]:
 
 
 def answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, Answer]:
-    """Answers at each size, equal to separate calls. Sizes with one source share a call, so that the fit is read
-    once."""
+    """Answers at each size, equal to separate calls; sizes that own losses answer share one, the others another."""
     found: dict[float, Answer] = {}
     for own in (True, False):
         group = [n for n in asked if (source.at(n).own is not None) == own]
         if group:
-            whole = answer(group, fit=file)
+            whole = answer(group, fit=file, source=source)
             found |= {n: replace(whole, budgets=(row,)) for n, row in zip(group, whole.budgets, strict=True)}
     return {n: found[n] for n in asked}
 

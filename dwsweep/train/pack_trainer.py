@@ -27,7 +27,7 @@ from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.run import RunResult
 from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
-from dwsweep.train.choices import refuse_slow_bfloat16
+from dwsweep.train.choices import narrow_bfloat16, refuse_slow_bfloat16
 from dwsweep.train.mesh import agreed
 from dwsweep.train.program import AHEAD, Blueprint, Program, compile_program, release
 from dwsweep.train.step import HeldoutLoss, State
@@ -199,6 +199,8 @@ class _Trainer:
                 + ", ".join(program.concessions)
             )
         asked, chosen = self.kernel or self.pack.execution.attention, program.choices
+        if slow := narrow_bfloat16(self.pack.shape.width, self.pack.train.precision, chosen.hardware):
+            self.recorder.note(slow)
         if asked not in ("auto", chosen.compute.kernel):
             self.recorder.note(f"attention: {chosen.compute.kernel} in place of {asked}: {chosen.attention_why}")
         return program

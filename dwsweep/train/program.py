@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import gc
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -54,6 +55,10 @@ from dwsweep.train.mesh import Layout, all_agree, gathered
 from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
+CPU_COMPILER: dict[str, str | bool] = {"xla_backend_optimization_level": "1"}
+"""Options of XLA's compiler for a CPU. At LLVM's first level programs compile in a seventh less time than at its third,
+the default, to steps as fast (L1 d28 to L2 d512) and to the same bits (all runs of the smoke sweep): see the README.
+Accelerators' programs keep the default, since LLVM makes their kernels."""
 EVAL_SEQUENCES = 64
 """Held-out windows per call over all replicas, at least one each."""
 
@@ -89,6 +94,13 @@ class Blueprint:
     @property
     def layout(self) -> Layout:
         return self.choices.layout
+
+    @cached_property
+    def compiler_options(self) -> dict[str, str | bool] | None:
+        """Options of XLA's compiler for this pack's programs; what ``XLA_FLAGS`` sets stands."""
+        given = os.environ.get("XLA_FLAGS", "")
+        own = {name: value for name, value in CPU_COMPILER.items() if f"--{name}" not in given}
+        return own if own and self.choices.hardware.on_cpu else None
 
     @cached_property
     def param_layout(self) -> ParamLayout:
@@ -138,14 +150,14 @@ class Blueprint:
         shardings = jax.tree.map(lambda x: x.sharding, self._abstract_laid_out)
         seeds = jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.int32, sharding=self.layout.replicated)
         make = jax.jit(lambda s: init_state(self.model, self.pack.train, s, self.param_layout), out_shardings=shardings)
-        return make.lower(seeds).compile()
+        return make.lower(seeds).compile(self.compiler_options)
 
     def compiled_evaluate(self, batch: int) -> Any:
         """The program (parameters by name, ``batch`` windows) → nats of each target."""
         T = self.pack.train.seq_len
         evaluate = jax.jit(make_evaluate(self.model), out_shardings=self.layout.replicated)
         windows = jax.ShapeDtypeStruct((batch, T + 1), self.store.dtype, sharding=self.layout.by_sequence)
-        return evaluate.lower(self.abstract["params"], windows).compile()
+        return evaluate.lower(self.abstract["params"], windows).compile(self.compiler_options)
 
     def compiled_heads(self) -> Any:
         """The program (parameters by name, windows (B, T + 1)) → outputs of all blocks' heads (R, L, B, T, H·P).
@@ -165,7 +177,7 @@ class Blueprint:
         windows = jax.ShapeDtypeStruct((batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=here)
         with jax.default_matmul_precision("highest"):
             heads = jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=here)
-            return heads.lower(self.abstract["params"], windows).compile()
+            return heads.lower(self.abstract["params"], windows).compile(self.compiler_options)
 
     def compiled_dispatch(self) -> Any:
         """The program of many steps: see ``step.make_dispatch``."""
@@ -197,7 +209,8 @@ class Blueprint:
             jax.ShapeDtypeStruct((len(self.pack.replicas),), jnp.float32, sharding=self.layout.by_replica),
             jax.ShapeDtypeStruct((), jnp.int32, sharding=here),
         )
-        return jax.jit(dispatch, donate_argnums=0, out_shardings=(shardings, here)).lower(*arguments).compile()
+        program = jax.jit(dispatch, donate_argnums=0, out_shardings=(shardings, here))
+        return program.lower(*arguments).compile(self.compiler_options)
 
 
 @dataclass(frozen=True)
@@ -224,6 +237,10 @@ class Program:
     def facts(self, compile_seconds: float, step: int) -> StartFacts:
         """Facts of the pack on its hardware, for the record; training begins at ``step``."""
         choices = self.choices
+        here = footing.here(
+            self.blueprint.pack.execution.workers, choices.hardware.device.client.platform_version.splitlines()[0]
+        )
+        options = {name: str(value) for name, value in (self.blueprint.compiler_options or {}).items()}
         return StartFacts(
             device_kind=choices.hardware.device.device_kind,
             devices=choices.layout.size,
@@ -238,10 +255,7 @@ class Program:
             pack_size=len(self.blueprint.pack.replicas),
             compile_seconds=compile_seconds,
             step=step,
-            footing=footing.here(
-                self.blueprint.pack.execution.workers,
-                choices.hardware.device.client.platform_version.splitlines()[0],
-            ),
+            footing=replace(here, flags={**here.flags, **options}),
         )
 
     @property

@@ -18,7 +18,7 @@ from sentences import says
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit import analysis
+from dwsweep.fit import analysis, curves
 from dwsweep.fit.cells import find_bad_runs, select_runs
 from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
@@ -451,3 +451,16 @@ def test_negative_losses_are_pointed_out(base_rows):
     text = "\n".join(dwsweep.fit_table(flipped, draws=100).warnings)
     assert f"loss: 3 of {len(rows)} losses are negative, down to -" in text
     assert "losses are negative" not in "\n".join(clean().warnings)
+
+
+def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(base_rows, monkeypatch):
+    shapes = len({(row["depth"], row["width"]) for row in base_rows})
+    for module in (analysis, curves):
+        monkeypatch.setattr(module, "MOST_DRAWN", 300 * shapes)
+    result = dwsweep.fit_table(base_rows, draws=DRAWS)
+    (said,) = [line for line in result.warnings if line.startswith("draws:")]
+    assert said.startswith(f"draws: 300 in place of {DRAWS}, since draws times {shapes} shapes")
+    assert not any(line.startswith("draws:") for line in dwsweep.fit_table(base_rows, draws=300).warnings)
+    monkeypatch.setattr(curves, "MOST_DRAWN", 99 * shapes)
+    with pytest.raises(InputError, match=rf"^table: {shapes} shapes and learning rates; at most .*choose some with"):
+        dwsweep.fit_table(base_rows)

@@ -16,7 +16,7 @@ from dwsweep.plan import DataFacts, build
 from dwsweep.train.choices import at_hand, choose, concessions, reduce_memory, with_kernel
 from dwsweep.train.mesh import Layout, Load, divide
 from dwsweep.train.pack_trainer import train_pack
-from dwsweep.train.program import Blueprint, compile_program, memory_of
+from dwsweep.train.program import CPU_COMPILER, Blueprint, compile_program, memory_of
 
 
 class Refused:
@@ -158,3 +158,16 @@ def test_plan_uses_what_jax_may_use_of_a_device() -> None:
     assert pack.memory.data == 2 * 10**9  # and not the held-out text's 2 TB
     (pack,) = build(spec, data=DataFacts("0" * 64, 11 * 10**9, 1)).estimates.packs.values()
     assert pack.memory.data == 0  # 22 GB are more than a fifth of 0.75 · 141 GB
+
+
+def test_programs_for_a_cpu_are_compiled_at_the_level_that_is_recorded(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, kept = make_pack(store), Kept()
+    assert Blueprint.of(pack, store).compiler_options is None  # the tests' XLA_FLAGS set a level of their own
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert Blueprint.of(pack, store).compiler_options == CPU_COMPILER
+    assert Blueprint.of(pack, store, at_hand(as_accelerator=True)).compiler_options is None
+    train_pack(pack, store, tmp_path, kept)
+    level = "xla_backend_optimization_level"
+    assert kept.facts[0]["footing"]["flags"] == {level: CPU_COMPILER[level]}

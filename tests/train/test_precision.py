@@ -22,7 +22,7 @@ from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
 from dwsweep.records import footing
-from dwsweep.train.choices import SLOW_BFLOAT16, at_hand, refuse_slow_bfloat16
+from dwsweep.train.choices import SLOW_BFLOAT16, at_hand, narrow_bfloat16, refuse_slow_bfloat16
 from dwsweep.train.pack_trainer import train_pack
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
@@ -144,6 +144,25 @@ def test_bfloat16_is_refused_on_a_cpu_without_instructions_for_it(monkeypatch: p
     refuse_slow_bfloat16("bfloat16", at_hand(as_accelerator=True), ("avx2",))
     monkeypatch.setenv(SLOW_BFLOAT16, "1")
     refuse_slow_bfloat16("bfloat16", cpu, ("avx2",))
+
+
+def test_narrow_nets_in_bfloat16_on_a_cpu_are_noted_with_the_reason(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SLOW_BFLOAT16, "1")
+    noted: list[str] = []
+
+    class Noting(Kept):
+        def note(self, message: str) -> None:
+            noted.append(message)
+
+    for precision in ("float32", "bfloat16"):
+        noted.clear()
+        train_pack(make_pack(store, make_spec(train={"precision": precision})), store, tmp_path / precision, Noting())
+        said = [line for line in noted if "rounding takes more time than shorter products save" in line]
+        assert len(said) == (precision == "bfloat16")
+    assert narrow_bfloat16(128, "bfloat16", at_hand()) is None
+    assert narrow_bfloat16(64, "bfloat16", at_hand(as_accelerator=True)) is None
 
 
 def test_the_trainer_asks_whether_the_cpu_can(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
