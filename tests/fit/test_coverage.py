@@ -120,7 +120,9 @@ def test_luck_of_a_shape_is_no_claim(name, folder):
         assert summary["crossed"] == 0.0
 
 
-@pytest.mark.parametrize(("sizes", "shape_sd"), [(3, 0.004), (5, 0.002), (6, 0.002)])
+@pytest.mark.parametrize(
+    ("sizes", "shape_sd"), [(3, 0.004), *(pytest.param(sizes, 0.002, marks=pytest.mark.slow) for sizes in (5, 6))]
+)
 def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, shape_sd):
     """64 % of pairs of five sizes and a shape_sd of 0.002 nats claimed something while only replicates counted."""
     claims = []
