@@ -15,7 +15,7 @@ JOBS ?= 3
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
-	@echo "make sentences  renew the sentences that tests pin, after a change of words"
+	@echo "make sentences  renew the snapshots of output, after a change of words; of one room: ROOM=fit"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
@@ -57,9 +57,9 @@ lint: $(VENV)/installed-test
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# one process, for all write one file; look at the diff of tests/tools/sentences.json
+# one process, for all write one file; look at the diff of tests/snapshots
 sentences: $(VENV)/installed-test
-	DWSWEEP_RENEW_SENTENCES=1 $(BIN)/python -m pytest -n 0 $(shell grep -rl "from sentences import" tests)
+	DWSWEEP_RENEW_SENTENCES=1 $(BIN)/python -m pytest -n 0 $(shell grep -rl "from sentences import" tests/$(ROOM))
 
 test-slow: $(VENV)/installed-test
 	XLA_FLAGS= $(BIN)/python -m pytest -m slow

@@ -3,14 +3,14 @@
 At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets. Each
 question has a function, and its result has ``summary()``, ``plot()``, ``tables()`` and ``to_dict()``:
 
-- ``fit_table``: all that a table of losses says.
+- ``fit_table``: everything that a table of losses answers.
 - ``fit_transitions``: where each deeper net overtakes, the best depth at each size, the width law.
 - ``fit_budgets``: the best size and depth at equal compute.
 - ``fit_along``: the loss along any column, such as heads.
-- ``compare``: what another recipe changes of the answer.
-- ``guide``: what to build, and what it costs to deviate.
+- ``compare``: the change of the answer under another recipe.
+- ``guide``: the shape to build, and the cost of others.
 
-Importing this package imports neither JAX nor SciPy: each is imported by what needs it.
+Importing this package imports neither JAX nor SciPy: each is imported on first use.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for (PEP 562)."""
+    """Import a name at its first use (PEP 562)."""
     found: Any
     match name:
         case "FitResult":

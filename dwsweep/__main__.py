@@ -1,4 +1,4 @@
-"""Entry point of the command and of ``python -m dwsweep``: from its first line on, Ctrl-C and SIGTERM are one line and
+"""Entry point of the command and of ``python -m dwsweep``: Ctrl-C and SIGTERM end it with one line and
 status 3."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _stop(number: int, frame: object) -> None:
 
 def main() -> None:
     """Import the command line and run it."""
-    gc.set_threshold(100_000)  # a command makes many objects and few cycles: looking for these took 7 % of a fit
+    gc.set_threshold(100_000)  # a command makes many objects and few cycles: the search for cycles took 7 % of a fit
     # a scheduler stops a job by SIGTERM; `run` has its own answer later
     for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
         if signal.getsignal(number) == usual:
@@ -32,7 +32,7 @@ def main() -> None:
     try:
         run()
     finally:
-        gc.freeze()  # a process that ends need not look for cycles once more: 40 ms
+        gc.freeze()  # no search for cycles in a process that ends: 40 ms
 
 
 if __name__ == "__main__":

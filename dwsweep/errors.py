@@ -47,7 +47,7 @@ def check_keywords(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def install(*extras: str) -> str:
-    """Command that installs extras from a clone: dwsweep is on no package index, so its name alone finds nothing."""
+    """Command that installs extras from a clone, since dwsweep is on no package index."""
     return f"in a clone, pip install -c constraints.txt '.[{','.join(extras)}]'"
 
 

@@ -43,7 +43,7 @@ LOGIC = (ast.Compare, ast.BoolOp, ast.List, ast.Tuple, ast.And, ast.Or, ast.Not,
 
 @dataclass(frozen=True)
 class Grammar:
-    """Parts that an expression may hold beside names, numbers and signs.
+    """Syntax allowed in an expression besides names, numbers and signs.
 
     operators: of two numbers. functions: by name. logic: comparisons, and, or, not, texts, None and lists.
     """
@@ -88,7 +88,7 @@ def parse(text: str, grammar: Grammar) -> ast.expr:
 
 
 def names(tree: ast.expr) -> list[str]:
-    """Names that an expression reads, in their order."""
+    """Names in an expression, in order."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
 
@@ -112,7 +112,7 @@ def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
             value = evaluate(node.operand, value_of)
             if isinstance(node.op, ast.Not):
                 return not value
-            if value is None or isinstance(value, str | list):  # a text has no sign: nothing equals what it gives
+            if value is None or isinstance(value, str | list):  # a text has no sign: its negative equals nothing
                 return None
             return -value if isinstance(node.op, ast.USub) else value
         case ast.BinOp():
@@ -126,7 +126,7 @@ def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
                 try:
                     if not COMPARE[type(op)](left, right):
                         return False
-                except TypeError:  # a blank or a text against a number
+                except TypeError:  # a blank or a text compared with a number
                     return False
                 left = right
             return True
@@ -135,7 +135,7 @@ def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
 
 def _result(function: Callable[..., Any], *values: Any) -> Any:
     if any(isinstance(value, str | list) for value in values):
-        return None  # texts and lists are compared, never repeated to fill the memory
+        return None  # texts and lists are compared, but never repeated (memory)
     try:
         return function(*values)
     except (TypeError, ValueError, ArithmeticError):

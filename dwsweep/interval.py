@@ -1,4 +1,4 @@
-"""An estimate and its confidence interval, either end of which may be open."""
+"""Interval: an estimate with its confidence interval, whose ends may be open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def written(value: float, text: Form) -> str:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with the ends of its interval, all in one unit.
+    """Value with the ends of its interval, all in one unit.
 
     A number that does not exist is None. A missing value was not reached; a missing end is unbounded.
     """
@@ -38,11 +38,11 @@ class Interval:
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def map(self, function: Callable[[float], float]) -> Interval:
-        """Apply a rising function to every number that is there."""
+        """Apply a rising function to every number present."""
         return Interval(*(None if x is None else function(x) for x in (self.value, self.low, self.high)))
 
     def __neg__(self) -> Interval:
-        """Change the sign of every number that is there."""
+        """Change the sign of every number present."""
         return Interval(*(None if x is None else -x for x in (self.value, self.high, self.low)))
 
     @property
@@ -78,7 +78,7 @@ class Interval:
 class IntervalOf:
     """Attribute ``NAME_interval`` of a record: its columns ``NAME``, ``NAME_low`` and ``NAME_high`` as an Interval.
 
-    It is no field, so files and ``dict(row)`` have the three numbers only.
+    Files and ``dict(row)`` have only the three numbers, since this is no field.
 
     Raises:
         TypeError: when the class is made, if it lacks one of the columns.

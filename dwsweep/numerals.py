@@ -11,7 +11,7 @@ from typing import Literal
 
 POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
 """Power of ten by the letter behind a number, small or capital."""
-LONGEST = 400  # characters; no number of a float has more
+LONGEST = 400  # characters; floats have no more digits
 
 Mark = Literal["point", "comma"]
 """Sign before the decimals. The other one, a blank or an apostrophe may separate groups of three digits."""
@@ -41,7 +41,7 @@ _EITHER = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[.,][0-9]{{3}}{_EXPONENT}", re.ASC
 
 
 def number(text: str, mark: Mark = "point") -> int | float | None:
-    """Number that ``text`` stands for, or None: an int if whole and written without decimals or a power. ``inf`` and
+    """Number written as ``text``, or None: an int if whole and written without decimals or a power. ``inf`` and
     ``nan`` are words.
 
     mark: the sign before the decimals.
@@ -69,7 +69,7 @@ def number(text: str, mark: Mark = "point") -> int | float | None:
 
 def shows(text: str) -> Mark | Literal["either"] | None:
     """Decimal mark that the form of a numeral implies: ``3,21`` a comma, ``3.21`` and ``1,234,567`` a point, ``3,210``
-    and ``3.210`` either; None for a whole number and for what is no number."""
+    and ``3.210`` either; None for a whole number, or for a text that is no number."""
     text = text.strip()
     if "," not in text and "." not in text:
         return None

@@ -1,12 +1,12 @@
 """All file operations, local or in a bucket: atomic writes, appended lines, folders.
 
-A local file is written beside its place and renamed over it, so that a reader sees the old content or the new one and
-nothing between. In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is
-neither append nor rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the
-file (``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
+A local file is written beside its place and renamed over it, so that a reader sees either the old or the new content.
+In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is neither append nor
+rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the file
+(``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
 
 Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
-and of several where the file system supports it. A bucket has none: there a file of this host stands in.
+and of several where the file system supports it. A bucket has no locks: a file of this host stands in.
 
 One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
 a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
@@ -14,8 +14,8 @@ the file and the folder that names it are on the disk when the call returns.
 
 A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
 
-Not the package filelock: its ``FileLock`` is this same call, without a word to who waits, and its ``SoftFileLock``, for
-file systems without locks, stays behind when its owner is killed.
+Not the package filelock: its ``FileLock`` is this same call, without a message to the waiting process, and its
+``SoftFileLock``, for file systems without locks, stays behind when its owner is killed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from typing import IO, Any
 
 from dwsweep.errors import InputError, install
 
-SEGMENT_SECONDS = 30.0  # between two uploads of appended lines
-MOST_BYTES = 1 << 33  # of a file that is read whole: parameters of two billion weights
+SEGMENT_SECONDS = 30.0  # interval between two uploads of appended lines
+MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
 BUCKETS = {"gs": install("gcs"), "s3": install("s3"), "az": "pip install adlfs"}  # command that makes each reachable
 
 
@@ -64,7 +64,7 @@ def as_path(path: str | os.PathLike[str]) -> Any:
 
 
 def reachable(path: str | os.PathLike[str]) -> Any:
-    """``as_path`` of what a user gave: a bucket is refused at once where it would raise ImportError at its first use.
+    """``as_path`` for a user's path: a bucket without its client is refused at once.
 
     Raises:
         InputError: the package that reaches the bucket is not installed; a scheme that is not known.
@@ -91,7 +91,7 @@ _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", 
 
 
 def out_of_reach(error: BaseException) -> str | None:
-    """One line where the client of a bucket got no answer, also to its own retries; None for any other failure."""
+    """InputError of one line if a bucket's client got no answer, retries included; None for any other failure."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:
@@ -120,12 +120,12 @@ def _no_answer(error: BaseException) -> str:
 
 
 def _read_listings_anew() -> None:
-    """Keep fsspec from answering with listings of before: workers and parent write into the same bucket.
+    """Keep fsspec from answering with old listings: workers and parent write into the same bucket.
 
-    What a client finally fails with is our one line, so its log of it is not shown.
+    A client's final failure becomes our one line, so its own log is not shown.
     """
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, and keeps no listings
+    with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, which keeps no listings
         import fsspec
 
         for protocol in ("gcs", "gs", "s3", "abfs"):
@@ -133,7 +133,7 @@ def _read_listings_anew() -> None:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """The path as any process on this host, or for a bucket anywhere, can use it."""
+    """Absolute path for any process on this host, or for a bucket anywhere."""
     found = as_path(path)
     return os.fspath(found) if is_remote(found) else os.path.abspath(found)
 
@@ -169,7 +169,7 @@ _KINDS = (
 
 
 def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
-    """Refuse what would block its reader, or have no end, before it is opened; the file's status otherwise.
+    """Refuse a file that would block its reader or never end, before opening it; the file's status otherwise.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is none.
@@ -184,7 +184,7 @@ def check_file(path: Any, most_bytes: int = MOST_BYTES) -> os.stat_result:
         if error.errno == errno.ENAMETOOLONG:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
         raise
-    except ValueError:  # a NUL in the name, which no file has
+    except ValueError:  # a NUL in the name: no such file exists
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), repr(str(path))) from None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -205,14 +205,14 @@ def read_bytes(path: Any, most_bytes: int = MOST_BYTES) -> bytes:
     if is_remote(path):
         return bytes(path.read_bytes())
     check_file(path, most_bytes)
-    # what was a file a moment ago may be a FIFO now: opened without waiting, and looked at once more
+    # a former file may be a FIFO now: open without waiting, and look once more
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise NotAFile(path, "must be a file")
         data = file.read(found.st_size + 1)
-        while more := file.read(1 << 20) if len(data) > found.st_size else b"":  # it grows while it is read
+        while more := file.read(1 << 20) if len(data) > found.st_size else b"":  # the file grows while it is read
             data += more
             if len(data) > most_bytes:
                 raise NotAFile(path, f"has more than {most_bytes:,} bytes")
@@ -230,7 +230,7 @@ def read_text(path: Any, most_bytes: int = MOST_BYTES) -> str:
 
 
 class FencedOff(OSError):
-    """Somebody else owns the sweep directory now: this process may not write into it any more."""
+    """Loss of ownership: another process owns the sweep directory, and this one may not write into it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.ESTALE, why)
@@ -239,12 +239,12 @@ class FencedOff(OSError):
         return str(self.strerror)
 
 
-_fences: dict[str, Callable[[], None]] = {}  # directory with a slash → what raises where it is owned by another
+_fences: dict[str, Callable[[], None]] = {}  # directory with a slash → function that raises if another process owns it
 
 
 @contextlib.contextmanager
 def fence(directory: Any, check: Callable[[], None]) -> Iterator[None]:
-    """Have every write of this process into the directory call ``check`` first, while the block runs."""
+    """Call ``check`` before every write of this process into the directory, while the block runs."""
     root = os.fspath(directory).rstrip("/") + "/"
     before = _fences.get(root)
     _fences[root] = check
@@ -258,7 +258,7 @@ def fence(directory: Any, check: Callable[[], None]) -> Iterator[None]:
 
 
 def check_fence(path: Any) -> None:
-    """Ask the fence of the directory that the path lies in, where one stands.
+    """Call the fence of the path's directory, if it has one.
 
     Raises:
         FencedOff: the directory has another owner.
@@ -294,11 +294,11 @@ def write_atomic(
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        check_fence(path)  # as late as can be
+        check_fence(path)  # check as late as possible
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None and not isinstance(error, FencedOff):
-            error.filename = str(path)  # a full disk does not say whose file it was
+            error.filename = str(path)  # a full disk does not name the file
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
@@ -306,15 +306,15 @@ def write_atomic(
         sync_folder(path.parent)
 
 
-SETTLE_SECONDS = 2.0  # in a bucket without conditions: until the last of two writers at once is settled
+SETTLE_SECONDS = 2.0  # bucket without conditional writes: time until the last of two simultaneous writers wins
 
 
 def create(path: Any, content: str) -> bool:
-    """Write a file where there is none; whether this call did. Of several processes at once one does.
+    """Write a new file; whether this call did. Of several processes at once one does.
 
     A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
-    fsspec calls mode ``create``. Where the client knows none the writers wait for ``SETTLE_SECONDS`` and look who wrote
-    last: two that write further apart than that are not told apart.
+    fsspec calls mode ``create``. If the client has no such condition, the writers wait for ``SETTLE_SECONDS`` and check
+    who wrote last; two writes further apart than that go unnoticed.
     """
     data = content.encode()
     if not is_remote(path):
@@ -334,7 +334,7 @@ def create(path: Any, content: str) -> bool:
             system.pipe_file(name, data, mode="create")
         except FileExistsError:
             return False
-        # its own default looks first and writes then
+        # its own default looks first and then writes
         if system.async_impl or type(system).pipe_file is not fsspec.AbstractFileSystem.pipe_file:
             return True
     if not path.exists():
@@ -347,7 +347,7 @@ _on_disk: set[tuple[str, int]] = set()  # folders whose names this process has b
 
 
 def sync_folder(folder: Any) -> None:
-    """Bring the names in a local folder to the disk, and the folder's own name, up to three levels above it."""
+    """Sync the names in a local folder, and in up to three folders above it."""
     if is_remote(folder):
         return
     _sync(folder)
@@ -362,7 +362,7 @@ def sync_folder(folder: Any) -> None:
 
 
 def sync_file(path: Any) -> None:
-    """Bring a local file's content to the disk, where it exists."""
+    """Sync a local file's content, if it exists."""
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             _sync(path)
@@ -373,7 +373,7 @@ def _sync(path: Any) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # a file system that syncs no folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # a file system that cannot sync folders
             error.filename = error.filename or str(path)
             raise
     finally:
@@ -381,12 +381,12 @@ def _sync(path: Any) -> None:
 
 
 def temporary_of(path: Any) -> Any:
-    """Temporary path of a file, before it is renamed to its place."""
+    """Temporary path of a file before its rename."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def writer_of(name: str) -> int | None:
-    """The process that writes, or wrote, the temporary file of this name; None for any other file."""
+    """Number of the process that writes, or wrote, this temporary file; None for any other file."""
     found = re.fullmatch(r"\..+\.([0-9]{1,9})\.tmp", name)
     return int(found[1]) if found else None
 
@@ -416,7 +416,7 @@ def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> 
     bytes."""
     from safetensors.numpy import save
 
-    if not is_remote(path):  # what a killed process left half written is as large as the file
+    if not is_remote(path):  # a killed process leaves a half-written file as large as the whole one
         for stale in path.parent.glob(f".{path.name}.*.tmp"):
             remove(stale)
     data = save(dict(arrays), metadata={"format": "np", **metadata})
@@ -432,7 +432,7 @@ def write_safetensors(path: Any, arrays: Mapping[str, Any], **metadata: str) -> 
 def _ordered_header(data: bytes) -> tuple[bytes, int]:
     """The length and the header of a safetensors file with its keys in a fixed order, and where the arrays begin.
 
-    The library keeps the meta data in a hash table, and so writes it in another order each time
+    The library keeps the meta data in a hash table, and so writes it in a different order each time
     (https://github.com/huggingface/safetensors, ``Metadata``); readers take any order.
     """
     start = 8 + int.from_bytes(data[:8], "little")
@@ -445,7 +445,7 @@ def _ordered_header(data: bytes) -> tuple[bytes, int]:
 
 
 def names_in(path: Any) -> list[str]:
-    """Sorted names of what a folder holds; none when it does not exist."""
+    """Sorted names in a folder; none when it does not exist."""
     try:
         if isinstance(path, Path):
             return sorted(entry for entry in os.listdir(path) if not entry.startswith("."))
@@ -455,7 +455,7 @@ def names_in(path: Any) -> list[str]:
 
 
 def remove(path: Any) -> None:
-    """A file or a folder with all that is in it; nothing to do where there is none."""
+    """Remove a file, or a folder with its content; nothing to do where there is none."""
     with contextlib.suppress(FileNotFoundError):
         if not path.is_dir() or is_link(path):
             path.unlink()
@@ -473,7 +473,7 @@ def is_link(path: Any) -> bool:
 
 
 def set_aside(path: Any) -> str:
-    """Rename what cannot be used to ``<name>.damaged``, in place of an earlier one; returns the new name."""
+    """Rename an unusable file to ``<name>.damaged``, replacing an earlier one; returns the new name."""
     aside = path.with_name(f"{path.name}.damaged")
     remove(aside)
     if is_remote(path):
@@ -497,14 +497,14 @@ CHECK = "check"  # last key of a line: its number in the file, and a hash of the
 
 
 def read_lines(path: Any) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines, uploaded segments included; lines that hold none, a torn last one and those
-    that are not as they were written are left out."""
+    """The rows of a file of JSON lines, uploaded segments included; lines without a row, a torn last line and changed
+    lines are left out."""
     return [row for _, row in checked_lines(read_text_of_lines(path), path) if row is not None]
 
 
 def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, object] | None]]:
-    """(number, row) of every line in the ``text`` of the file ``path``: its number as it says itself, from 1 on, None
-    in files of earlier versions; None in place of a row where the line is none, or is not as it was written. Blank
+    """(number, row) of every line in the ``text`` of the file ``path``: its own number from 1 on, None in files of
+    earlier versions; None in place of a row if the line holds none or was changed. Blank
     lines are passed over.
 
     A line's hash holds the name of the folder, so that another run's lines are not taken for this one's.
@@ -523,7 +523,7 @@ def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, 
             continue
         found = row.pop(CHECK, None)
         if found is None and not checked and not _SEALED_LINE.search(line):
-            yield None, row  # of an earlier version
+            yield None, row  # row of an earlier version
             continue
         checked = True
         number, _, digest = str(found).partition("-")
@@ -553,7 +553,7 @@ def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 class LineWriter:
-    """Appends JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
+    """Appender of JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
 
     What a killed process had not uploaded is uploaded by the next one on this host.
     """
@@ -603,7 +603,7 @@ def cache_root() -> Path:
 
 
 def _staging(path: Any) -> Path:
-    """Path on this host at which lines for an object wait."""
+    """Local path of lines that wait for their upload."""
     name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
     return make_directory(cache_root() / "uploads") / f"{name}.jsonl"
 
@@ -617,14 +617,14 @@ def _segments(path: Any) -> list[Any]:
 
 
 def _line(row: Mapping[str, object], number: int, of: str) -> str:
-    """The text of a row: its keys, and the check."""
+    """Text of a row: its keys, and the check."""
     text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=_plain)
     seal = f'"{CHECK}":"{number}-{_hash_of_line(text, number, of)}"'
     return f"{text[:-1]}{',' * (text != '{}')}{seal}}}\n"
 
 
 def _plain(value: Any) -> Any:
-    """NumPy scalars and paths of a line as JSON has them."""
+    """JSON values of NumPy scalars and paths."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, os.PathLike):
@@ -632,14 +632,14 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} does not go into JSON")
 
 
-PACK_WAIT_SECONDS = 180.0  # for an orphaned worker to reach its checkpoint
+PACK_WAIT_SECONDS = 180.0  # time for an orphaned worker to reach its checkpoint
 
 
 @contextlib.contextmanager
 def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """One process at a time inside the block; waits for its turn, and calls ``waiting`` once if it must.
+    """Lock that admits one process at a time to the block; waits for its turn, and calls ``waiting`` once if it must.
 
-    Without effect where the file system has no locks.
+    Without effect if the file system has no locks.
     """
     with _lock_file(path) as file:
         with contextlib.suppress(OSError):
@@ -653,7 +653,7 @@ def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator
 
 @contextlib.contextmanager
 def if_free(path: Any) -> Iterator[bool]:
-    """Hold the lock inside the block, if nobody else does; whether it is held."""
+    """Hold the lock inside the block, if it is free; whether it is held."""
     with _lock_file(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -670,9 +670,9 @@ def lock_of_worker(pack_directory: Any) -> Any:
 
 @contextlib.contextmanager
 def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Keep the worker of a dead parent and its successor from training one pack at the same time.
+    """Lock of a pack against two workers: a dead parent's worker and its successor.
 
-    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, and says so once.
+    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, with one message.
 
     Raises:
         RuntimeError: the other worker holds the pack for too long.
@@ -709,7 +709,7 @@ def _lock_file(path: Any) -> Iterator[IO[bytes]]:
 
 
 def _own_folder() -> Path:
-    """A folder of this host that only this user can write: the temporary folder is everybody's.
+    """Private folder of this user on this host, since anybody may write into the temporary folder.
 
     Raises:
         InputError: something else stands in its place.

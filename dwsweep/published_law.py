@@ -1,4 +1,4 @@
-"""Published law of Levine et al., and the GPT-3 shapes that are usually compared with it.
+"""Published law of Levine et al., and the GPT-3 shapes usually compared with it.
 
 Levine, Wies, Sharir, Bata, Shashua 2020, "The Depth-to-Width Interplay in Self-Attention" (arXiv 2006.12467):
 ln d_x = a + b·L, so that at width d_x a net of depth L stops gaining from width and the next deeper one takes over:
@@ -20,7 +20,7 @@ DEPTHS = (6, 12, 18, 24, 30, 36, 48)
 TRAINED_DEPTHS = (DEPTHS[0], DEPTHS[-1])
 TRAINED_N_PARAMS = (1e6, 6e8)  # non-embedding parameters of the networks trained (recalled, not verified)
 
-# name → (depth, width) as trained (Brown et al. 2020); None where no such model was described
+# name → (depth, width) as trained (Brown et al. 2020); None if no such model was described
 GPT3: dict[str, tuple[int, int] | None] = {
     "125M": (12, 768),
     "350M": (24, 1024),
@@ -46,7 +46,7 @@ def transition_n_params(depth: float) -> float:
 
 
 def transition_depth(width: float) -> float:
-    """Depth whose transition lies at ``width``: (ln d_x − a) / b; below 0 where no depth has one that narrow."""
+    """Depth whose transition lies at ``width``: (ln d_x − a) / b; below 0 if no depth has so narrow a transition."""
     return (math.log(width) - A) / B
 
 

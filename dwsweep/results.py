@@ -1,4 +1,4 @@
-"""One function per question, and results that show themselves: as text, figures and tables, and in a notebook."""
+"""Functions for questions, and results that show themselves: as text, figures and tables, and in a notebook."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _drawn(made: dict[str, Callable[[], Figure]], name: str | None, called: str)
         raise InputError(f"{called}: {chosen!r}; allowed: {allowed}")
     with style.styled():
         drawn = made[chosen]()
-    # IPython asks an object for its picture by this name; a figure that pyplot did not make has none
+    # IPython asks an object for its picture by this name; a figure made without pyplot has none
     vars(drawn)["_repr_png_"] = functools.partial(_png, drawn)
     return drawn
 
@@ -221,7 +221,7 @@ class BudgetsResult(_Part[FitResult]):
     content = ("equal_budgets",)
     drawings = ("equal_budgets", "budget_trends")
     equal_budgets: EqualBudgets = _of("equal_budgets")
-    axis: str = _of("equal_budgets.axis", "What was equal: flops or device_seconds.")
+    axis: str = _of("equal_budgets.axis", "The equal quantity: flops or device_seconds.")
     budgets: tuple[Budget, ...] = _of("equal_budgets.budgets")
     best: list[BestAtBudget] = _of("equal_budgets.best", "The best depth, one row per budget.")
     depths: list[DepthAtBudget] = _of("equal_budgets.depths", "The best size, one row per budget and depth.")
@@ -235,12 +235,12 @@ class BudgetsResult(_Part[FitResult]):
 
 
 class AlongResult(_Part[AlongFit]):
-    """The losses along one column: where they are least, and where they are shown to be worse."""
+    """The losses along one column: value with the least loss, and values shown to be worse."""
 
     content = ("along",)
     along: Along = _of("along")
     column: str = _of("along.column")
-    answer: tuple[str, ...] = _of("along.answer", "What the losses say, in sentences.")
+    answer: tuple[str, ...] = _of("along.answer", "Answer in sentences.")
     rows: list[AlongRow] = _of("along.rows", "One per value, depth, size and arm.")
 
     def tables(self) -> dict[str, Rows]:
@@ -304,8 +304,8 @@ class Guidance(Answer, Shown):
         return laws.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """The rows of budgets, shapes to choose from, models that were built near them, public sources, verdicts, rules
-        and overview, where there are any.
+        """Rows of budgets, candidate shapes, models built near them, public sources, verdicts, rules and overview, if
+        any.
 
         Shapes name the budget and the source that they are of.
         """
@@ -331,7 +331,7 @@ class Guidance(Answer, Shown):
 
 
 def _settled(table: Any, others: Iterable[Any] = (), beside: Iterable[Any] = ()) -> None:
-    """Have the results.csv of each sweep directory be that of its runs, as ``dwsweep fit`` does before it reads one; a
+    """Bring each sweep directory's results.csv up to date, as ``dwsweep fit`` does before reading it; a
     table that is written again is a warning."""
     from dwsweep.sweep.snapshot import settle_results
 
@@ -346,7 +346,7 @@ def fit_table(table: Any, **options: Unpack[FitKeywords]) -> TableResult:
 
 
 def _completed(found: Any) -> Any:
-    """A fit that has a guideline with the rows outside its data answered as ``guide`` answers them."""
+    """Fit whose guideline takes rows outside its data from ``guide``."""
     return completed(found) if isinstance(found, FitResult) else found
 
 
@@ -356,7 +356,7 @@ fit_table.__doc__ = analysis.fit_table.__doc__
 def fit_transitions(table: Any, **options: Unpack[FitKeywords]) -> TransitionsResult:
     """Transitions of each pair of depths, the best depth at each size, the width law and the guideline.
 
-    table, options: those of ``fit_table``.
+    table, options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or every shape was trained to one value of the axis, so that no curve runs over
@@ -369,8 +369,8 @@ def fit_transitions(table: Any, **options: Unpack[FitKeywords]) -> TransitionsRe
 def fit_budgets(table: Any, **options: Unpack[FitKeywords]) -> BudgetsResult:
     """The best size of each depth and the best depth at each budget of compute.
 
-    axis: flops or device_seconds; None: what the runs were trained to, else the flops at which they meet. table,
-    options: those of ``fit_table``.
+    axis: flops or device_seconds; None: the budgets of the runs, else the FLOPs at which they meet. table,
+    options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or no three shapes of the table were trained at equal compute.
@@ -390,9 +390,9 @@ def fit_along(
 ) -> AlongResult:
     """The losses along ``column``, such as heads, depth or any number.
 
-    others: tables of further arms; without them the arms of ``table`` itself, where it has some. baseline: an
+    others: tables of further arms; without them the arms of ``table`` itself. baseline: an
     expression over columns that only one shape meets; every shape is held against it. margin: nats by which a shape may
-    be worse than the baseline, by default 1 % of its loss. table, options: those of ``fit_table``.
+    be worse than the baseline, by default 1 % of its loss. table, options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or the column cannot be compared.
@@ -405,7 +405,7 @@ def fit_along(
 def compare(table: Any, others: Iterable[Any] = (), **options: Unpack[FitKeywords]) -> ComparisonResult:
     """Comparison of recipes: transitions, best depths and losses of every other arm against the first.
 
-    others: tables, one per arm; without them the arms of ``table``, told apart by its column ``arm``. table, options:
+    others: tables, one per arm; without them the arms of ``table`` by its column ``arm``. table, options:
     those of ``fit_table``.
 
     Raises:
@@ -478,7 +478,7 @@ def summary(found: FitResult | Answer) -> str:
 
 
 def plot(found: FitResult | Answer, figure: str | None = None) -> Figure:
-    """A figure as `dwsweep fit` or `dwsweep guide --out` draws it: ``plot`` of the result.
+    """Figure of `dwsweep fit` or `dwsweep guide --out`: ``plot`` of the result.
 
     Raises:
         InputError: there is no such figure; the line names the figures.

@@ -8,7 +8,7 @@ from typing import Any
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
 LARGEST_SIZE = 10_000_000  # bound of a width, a vocabulary or a context
-MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than any model built
+MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than in any model
 
 
 def attention_weights(width: float, heads: float, head_size: float, kv_heads: float) -> float:
@@ -49,9 +49,9 @@ class Shape:
     qk_norm: bool = False  # queries and keys of each head are normalised
     rope_theta: float = ROPE_THETA  # base of rotary positions' wavelengths
     attention: str = "softmax"  # softmax | linear
-    logit_softcap: float | None = None  # logits lie within ± this
+    logit_softcap: float | None = None  # logits are capped at ± this value
     z_loss: float = 0.0  # weight of (log Σ exp logits)² in the training loss
-    embedding_rank: int | None = None  # r: the token embedding is V × r times r × d_x; None: V × d_x
+    embedding_rank: int | None = None  # r: the token embedding is a V × r matrix times an r × d_x matrix; None: V × d_x
     order: str = "interleaved"  # interleaved | attention_first: all attention sublayers before all MLPs
 
     @property
@@ -96,7 +96,7 @@ class Shape:
 
     @property
     def n_params_total(self) -> int:
-        """Everything the built model has, embeddings, biases and norms included."""
+        """Parameters of the built model, with embeddings, biases and norms."""
         return self.n_params + self.embedding_params + self.bias_and_norm_params
 
     @property

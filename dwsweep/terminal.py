@@ -1,5 +1,5 @@
-"""Standard output and standard error that never end the program: a closed pipe, a full disk, a terminal that is gone
-or an encoding without the character costs what was to be shown, not the work. And the progress of a pass over bytes.
+"""Standard output and standard error that never end the program: a closed pipe, a full disk, a lost terminal or an
+encoding without the character costs output, not work. And the progress of a pass over bytes.
 
 One console for everything that is shown: control characters in it are spelled out, whatever file they came from.
 """
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-JOINT = "\ue000"  # in place of a space that must not break; rich breaks at no-break spaces too
+JOINT = "\ue000"  # stands for a space that must not break; rich breaks at no-break spaces too
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
 
-_BYTES_LINE_SECONDS = 15.0  # between two lines of a ``ByteProgress``
+_BYTES_LINE_SECONDS = 15.0  # interval between two lines of a ``ByteProgress``
 
 _BLANKS_AT_THE_END = re.compile(r" +(?=\n)")
 
-_lost: list[OSError] = []  # of standard output, the first failure
+_lost: list[OSError] = []  # first failure of standard output
 
 
 class _Descriptor(io.FileIO):
-    """A file descriptor whose failed writes are dropped; each write is tried, for a full disk may have space again."""
+    """Raw stream whose failed writes are dropped; each write is tried, for a full disk may have space again."""
 
     def write(self, data: Any, /) -> int:
         try:
             written = super().write(data)
-            if written is None:  # the other end made it non-blocking, and reads slowly
+            if written is None:  # a non-blocking reader at the other end is slow
                 select.select([], [self.fileno()], [])
             return written or 0
         except OSError as error:
@@ -49,7 +49,7 @@ class _Descriptor(io.FileIO):
 
 
 class _Trimmed:
-    """A stream whose lines end without the blanks that fill a table's last column."""
+    """Stream that strips the blanks at the ends of lines."""
 
     def __init__(self, stream: Callable[[], TextIO]) -> None:
         self._stream = stream
@@ -64,7 +64,7 @@ class _Trimmed:
 
 @cache
 def _console() -> type[Console]:
-    """The class of every console here: rich's, where no text that is shown can steer the terminal."""
+    """Console class of the package: rich's, but no text can steer the terminal."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -89,7 +89,7 @@ def console(stderr: bool = False) -> Console:
     name = "stderr" if stderr else "stdout"
     stream = getattr(sys, name)
     tolerant = _tolerant(stream)
-    # a stream that cannot break is looked up anew for each line: it may be replaced for a while (by a test, a notebook)
+    # look up an unbreakable stream for each line: a test or a notebook may replace it for a while
     to = {"stderr": stderr} if tolerant is stream else {"file": tolerant}
     made = Console(**to, markup=False, emoji=False)
     if not made.is_terminal:
@@ -101,7 +101,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def waiting(what: str) -> Any:
-    """A spinner while ``what`` is being done; nothing where the output is no terminal."""
+    """Spinner during ``what``; nothing if the output is no terminal."""
     return console(stderr=True).status(what)
 
 
@@ -117,7 +117,7 @@ def plain_text(table: Any) -> str:
 
 
 def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool) -> None:
-    """Tables for a person, or JSON; only what is asked for is made."""
+    """Tables for a person, or JSON; only the requested form is made."""
     if wants_json:
         import json
 
@@ -128,26 +128,26 @@ def show(table: Callable[[], Any], content: Callable[[], Any], wants_json: bool)
 
 def tolerant_streams() -> None:
     """Make ``sys.stdout`` and ``sys.stderr`` of this process tolerant; called once, before anything is printed."""
-    for descriptor in range(3):  # a closed one would go to the next file that is opened, and prints into that file
+    for descriptor in range(3):  # a closed descriptor 0–2 would be reused by the next open()
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__"):  # else it is somebody's own
+        if stream is getattr(sys, f"__{name}__"):  # otherwise the stream belongs to somebody else
             setattr(sys, name, _tolerant(stream))
 
 
 def lost_output() -> OSError | None:
-    """Why something printed on standard output did not arrive, if so: EPIPE where the reader of a pipe has left."""
+    """Reason why standard output did not arrive, if it did not: EPIPE if the reader of a pipe has left."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     return _lost[0] if _lost else None
 
 
 def _tolerant(stream: TextIO | None) -> TextIO:
-    """The stream in a form that never fails; itself where it already is, or does not lead to a file descriptor."""
+    """Stream in a form that never fails; the stream itself if it is already safe, or has no file descriptor."""
     if stream is None or stream.closed:
         return open(os.devnull, "w", encoding="utf-8")
     buffer = getattr(stream, "buffer", None)

@@ -27,7 +27,7 @@ SHORT = {NATS: "nats", BITS_PER_TOKEN: "bits", BITS: "bits per byte"}
 
 
 def arm_letter(number: int) -> str:
-    """Letter of an arm: A for the base of a comparison, B, C … for the others."""
+    """Letter of an arm: A for the base, B, C … for the others."""
     return chr(ord("A") + number) if number < 26 else f"arm {number + 1}"
 
 
@@ -82,7 +82,7 @@ def format_clock(seconds: float) -> str:
 
 
 def parse_count(text: str) -> float:
-    """Number that a text such as ``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` or ``1,234,567`` stands for.
+    """Number written as ``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` or ``1,234,567``.
 
     Raises:
         InputError: not a positive, finite numeral.

@@ -1,23 +1,57 @@
-"""Pinned sentences: a changed one fails with the nearest, and is stored anew only when that is asked for."""
+"""Snapshots: a changed text fails with the difference, and is stored anew only when that is asked for."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import pytest
 import sentences
 
+TESTS = Path(__file__).parent
 
-def test_a_changed_sentence_fails_until_it_is_renewed(tmp_path, monkeypatch) -> None:
-    file = tmp_path / "sentences.json"
-    file.write_text(json.dumps({"key": "the depth is not known"}), "utf-8")
-    monkeypatch.setattr(sentences, "FILE", file)
+
+@pytest.fixture
+def snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sentences, "SNAPSHOTS", tmp_path)
     monkeypatch.delenv(sentences.RENEW, raising=False)
+    (tmp_path / "room.txt").write_text("== a sentence\nthe depth is not known\n\n== a table\nN  depth\n#  #\n", "utf-8")
+    return tmp_path / "room.txt"
+
+
+def test_a_changed_sentence_fails_until_it_is_renewed(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "3 runs. The best depth is not known; the noise is."
-    assert sentences.says(["before", "the depth is not known"], "key")
+    assert sentences.says(["before", "the depth\nis not known"], "room: a sentence")
     with pytest.raises(AssertionError, match="nearest: 'The best depth is not known;'"):
-        sentences.says(text, "key")
+        sentences.says(text, "room: a sentence")
     monkeypatch.setenv(sentences.RENEW, "1")
-    assert sentences.says(text, "key") and json.loads(file.read_text("utf-8"))["key"] == "The best depth is not known;"
+    assert sentences.says(text, "room: a sentence")
     monkeypatch.delenv(sentences.RENEW)
-    assert sentences.says(text, "key")
+    assert sentences.says(text, "room: a sentence")
+    assert "== a sentence\nThe best depth is not known;\n\n== a table\n" in snapshots.read_text("utf-8")
+
+
+def test_a_changed_text_fails_with_its_lines_and_numbers_do_not_count(
+    snapshots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sentences.shows("N    depth\n1e6  12.5", "room: a table") and sentences.shows(
+        "N depth\n7 −8", "room: a table"
+    )
+    with pytest.raises(AssertionError, match=r"(?s)\n-N  depth\n\+N  width"):
+        sentences.shows("N  width\n1  2", "room: a table")
+    with pytest.raises(AssertionError):
+        sentences.shows("N  depth\n1  2", "room: a table", numbers=True)
+    monkeypatch.setenv(sentences.RENEW, "1")
+    assert sentences.shows("/tmp/a holds 3", "room: a new one", numbers=True, mask={"/tmp/a": "DIR"})
+    assert "== a new one\nDIR holds 3\n" in snapshots.read_text("utf-8")
+
+
+def test_a_text_that_is_stored_for_no_key_fails(snapshots: Path) -> None:
+    for compare in (sentences.says, sentences.shows):
+        with pytest.raises(AssertionError, match="renew"):
+            compare("anything", "room: unknown")
+
+
+def test_every_snapshot_is_read_by_a_test() -> None:
+    code = "\n".join(path.read_text("utf-8") for path in TESTS.rglob("test_*.py"))
+    keys = [f"{file.stem}: {name}" for file in sentences.SNAPSHOTS.glob("*.txt") for name in sentences.all_stored(file)]
+    assert keys and not [key for key in keys if f'"{key}"' not in code]

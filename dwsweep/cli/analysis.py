@@ -1,4 +1,4 @@
-"""The commands of the analysis: what losses say, what to build, what a sweep would tell. None of them imports JAX."""
+"""Commands of the analysis: fit losses, choose a shape, design a sweep. None of them imports JAX."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ def fit(
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and what they save."),
+        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and their savings."),
     ] = None,
     margin: Annotated[
-        float | None, number_option("NATS", "Nats by which those may be worse; default 1 % of its loss.")
+        float | None, number_option("NATS", "Margin of these shapes in nats; default 1 % of the baseline's loss.")
     ] = None,
     beside: Annotated[
         list[PathValue] | None,
-        path_option("--with", "DIR|TABLE", "Another table, fitted alike and shown beside this one; may be repeated."),
+        path_option("--with", "DIR|TABLE", "Also fit this table, for comparison; may be repeated."),
     ] = None,
-    axis: Annotated[Axis, typer.Option(help="Size that is matched between depths.")] = Axis.n_params,
+    axis: Annotated[Axis, typer.Option(help="Size at which depths are compared.")] = Axis.n_params,
     unit: Annotated[
         Unit | None,
         typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
@@ -97,18 +97,16 @@ def fit(
     noise: Noise = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="OURS=THEIRS", help="Take a column for ours, or what a pattern finds in it."),
+        typer.Option(metavar="OURS=THEIRS", help="Read a column under our name, or the part that a pattern finds."),
     ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Read the table as if it had no such column.")
-    ] = None,
-    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that tells arms apart.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Ignore this column of the table.")] = None,
+    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that names a run's arm.")] = None,
     adjust: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Adjust losses for this column too; the usual settings are anyway."),
+        typer.Option(metavar="COLUMN", help="Adjust losses for this column, besides the usual settings."),
     ] = None,
     no_adjust: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Let this column follow depth as in the table.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave this column to follow depth as in the table.")
     ] = None,
     at: Annotated[
         list[str] | None,
@@ -192,7 +190,7 @@ def fit(
     if note:
         print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
-    # as long as the fit took: the answer need not wait for it
+    # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
@@ -217,7 +215,7 @@ def _fit_folder(table: PathValue) -> PathValue:
 
 
 def _own_folder(directory: PathValue, name: str) -> PathValue:
-    """A folder in a sweep directory; a published table, a folder that no sweep trains in, is left as it is."""
+    """A folder in a sweep directory; a published table, in whose folder no sweep trains, stays unchanged."""
     own = "://" in str(directory) or (directory / "spec.yaml").exists() or not (directory / "results.csv").exists()
     return directory / name if own else paths.as_path(f"{name}-{directory.name}")
 
@@ -239,11 +237,11 @@ def guide(
     at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="List what each public source says.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="List the answer of each public source.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
-    heads: Annotated[int | None, whole_option("H", "Heads, apart from d_x / head size.", BLOCK)] = None,
+    heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
     head_size: Annotated[int | None, whole_option("P", "Head size (default: 128, 96 or 64).", BLOCK)] = None,
     kv_heads: Annotated[int | None, whole_option("K", "Grouped key/value heads.", BLOCK)] = None,
     mlp: Annotated[Mlp, typer.Option(help="Kind of MLP.", rich_help_panel=BLOCK)] = Mlp.plain,
@@ -262,14 +260,16 @@ def guide(
             help="Device for time and latency, such as H100:8, or tflops=…,gb=…,gbps=….", rich_help_panel=TIME
         ),
     ] = "H100",
-    bench: Annotated[PathValue | None, path_option("--bench", "PATH", "Rates from `dwsweep bench`.", TIME)] = None,
+    bench: Annotated[
+        PathValue | None, path_option("--bench", "PATH", "File of rates from `dwsweep bench`.", TIME)
+    ] = None,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
     json: AsJson = False,
 ) -> None:
-    """Recommend a shape for a budget, with the cost of deviating and the trust in it; judge a shape or a rule."""
+    """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape or a rule."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
     from dwsweep.report import guide_report
@@ -348,14 +348,14 @@ def design(
         PathValue | None, path_option("--write", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
     fit: Annotated[
-        PathValue | None, path_option("--fit", "PATH", "A finished round, for its noise, law and runs.")
+        PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
     ] = None,
     noise: Noise = None,
-    target: Annotated[float | None, count_option("N", "Size at which the best depth is wanted, such as 3B.")] = None,
+    target: Annotated[float | None, count_option("N", "Size whose best depth is estimated, such as 3B.")] = None,
     params: Annotated[
-        float | None, count_option("N", "In place of SPEC a table: propose the runs that narrow the best depth here.")
+        float | None, count_option("N", "With a table in place of SPEC: propose runs for the best depth here.")
     ] = None,
-    runs: Annotated[int, whole_option("K", "With --params: how many, 1 to 64.")] = 6,
+    runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = 6,
     out: Annotated[
         PathValue | None,
         typer.Option(
@@ -367,7 +367,7 @@ def design(
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
-    """Predict the error a sweep would leave on each transition and on the best depth, and what changes would buy."""
+    """Predict the errors that a sweep would leave on transitions and on the best depth, and the gain of changes."""
     from dwsweep.design import fill, study
     from dwsweep.design.prior import make_prior
     from dwsweep.report import design_report
@@ -408,7 +408,7 @@ def design(
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
-    """Print the runs that narrow the best depth of a table at a size most."""
+    """Print the next runs, which most narrow a table's best depth at a size."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.next_runs import next_runs
     from dwsweep.report import adjusted_report, console
@@ -439,14 +439,13 @@ def report(
         bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
     ] = False,
     license_: Annotated[
-        str | None, typer.Option("--license", metavar="ID", help="Of the card, such as cc-by-4.0.")
+        str | None, typer.Option("--license", metavar="ID", help="Licence of the card, such as cc-by-4.0.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="While the sweep trains, write the page again; it reloads itself.")
+        bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML file with the answer, the figures and the tables; or a card for the Hugging Face
-    Hub."""
+    """Write one self-contained HTML page with answer, figures and tables; or a card for the Hugging Face Hub."""
     from dwsweep.sweep.snapshot import settle_results
 
     settle_results(directory, _note)
@@ -476,8 +475,7 @@ def theory(
     out: Annotated[PathValue | None, folder_option("--out", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the separation-rank regime, threshold log_3 d_x, bounds and the width a shallower net needs; test the
-    bounds."""
+    """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets; or test the bounds."""
     from dwsweep import theory
     from dwsweep.report import theory_report
 
@@ -524,7 +522,7 @@ def schema() -> None:
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
 ) -> None:
-    """Write a spec to start from: every key with its default and what it means."""
+    """Write a first spec: every key with its default and meaning."""
     from dwsweep.spec import reference
 
     file = paths.as_path(path)

@@ -1,4 +1,4 @@
-"""All commands as ``dwsweep``, and how each ends: its exit status, and one line per error on standard error."""
+"""All commands as ``dwsweep``, their exit status, and one line per error on standard error."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def _root(
 
 
 def status_of(command: Callable[[], int | None]) -> int:
-    """Run ``command``, which returns its status, or None where it has none of its own.
+    """Run ``command``, which returns its status, or None for success.
 
-    Bad input, whoever found it, is one clear line and ``WRONG_INPUT``; a defect of ours keeps its traceback.
+    Bad input, found anywhere, is one clear line and ``WRONG_INPUT``; a defect of ours keeps its traceback.
     """
     terminal.tolerant_streams()
     code = _status(command)
     lost = terminal.lost_output()
-    # a command without a status of its own has its output as its result; a reader that left had what it wanted
+    # a command without a status has its output as its result; a reader that left had enough
     if code is None and lost is not None and lost.errno != errno.EPIPE:
         _print_error(f"standard output: {lost.strerror}")
         code = WRONG_INPUT
@@ -93,13 +93,13 @@ def _status(command: Callable[[], int | None]) -> int | None:
         if isinstance(error, OSError) or paths.is_of_a_client(error):
             _print_error(str(error) or type(error).__name__)
             return WRONG_INPUT
-        # typer may bring its own click, so its usage errors are recognised by what they can do
+        # typer may bring its own click: recognise usage errors by their methods
         if not hasattr(error, "format_message"):
             if type(error).__name__ == "Abort":
                 return INTERRUPTED
             raise
-        if message := hint(error) or error.format_message():  # empty where the help was shown instead
-            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer's, by way of pydantic
+        if message := hint(error) or error.format_message():  # no message: the help was shown instead
+            _print_error(" ".join(message.replace(": Value error, ", ": ").split()))  # typer raised it through pydantic
         return WRONG_INPUT
 
 

@@ -1,4 +1,4 @@
-"""Option types of the commands: parsing of paths, counts and choices, and how `--help` shows them."""
+"""Option types of the commands: parsing of paths, counts and choices, and their form in `--help`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class PathValue:
-        """Typer wants a class, and shows its name in `--help`."""
+        """Parser as a class, whose name `--help` shows (typer requires one)."""
 
     PathValue.__name__ = "path"
 
@@ -42,7 +42,7 @@ def path_value(text: str) -> Any:
 
 
 def folder_value(text: str) -> Any:
-    """Parse the path of a folder, there already or to be made; one of this machine that is a file, or lies below one,
+    """Parse the path of a folder, existing or new; one of this machine that is a file, or lies below one,
     is refused."""
     path = path_value(text)
     if not paths.is_remote(path):
@@ -64,14 +64,14 @@ def count_value(text: str) -> float:
 
 
 def size_value(text: str) -> float:
-    """Parse a number of parameters that stands without an option."""
+    """Parse a number of parameters given without an option."""
     if re.fullmatch(r"\s*[0-9]+\s*[x×]\s*[0-9]+\s*", text):
         raise typer.BadParameter(f"{text!r}; is a shape; give --shape {text.strip()}")
     return count_value(text)
 
 
 def whole_value(text: str | int) -> int:
-    text = str(text)  # a default comes as it is
+    text = str(text)  # a default is already parsed
     count = numerals.number(text) if len(text) <= 30 else None  # 1e5, 50k, 1,234
     if count is not None and abs(count) < 1e30 and float(count).is_integer():
         text = str(int(count))
@@ -91,7 +91,7 @@ def whole_numbers(
     """Parse a list of whole numbers from ``least`` to ``most``, separated by commas.
 
     Raises:
-        InputError: it is none; ``said`` says what is allowed.
+        InputError: it is none; ``said``: the allowed values.
     """
     parts = text.split(",")
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and least <= int(part) <= most for part in parts):
@@ -100,14 +100,14 @@ def whole_numbers(
 
 
 def number_value(text: str | float) -> float:
-    found = numerals.number(str(text))  # a default comes as it is
+    found = numerals.number(str(text))  # a default is already parsed
     try:
         return float(text) if found is None else float(found)  # inf and nan are refused where they are used
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
-_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # of a unit, by its first letter
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # hours per unit, by the unit's first letter
 _UNIT = re.compile(r"(?P<number>.*[0-9.])\s*(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)", re.I)
 
 
@@ -119,7 +119,7 @@ def hours_value(text: str | float) -> float:
 
 
 def _parsed(parse: Callable[[str], Any], text: str) -> Any:
-    """Parse a parameter with ``parse``; typer puts the parameter's name before what is wrong."""
+    """Parse a parameter with ``parse``; typer puts the parameter's name before the fault."""
     try:
         return parse(text)
     except InputError as error:
@@ -171,20 +171,18 @@ RayAddress = Annotated[
     typer.Option(
         metavar="A",
         help="Ray cluster to join: HOST:PORT or auto (its ports listen on all interfaces: keep them behind a "
-        "firewall); default: one of this machine, on loopback.",
+        "firewall); default: a new cluster on loopback.",
     ),
 ]
 Shard = Annotated[
     str | None,
-    typer.Option(
-        metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: taken from the array's environment."
-    ),
+    typer.Option(metavar="I/N", help="Train every N-th pack from the I-th on; `slurm`: by the array's environment."),
 ]
 Takeover = Annotated[
     bool,
     typer.Option(
         "--takeover",
-        help="Take over from an owner elsewhere: wait for its word, or until its lock is no longer renewed.",
+        help="Take over from an owner on another host: wait for its answer, or until it stops renewing its lock.",
     ),
 ]
 Distributed = Annotated[
@@ -198,7 +196,7 @@ Unit = StrEnum("Unit", ["nats", "bits", "bpb"])
 
 
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
-PLAN = "A spec to write"  # of `design --help`
+PLAN = "A spec to write"  # panel of `design --help`
 Rules = Annotated[
     list[str] | None,
     typer.Option(metavar="RULE", help="Judge 'width = 64 * depth', or gpt3, nanochat, ratio-100, ratio-128."),
@@ -210,17 +208,17 @@ Export = Annotated[
     Project | None, typer.Option(help="Print the recommended shape as a configuration of …", rich_help_panel=OUTPUT)
 ]
 CompileOnly = Annotated[
-    bool, typer.Option("--compile-only", help="Compile and report memory and costs; trains and allocates nothing.")
+    bool, typer.Option("--compile-only", help="Compile and report memory and costs, without training or allocation.")
 ]
 DeviceCounts = Annotated[
-    str, typer.Option(metavar="N,N…", help="With --compile-only: for these numbers of devices (on a CPU virtual).")
+    str, typer.Option(metavar="N,N…", help="With --compile-only: numbers of devices (virtual on a CPU).")
 ]
 Targets = Annotated[
     list[str] | None,
     typer.Option(
         "--target",
         metavar="NAME",
-        help="With --compile-only: for a device that is not here: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
+        help="With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
     ),
 ]
 Verify = Annotated[
@@ -232,7 +230,7 @@ Verify = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-# a word that other tools have for a choice
+# word by which other tools call a choice
 OTHER_CHOICES = {
     **dict.fromkeys(("swiglu", "geglu", "glu", "reglu", "llama"), "gated"),
     **dict.fromkeys(("gelu", "relu", "standard", "vanilla", "dense", "mlp"), "plain"),
@@ -243,13 +241,13 @@ OTHER_CHOICES = {
     **dict.fromkeys(("hours", "seconds", "wall"), "time"),
     "bits_per_byte": "bpb",
 }
-# a command for an option that the other one does not need
+# command for an option that the given command lacks
 OTHER_COMMANDS = {
     ("run", "--dry-run"): "`dwsweep plan SPEC` shows the runs and trains nothing",
     ("run", "--resume"): "`dwsweep run SPEC` resumes what was interrupted by itself",
     ("run", "--force"): "`dwsweep run SPEC --retry failed` trains failed runs again",
 }
-# commands by the names that other tools give them
+# our command by its name in other tools
 COMMANDS = {
     **dict.fromkeys(("train", "sweep", "start", "resume", "launch"), "run"),
     **dict.fromkeys(("analyse", "analyze", "analysis"), "fit"),
@@ -263,7 +261,7 @@ COMMANDS = {
     **dict.fromkeys(("generate", "chat"), "sample"),
     **dict.fromkeys(("evaluate",), "eval"),
 }
-# options by the names that other tools give them; each counts where the command has it
+# our options by their names in other tools; each counts for the commands that have it
 OTHER_NAMES = {
     "--batch": "--set",
     "--batch-size": "--set",
@@ -286,15 +284,14 @@ OTHER_NAMES = {
     "--vocab": "--vocab-size",
     "--filter": "--where",
 }
-NEAR = 0.6  # likeness of two names, from which on one is suggested
+NEAR = 0.6  # similarity of two names above which one is suggested
 
 
 SETTING = "--set KEY=VALUE, such as --set train.steps=50"
 
 
 def hint(error: Any) -> str:
-    """The line for a usage error that has a nearest name, of an option or of a choice; empty for any other error
-    and where none is near."""
+    """Line for a usage error with the nearest option or choice; empty for any other error, or if no name is near."""
     context = getattr(error, "ctx", None)
     if context is None:
         return ""
@@ -341,7 +338,7 @@ def _extra_hint(error: Any, context: Any) -> str:
 
 
 def _without_types_of_switches(params: list[Any]) -> list[Any]:
-    """A switch takes no value, and `--help` would print ``<bool>`` for one."""
+    """Switch without a value, for which `--help` would print ``<bool>``."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

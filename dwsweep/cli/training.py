@@ -1,5 +1,5 @@
-"""The commands of the training: what would train, what trains, how far it is; and what to do with models that were
-trained and kept: export, sample, eval. Heavy imports stand inside them."""
+"""Commands of the training: plan, prepare, run, status; and uses of kept models: export, sample, eval. Heavy imports
+stand inside them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _command = functools.partial(commands.command, cls=Command)
 
 
 def _default_directory(spec: PathValue, sweep: Spec) -> Any:
-    """Default sweep directory: the one given in place of a spec, else one by the spec's name."""
+    """Default sweep directory: the given directory, else one by the spec's name."""
     given = paths.as_path(spec)
     return given if (given / "plan.csv").exists() else paths.as_path(f"runs/{sweep.name}")
 
@@ -107,7 +107,7 @@ def run(
     takeover: Takeover = False,
     distributed: Distributed = False,
 ) -> int:
-    """Train what the plan says RUN, in isolated workers; resume what was interrupted, skip what is finished."""
+    """Train the runs marked RUN in the plan, in isolated workers; resume interrupted runs, skip finished ones."""
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.report.progress import ProgressView
     from dwsweep.spec import load_spec
@@ -119,7 +119,7 @@ def run(
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
     directory = out or _default_directory(spec, sweep)
-    check(sweep, directory)  # everything that is wrong is refused before the data is prepared
+    check(sweep, directory)  # report every error before the data is prepared
     store = prepare_store(sweep.data)
     retries = {item.value for item in retry or ()}
     planned = plan_of_rest(sweep, store, directory, retries)
@@ -156,8 +156,7 @@ def status(
 
 @_command(epilog="Example: dwsweep verify runs/smoke")
 def verify(directory: SweepDirectory, json: AsJson = False) -> int:
-    """Compare every file of a sweep with what was written: whole, rebuilt or lost; write again what can be. Exit status
-    1 where something is lost."""
+    """Compare every file of a sweep with its hash and rebuild derived files; exit status 1 if a file is lost."""
     from dwsweep.report import inventory_report
     from dwsweep.sweep import inventory
 
@@ -183,8 +182,7 @@ def bench(
     verify: Verify = False,
     json: AsJson = False,
 ) -> int | None:
-    """Measure compile seconds, step time, tokens/s, MFU and memory of each shape here, and the gain from packing; or
-    --verify what this host's devices compute."""
+    """Measure compile and step time, rate, MFU, memory and packing of each shape; or --verify this host's devices."""
     from rich.progress import track
 
     from dwsweep.data import prepare
@@ -210,18 +208,18 @@ def bench(
             f"--target: {target[0]!r}; this chip is not here, so nothing can be timed on it: add --compile-only"
         )
     asked = load_spec(spec, set_ or ())
-    # a length in seconds is what rates are wanted for; neither they nor the programs depend on it
+    # only run lengths in seconds need rates; neither rates nor programs depend on the length
     sweep = with_nominal_length(asked)
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
-    each = max(1, len(cores()) // (sweep.execution.workers or 1))  # what a worker of the sweep has
+    each = max(1, len(cores()) // (sweep.execution.workers or 1))  # cores of one worker of the sweep
     os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(each))
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
     directory = out or _default_directory(spec, sweep)
-    # only now: they bring JAX
+    # imported late, since they bring JAX
     from dwsweep.train import bench as benchmark
     from dwsweep.train import compile_only as compiler
     from dwsweep.train import targets
@@ -270,7 +268,7 @@ Format = StrEnum("Format", ["hf"])
 Trained = Annotated[
     PathValue,
     typer.Argument(
-        metavar="RUN|DIR", parser=path_value, help="DIR/runs/<run_id>, or DIR: all of its runs that have parameters."
+        metavar="RUN|DIR", parser=path_value, help="DIR/runs/<run_id>, or DIR: all its runs with parameters."
     ),
 ]
 
@@ -280,9 +278,11 @@ def export(
     run: Trained,
     out: Annotated[
         PathValue,
-        typer.Argument(metavar="OUT", parser=folder_value, help="Folder to write; of several runs one in it for each."),
+        typer.Argument(
+            metavar="OUT", parser=folder_value, help="Folder to write, with a folder in it for each of several runs."
+        ),
     ],
-    to: Annotated[Format, typer.Option(help="hf: what transformers loads without code of ours.")] = Format.hf,
+    to: Annotated[Format, typer.Option(help="hf: files that transformers loads without our code.")] = Format.hf,
 ) -> None:
     """Write trained models for other tools: weights, configuration, tokenizer, model card."""
     from dwsweep.trained import huggingface, runs
@@ -298,16 +298,18 @@ def sample(
         typer.Argument(
             metavar="RUN|DIR",
             parser=path_value,
-            help="DIR/runs/<run_id>, or DIR: two texts per depth, also for its page.",
+            help="DIR/runs/<run_id>, or DIR: two texts per depth, shown on its page too.",
         ),
     ],
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")] = "",
-    max_tokens: Annotated[int, whole_option("N", "Tokens to write at most.")] = 100,
-    temperature: Annotated[float, number_option("T", "1: as the model says; 0: the likeliest token.")] = 1.0,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Beginning of the text.")] = "",
+    max_tokens: Annotated[int, whole_option("N", "Most tokens to write.")] = 100,
+    temperature: Annotated[
+        float, number_option("T", "1: the model's own probabilities; 0: the likeliest token.")
+    ] = 1.0,
     top_k: Annotated[int | None, whole_option("K", "Draw among the K likeliest tokens; default: all.")] = None,
     seed: Annotated[int, whole_option("S", "Seed of the draws.")] = 0,
 ) -> None:
-    """Let trained models go on from a prompt, on the CPU: one, or the best of each depth of a sweep."""
+    """Continue a prompt with trained models on the CPU: one model, or the best of each depth of a sweep."""
     for name, value, least in (("--max-tokens", max_tokens, 1), ("--top-k", top_k, 1), ("--seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"{name}: {value}; must be from {least} to 2^31 - 1")
@@ -320,10 +322,10 @@ def sample(
 
     found = runs.find(run)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    prepare_environment()  # programs that were compiled before are read from the cache
+    prepare_environment()  # programs compiled earlier are read from the cache
     from dwsweep.trained.sample import sample as draw
 
-    prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # as the shell gave it
+    prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # the bytes that the shell passed
 
     def text(one: runs.TrainedRun, seed: int) -> str:
         return draw(one, prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, seed=seed)
@@ -362,9 +364,11 @@ def sample(
 def evaluate(
     directory: Trained,
     tasks: Annotated[str, typer.Option(metavar="T,T…", help="Tasks of lm-evaluation-harness.", show_default=False)],
-    include: Annotated[PathValue | None, path_option("--include", "DIR", "Folder with task files of your own.")] = None,
-    limit: Annotated[int | None, whole_option("N", "Examples per task at most; default: all.")] = None,
-    shots: Annotated[int | None, whole_option("N", "Solved examples before each; default: as the task says.")] = None,
+    include: Annotated[PathValue | None, path_option("--include", "DIR", "Folder with your own task files.")] = None,
+    limit: Annotated[int | None, whole_option("N", "Most examples per task; default: all.")] = None,
+    shots: Annotated[
+        int | None, whole_option("N", "Solved examples before each question; default: the task's own number.")
+    ] = None,
     batch_size: Annotated[int, whole_option("N", "Sequences per forward pass.")] = 16,
 ) -> None:
     """Run lm-evaluation-harness on trained models and add its numbers to results.csv, as columns eval_TASK_METRIC."""

@@ -58,7 +58,7 @@ def flops_6nd(shape: Shape, tokens: int) -> int:
 
 
 def decode_bytes_per_token(shape: Shape, context: int, bytes_per_value: int = 2) -> int:
-    """Bytes that one decoding step reads for one sequence: every weight, and the cached keys and values."""
+    """Bytes read by one decoding step of one sequence: all weights, and the cached keys and values."""
     weights = shape.n_params + _embedding_flops_per_token(shape) // 2
     cache = 2 * shape.depth * shape.kv_heads * shape.head_size * context
     return bytes_per_value * (weights + cache)
@@ -80,10 +80,10 @@ class Memory:
     """Bytes on one device while a pack trains."""
 
     parameters: int  # float32 masters, and the 16-bit copy the products read
-    optimizer: int  # its moments
-    gradients: int  # and the copy that is clipped
-    activations: int  # values kept from the forward to the backward pass, at the microbatch
-    data: int  # the token store, where it lies on the device
+    optimizer: int  # moments of the optimizer
+    gradients: int  # gradients and their clipped copy
+    activations: int  # values kept for the backward pass, at the microbatch
+    data: int  # token store on the device, if any
     microbatch: int  # sequences of each replica in one forward pass
     remat: bool  # the blocks' activations are computed a second time in the backward pass
 
@@ -95,7 +95,7 @@ class Memory:
 def activation_bytes_per_token(
     shape: Shape, precision: str, remat: bool, keep_weights: bool = False
 ) -> tuple[int, int]:
-    """Bytes per token for the backward pass: kept in every block, and alive once.
+    """Bytes per token for the backward pass: (kept in every block, alive in one block at a time).
 
     The operations of this model keep, with p = 2 or 4 bytes per operand of a product:
 
@@ -127,7 +127,7 @@ def activation_bytes_per_token(
 
 
 def recomputed_bytes_per_token(shape: Shape, fused: bool = False) -> int:
-    """Bytes per token that a block computes again: inner values and attention probabilities, two float32 of each.
+    """Bytes per token of recomputed values in a block: inner values and attention probabilities, two float32 each.
 
     fused: by a kernel of attention that leaves no probabilities in memory (Dao et al. 2022).
     """
@@ -174,7 +174,7 @@ def program_fits(program_bytes: float, memory_bytes: float) -> bool:
 
 
 def resident_bytes(n_train_tokens: int, size: int, memory_bytes: float | None, asked: bool | None) -> int:
-    """Device memory taken by the training tokens, ``size`` bytes each; 0 where they are streamed instead.
+    """Device memory taken by the training tokens, ``size`` bytes each; 0 if they are streamed instead.
 
     ``asked`` is ``execution.data_on_device``; held-out text is always streamed.
     """

@@ -13,7 +13,7 @@ from functools import cache
 
 GB = 1e9
 JAX_SHARE_OF_GPU = 0.75
-"""Share of a GPU's memory that JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise."""
+"""Share of a GPU's memory that JAX takes for itself unless XLA_PYTHON_CLIENT_MEM_FRACTION is set."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Device:
     name: str
     peak_flops: float  # dense 16-bit matrix products, FLOP/s (half of a figure given "with sparsity")
     memory_bytes: float
-    bandwidth: float  # of that memory, bytes/s
-    link_bandwidth: float | None  # to other devices of its kind in one direction, bytes/s; None: not in the table
+    bandwidth: float  # memory bandwidth, bytes/s
+    link_bandwidth: float | None  # bytes/s to devices of the same kind, one direction; None: unknown
     kinds: tuple[str, ...]  # JAX's names for it (``jax.Device.device_kind``)
     source: str
 

@@ -1,4 +1,4 @@
-"""Duration of training: measured on this kind of device, else from programs compiled for it, else assumed."""
+"""Duration of training: measured on this kind of device, else derived from programs compiled for it, else assumed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
 """Bases of a time: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
 
 PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products reach
-BANDWIDTH_SHARE = 0.8  # assumption: share of its memory bandwidth that element-wise passes reach
-ACTIVATION_PASSES = 3  # assumption: written forward, read backward, and as many gradients
+BANDWIDTH_SHARE = 0.8  # assumption: share of the memory bandwidth that element-wise passes reach
+ACTIVATION_PASSES = 3  # assumption: values are written forward and read backward, and gradients cost as much
 
 
 def assumed_mfu(
     shape: Shape, device: Device, *, tokens_per_step: int, precision: str, remat: bool = False, fused: bool = False
 ) -> float:
-    """Assumed share of the peak (MFU): products at PEAK_SHARE, plus the traffic that small widths cannot hide.
+    """Assumed share of the peak (MFU): products at PEAK_SHARE, plus memory traffic, which small widths cannot hide.
 
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
     added (Williams et al. 2009). Bytes: ACTIVATION_PASSES times the values kept or recomputed for the backward pass,
@@ -45,7 +45,7 @@ def assumed_mfu(
     once += again - recomputed_bytes_per_token(shape)
     traffic: float = ACTIVATION_PASSES * (shape.depth * (block + again) + once)
     traffic += 7 * FLOAT32 * shape.n_params_total / tokens_per_step
-    extra = 4 / 3 if remat else 1.0  # one more forward pass
+    extra = 4 / 3 if remat else 1.0  # rematerialisation adds a forward pass
     seconds = extra * flops / (PEAK_SHARE * device.peak_flops) + traffic / (BANDWIDTH_SHARE * device.bandwidth)
     return flops / (device.peak_flops * seconds)
 
@@ -88,8 +88,8 @@ class Calibration:
 
     device_kind: str
     rows: tuple[Rate, ...]
-    devices: int = 1  # most devices of a pack in the bench
-    basis: str = MEASURED  # or COMPILED: upper bounds of the rates
+    devices: int = 1  # number of devices of the largest pack in the bench
+    basis: str = MEASURED  # MEASURED, or COMPILED: upper bounds of the rates
     precision: str | None = None  # precision of compiled programs; None for measured rates
 
     @classmethod

@@ -30,7 +30,7 @@ class Kernel:
     name: str
     times: int  # launches per step
     flops: float
-    bytes: float  # read and written in the device's main memory
+    bytes: float  # bytes read and written in main memory
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Collective:
 
     kind: str
     times: int  # per step
-    bytes: float  # bytes of one exchange: the summed or the gathered array
-    groups: tuple[tuple[int, ...], ...]  # groups of devices, numbered as in the mesh; empty: one group of all
+    bytes: float  # bytes of one exchange: the summed or gathered array
+    groups: tuple[tuple[int, ...], ...]  # groups of devices, numbered as in the mesh; empty: one group
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Roofline:
     products_seconds: float
     traffic_seconds: float
     launch_seconds: float
-    link_seconds: float | None  # None: collectives exist, and the table lacks the device's links
-    bound: str  # the part that takes most of the time: products, traffic, launches or links
+    link_seconds: float | None  # None: the program has collectives, and the table lacks the device's links
+    bound: str  # largest part of the time: products, traffic, launches or links
 
 
 def roofline(cost: StepCost, device: Device, precision: str) -> Roofline:

@@ -61,7 +61,7 @@ def permute(positions: NDArray[np.uint64], epochs: NDArray[np.uint64], seed: int
 
     out = walk(positions, base)
     outside = np.flatnonzero(out >= np.uint64(n))
-    while outside.size:  # the domain is below 2n, so each pass brings at least half of the rest below n
+    while outside.size:  # the domain is smaller than 2n: each pass finds at least half of the missing places
         out.flat[outside] = walk(out.flat[outside], base.flat[outside])
         outside = outside[out.flat[outside] >= np.uint64(n)]
     return out

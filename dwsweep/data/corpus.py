@@ -1,4 +1,4 @@
-"""Corpus on its way into a store, in two streaming passes; memory is flat in its size.
+"""Making of a corpus: two streaming passes over a source; memory is flat in its size.
 
 1. Read: the workers clean the source's texts, a compressed spool file holds them; exact duplicates are dropped and each
    text's own digest puts it on its side of the split.
@@ -39,7 +39,7 @@ def say(progress: bool, text: str) -> None:
         print(f"prepare: {text}", file=sys.stderr, flush=True)
 
 
-MAX_BAD_FRACTION = 0.01  # of the records; with more, the source itself is wrong
+MAX_BAD_FRACTION = 0.01  # share of bad records above which the source itself is judged wrong
 
 
 @dataclass
@@ -64,7 +64,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
     """
     workers = data.workers or processes.available_cores()
     given = given_files(data)
-    # checked before the text, which may take hours to read
+    # check the settings before the text, which may take hours to read
     own = GivenTokenizer(given, str(data.tokenizer)) if given else None
     spool = partial / "spool.zst"
     started = time.monotonic()

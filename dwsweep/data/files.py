@@ -138,7 +138,7 @@ def open_stream(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
                 yield stream, raw
         except (EOFError, lzma.LZMAError, OSError, zlib.error, zstandard.ZstdError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # a full disk or a lost mount, not the file's content
+                raise  # a full disk or a lost mount; the file's content is not the cause
             raise InputError(
                 f"data.source: {path}; truncated or damaged {MAGIC[end][1] if end else 'file'} ({error}); "
                 "copy or download it again"

@@ -1,4 +1,4 @@
-"""Held-out set: the validation documents, cut in windows, that every evaluation of a sweep sees."""
+"""Held-out set: the validation documents in windows, equal for every evaluation of a sweep."""
 
 from __future__ import annotations
 

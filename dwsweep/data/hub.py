@@ -67,7 +67,7 @@ class HubRows(Files):
 
     @property
     def parallel(self) -> bool:
-        return not self.files or super().parallel  # on the Hub the size is not known
+        return not self.files or super().parallel  # the Hub reports no sizes
 
     def identity(self) -> list[Any]:
         return [self.config, self.split, self.commit, self.name if self.commit else super().identity()]
@@ -98,7 +98,7 @@ class HubRows(Files):
         import datasets
 
         datasets.disable_progress_bars()
-        datasets.logging.set_verbosity(logging.CRITICAL)  # its error is reported once
+        datasets.logging.set_verbosity(logging.CRITICAL)  # errors are reported once, by us
         if any((Path(self.name) / mark).is_file() for mark in ("state.json", "dataset_dict.json")):  # `save_to_disk`
             saved = datasets.load_from_disk(self.name)
             if isinstance(saved, datasets.DatasetDict):

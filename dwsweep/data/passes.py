@@ -1,4 +1,4 @@
-"""Two passes of ``prepare`` over a corpus, one item at a time, as the worker processes run them.
+"""Passes of ``prepare`` over a corpus: functions of a worker, which takes one item at a time.
 
 Pass 1 turns an item of the source into **frames**: the texts, joined and compressed, with the digest and the size of
 each. Pass 2 turns a frame, with a mark for each text (dropped, training, validation), into tokens. Between the passes
@@ -19,7 +19,7 @@ from dwsweep.data.digests import TRAIN, VALIDATION, digest
 from dwsweep.data.records import MAX_DOCUMENT_BYTES, Item, Skipped, Source
 from dwsweep.data.tokenizer import Tokenizer
 
-FRAME_BYTES = 4 << 20  # bytes of text in a frame, which a process holds at a time
+FRAME_BYTES = 4 << 20  # bytes of text in a frame; a process holds one frame at a time
 _LEVEL = 1  # level of zstd: about 500 MB/s, output a third of the input
 
 
@@ -31,7 +31,7 @@ class Frame:
     n_bytes: NDArray[np.uint32]  # (n_documents,)
     n_characters: NDArray[np.uint32]  # (n_documents,)
     digest: NDArray[np.uint64]  # (n_documents,): first 8 bytes of BLAKE2b of each text
-    skipped: Skipped = field(default_factory=Skipped)  # of the whole item, on its last frame, like the next field
+    skipped: Skipped = field(default_factory=Skipped)  # whole item; set on its last frame
     source_bytes: int = 0
 
 
@@ -48,7 +48,7 @@ class FramePlace(NamedTuple):
 class Encoded:
     """Tokens of one frame on one side of the split."""
 
-    tokens: bytes  # of the tokenizer's dtype, an end token after each document
+    tokens: bytes  # tokens in the tokenizer's dtype, with an end token after each document
     n_tokens: NDArray[np.uint32]  # (n_documents,), without the end token
 
 

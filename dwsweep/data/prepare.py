@@ -1,7 +1,7 @@
 """Preparation of a store: source → tokenizer → token store, idempotent, safe when interrupted or run twice.
 
 ``make_store`` fills ``<store>.partial`` under a lock, and a rename finishes the store: an interrupted ``prepare``
-leaves nothing that looks finished, and the next one starts over; a second one at the same time waits and finds the
+leaves no store that looks finished, and the next one starts over; a second one at the same time waits and finds the
 store. A finished store opens without the lock, so that a read-only cache suffices. A damaged store is set aside and
 made anew.
 """
@@ -60,7 +60,7 @@ def store_path(data: DataSpec, source: Source) -> Path:
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    # the identity holds the revision, so a branch and the same commit given in full share a store
+    # the identity holds the revision: a branch and its commit share a store
     slug = re.sub(r"[^A-Za-z0-9]+", "-", data.source.partition("?revision=")[0]).strip("-")
     return (
         cache_root(data) / f"{slug[:12]}-{slug[-28:]}-{key}" if len(slug) > 40 else cache_root(data) / f"{slug}-{key}"
@@ -125,7 +125,7 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
 
     try:
         with paths.exclusive(_beside(path, ".lock"), waiting):
-            found = _look(path, data)  # the other process may have made it
+            found = _look(path, data)  # another process may have made the store
             if isinstance(found, Store):
                 return found
             old = _set_aside(path, found, progress) if found else None
@@ -201,7 +201,7 @@ def _remove_abandoned(root: Path) -> None:
     """Remove unfinished stores whose lock nobody holds: remains of killed processes."""
     for partial in root.glob("*.partial"):
         lock = partial.with_suffix(".lock")
-        with contextlib.suppress(OSError):  # left to its owner
+        with contextlib.suppress(OSError):  # the owner removes it
             if lock.exists():
                 with paths.if_free(lock) as free:
                     if free:

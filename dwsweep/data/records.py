@@ -18,8 +18,8 @@ from dwsweep.data.files import File, open_stream
 from dwsweep.text import printable
 
 ITEM_BYTES = 1 << 20
-MAX_DOCUMENT_BYTES = 64 << 20  # of a document or its record; a larger one is skipped and counted
-SMALL_BYTES = 8 << 20  # up to this size one process reads and encodes a corpus, sooner than workers start
+MAX_DOCUMENT_BYTES = 64 << 20  # limit per document or record; a larger one is skipped and counted
+SMALL_BYTES = 8 << 20  # up to this corpus size one process is faster than workers that have to start
 WHOLE_FILE_BYTES = 8 << 20  # workers read files up to this size; the parent streams larger ones
 WORKER_BLOCK_BYTES = 16 << 20  # read by a worker at a time: a whole file, unless it is compressed
 _MAX_PLACE = 300  # characters of a place in a message
@@ -37,8 +37,8 @@ class Skipped:
     """Counts of records that did not become documents: left out by design, or bad."""
 
     left_out: Counter[str] = field(default_factory=Counter)  # redirects, empty articles …
-    bad: Counter[str] = field(default_factory=Counter)  # invalid UTF-8, no text field …
-    first_bad: str | None = None  # where, for the message
+    bad: Counter[str] = field(default_factory=Counter)  # reason, such as invalid UTF-8 or no text field
+    first_bad: str | None = None  # place of the first bad record, for the message
 
     def add_bad(self, reason: str, where: str) -> None:
         """Count a bad record. ``where`` may quote the source and is made printable and short."""
@@ -191,9 +191,9 @@ def cut(
 
     Memory stays below MAX_DOCUMENT_BYTES and two blocks, whatever the stream unpacks to. ``head``: already read.
     """
-    data, offset = bytearray(), 0  # bytes not handed out yet, and their offset
-    too_large: TooLarge | None = None  # the record that is being passed over
-    overlap = max(map(len, borders), default=1) - 1  # a border may lie across two blocks
+    data, offset = bytearray(), 0  # bytes not yet handed out, and their offset
+    too_large: TooLarge | None = None  # record that is being skipped
+    overlap = max(map(len, borders), default=1) - 1  # a record's end may lie across two blocks
     while block := head or stream.read(block_bytes):
         head, start = b"", max(0, len(data) - overlap)
         data += block

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
 
 
-FEWEST_HELDOUT = 30  # documents; fewer give no reliable standard error of a loss
+FEWEST_HELDOUT = 30  # fewer documents give no reliable standard error of a loss
 
 
 def heldout_caution(store: Store) -> str | None:

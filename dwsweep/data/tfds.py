@@ -47,7 +47,7 @@ class Examples(NamedTuple):
     """Payload of examples of one shard, or of their places."""
 
     path: str
-    first: int  # its number in the shard
+    first: int  # number of the first record in the shard
     records: Stored | list[bytes]
     feature: str  # name of the feature that holds the text
 
@@ -89,7 +89,7 @@ class TfdsRecords(Files):
                     raise ValueError("it has no named features")
             except ImportError:
                 raise
-            except Exception as error:  # errors of the parsers of its files
+            except Exception as error:  # errors of TFDS's file parsers
                 raise InputError(
                     f"data.source: {self.folder}; not a data set that TFDS can restore ({one_line(error)})"
                 ) from None
@@ -245,7 +245,7 @@ def _data_source(source: TfdsRecords, split: str) -> Any:
     """Data source of a split, one per process: it keeps the shards open."""
     from tensorflow_datasets import decode as decoding
 
-    raw = decoding.DeserializeMethod.RAW_BYTES  # a damaged example then loses itself alone
+    raw = decoding.DeserializeMethod.RAW_BYTES  # a damaged example then loses only itself
     return source.builder().as_data_source(split, deserialize_method=raw)
 
 

@@ -1,4 +1,4 @@
-"""The token store: what ``prepare`` leaves on disk and everything else reads.
+"""Token store: files that ``prepare`` writes and training reads.
 
     manifest.json                       source, settings, counts, checksums of all files, versions; written last
     verified.json                       the sizes and times of the files when they were last found to be whole
@@ -38,8 +38,8 @@ from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
 from dwsweep.shapes import token_bytes
 
 SHARD_TOKENS = 1 << 30
-MOST_SHARD_BYTES = 1 << 40  # of a file of a store; a shard has 4 GB
-BLOCK_BYTES = 1 << 22  # read at a time for a checksum
+MOST_SHARD_BYTES = 1 << 40  # limit per file of a store; a shard has 4 GB
+BLOCK_BYTES = 1 << 22  # bytes read at a time for a checksum
 DOCUMENT = np.dtype([("digest", "<u8"), ("n_tokens", "<u4"), ("n_bytes", "<u4")])
 """One document: hash of its text, tokens without the end token, UTF-8 bytes."""
 
@@ -90,7 +90,7 @@ class ShardedTokens:
 
 
 class StreamWriter:
-    """Appends documents to one split: its shards, and the records of its documents."""
+    """Writer of one split: its shards and the records of its documents."""
 
     def __init__(
         self, path: Path, split: str, dtype: np.dtype, end_token: int, shard_tokens: int = SHARD_TOKENS
@@ -120,7 +120,7 @@ class StreamWriter:
         self._room = self.shard_tokens
 
     def close(self) -> StoreSplit:
-        """Closes the files; what the manifest says of this split."""
+        """Closes the files; the manifest's entry for this split."""
         self._file.close()
         documents = np.concatenate(self.documents)
         np.save(self.path / f"{self.split}-documents.npy", documents)
@@ -146,7 +146,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 class DamagedStore(InputError):
-    """A store that is not what prepare wrote; ``what``: the damaged file and why, without the remedy."""
+    """Damaged store: its files differ from what prepare wrote; ``what``: the damaged file, and the fault."""
 
     def __init__(self, path: Path, why: str) -> None:
         self.path, self.why = path, why
@@ -174,7 +174,7 @@ class Store:
         otherwise their sizes alone.
 
         Raises:
-            DamagedStore: what is there is not what prepare wrote.
+            DamagedStore: the files differ from what prepare wrote.
             InputError: it is unfinished, or may not be read.
         """
         path = Path(path)
@@ -213,13 +213,13 @@ class Store:
 
     def _verify_once(self) -> None:
         found = self._fingerprint()
-        # before, by any process that could leave word of it
+        # faults found earlier by any process that could record them
         if _verified.get(self.path) != found and all(_read(place) != found for place in self._places()):
             self.verify()
             self._remember(found)
 
     def remember_as_verified(self) -> None:
-        """For who has just written the store."""
+        """Mark a store just written as whole."""
         self._remember(self._fingerprint())
 
     def _fingerprint(self) -> str:
@@ -231,14 +231,14 @@ class Store:
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
     def _remember(self, found: str) -> None:
-        """Keep the verdict that the files with this fingerprint are whole."""
+        """Record that the files with this fingerprint are whole."""
         _verified[self.path] = found
         for place in self._places():
             try:
                 paths.make_directory(place.parent)
                 reader.write(place, {"files": found})
                 return
-            except OSError:  # read-only, or full
+            except OSError:  # a read-only or full disk
                 continue
 
     def _places(self) -> tuple[Path, Path]:
@@ -246,7 +246,7 @@ class Store:
         return self.path / VERIFIED, paths.cache_root() / "verified" / f"{name}.json"
 
     def verify(self) -> None:
-        """Reads every byte again and compares it with what prepare wrote.
+        """Compare every byte with the hashes that prepare wrote.
 
         A store of an earlier version has checksums of its tokens alone; its documents must then add up to them.
 
@@ -278,7 +278,7 @@ class Store:
                 or (self.shards(split).take_windows(ends, 1) != self.end_token).any()
             ):
                 raise DamagedStore(
-                    self.path / f"{split}-documents.npy", f"its documents are not those of the {split} tokens"
+                    self.path / f"{split}-documents.npy", f"its documents do not belong to the {split} tokens"
                 )
 
     def _shard_paths(self, split: str) -> list[Path]:
@@ -295,7 +295,7 @@ class Store:
 
     @property
     def end_token(self) -> int:
-        """Id of the token that stands before the first document and after each."""
+        """Id of the end token, which stands before the first document and after each."""
         return self.manifest.end_token
 
     @property
@@ -338,7 +338,7 @@ class Store:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """The bytes that each token id stands for; the end token stands for none."""
+        """Bytes of each token id; the end token has no bytes."""
         return [bytes.fromhex(p) for p in json.loads(paths.read_bytes(self.path / "pieces.json"))]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -363,7 +363,7 @@ def _files_of_tokenizer(folder: Path) -> list[str]:
 
 
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 (hex) of each file, several at a time. OSError where one cannot be read."""
+    """SHA-256 (hex) of each file, several at a time. OSError if one cannot be read."""
     names = list(names)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return dict(zip(names, pool.map(lambda name: _sha256(folder / name), names), strict=True))

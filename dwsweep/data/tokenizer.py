@@ -314,7 +314,7 @@ def _json_end(own: Any, config: bytes | None, name: str) -> int:
 
 
 def _json_pieces(own: Any) -> list[bytes]:
-    """Bytes of each id, as the decoder returns them for the token alone, since some decoders look at the neighbours."""
+    """Bytes of each id, decoded alone, since some decoders look at the neighbours."""
     vocabulary = {i: token for token, i in own.get_vocab(with_added_tokens=True).items()}
     added = own.get_added_tokens_decoder()
     decoder = json.dumps(json.loads(own.to_str())["decoder"])

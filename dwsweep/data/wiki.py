@@ -225,8 +225,8 @@ _LINE_ENDS = re.compile(r" *\n *")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _HEADING = "\x02"
 
-MAX_PAGE_CHARACTERS = 4 << 20  # twice what MediaWiki lets a page have; the parser keeps some hundred bytes for each
-MAX_NESTING = 100  # of templates, links, tables and tags; articles stay below 30
+MAX_PAGE_CHARACTERS = 4 << 20  # twice MediaWiki's limit for a page; the parser keeps some hundred bytes for each
+MAX_NESTING = 100  # nested templates, links, tables and tags; articles stay below 30
 # From each unclosed piece of markup the parser reads on to the end of the enclosing element, and then goes back:
 # characters that it may read so, and how many times the length of a long page. Articles stay below 10,000.
 MAX_REREAD_CHARACTERS, MAX_REREADS = 1 << 20, 4
@@ -284,13 +284,13 @@ def to_text(wikitext: str) -> str:
 
 
 def _without_comments(wikitext: str) -> str:
-    # up to the last end: a beginning without an end would be followed to the end of the page
+    # up to the last end: an open beginning would be followed to the end of the page
     last = wikitext.rfind("-->") + len("-->")
     return _COMMENT.sub("", wikitext[:last]) + wikitext[last:] if last >= len("-->") else wikitext
 
 
 def check_markup(wikitext: str) -> None:
-    """Raise MarkupError if the markup nests too deep, or leaves so much open that the parse would take minutes.
+    """Raise MarkupError for markup that nests too deep or leaves too much open to parse within minutes.
 
     One pass. The next closing mark of its kind closes an opening mark; marks still open inside are never closed, and
     each costs the parser the characters up to that closing mark.
@@ -338,7 +338,7 @@ def check_markup(wikitext: str) -> None:
 
 
 def _without_empty_sections(text: str) -> str:
-    """Text without headings that only a heading of the same or a higher level follows."""
+    """Text without empty sections: headings followed by a heading of the same or a higher level."""
     head, *sections = re.split(f"{_HEADING}([1-6])", text)
     kept: list[str] = []
     above = 7  # level of the next section that stays; 7: none

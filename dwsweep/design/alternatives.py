@@ -90,8 +90,7 @@ def alternatives(
 
 
 def _between(depths: list[int], planned: Planned, block: Block, multiple: int) -> dict[tuple[int, int], frozenset[int]]:
-    """Planned shapes with a new width between every two neighbours of a depth, which takes the seeds of the wider
-    one."""
+    """Planned shapes with a new width between every two neighbours of a depth, with the wider one's seeds."""
     cells = dict(planned)
     step = block.width_step(multiple)
     for depth in depths:

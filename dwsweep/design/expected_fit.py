@@ -1,4 +1,4 @@
-"""Errors that a planned sweep leaves: covariance of cell means, crossings of neighbouring depths, the best depth at a
+"""Expected errors of a planned sweep: covariance of cell means, crossings of neighbouring depths, the best depth at a
 size.
 
 The error of a crossing is linear in the noise (the delta method): cell means → loss difference of a pair at its
@@ -59,7 +59,7 @@ class PairError:
     inside: bool  # True if both depths have sizes on both sides of the crossing
     se_ln_n: float | None
     bias_ln_n: float | None  # error of interpolation between these sizes
-    power: float | None  # probability that `fit` will say `crossed`
+    power: float | None  # probability that `fit` will find `crossed`
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Design:
     def _power(self, shallow: int, deep: int, crossing: float) -> float:
         """Probability that the difference is significant on both sides: at the farthest shared sizes, and half-way to
         them."""
-        from scipy.special import ndtr  # norm.cdf without the import of scipy.stats
+        from scipy.special import ndtr  # norm.cdf without importing scipy.stats
 
         a, b = self.nodes[shallow], self.nodes[deep]
         chance = 1.0
@@ -135,7 +135,7 @@ class Design:
 
 @dataclass(frozen=True)
 class ExpectedDepth:
-    """Best depth at a size as ``fit`` is expected to report it.
+    """Expected best depth at a size, by the estimator of ``fit``.
 
     ln_depth: median of ln L. stated: half of the central 68 % of the draws. a, b: sd of the constants of the prior's
     form of the law; None without draws of that form.
@@ -160,7 +160,7 @@ def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
 
 
 def expected_depth(prior: Prior, cells: Planned, target: float) -> ExpectedDepth:
-    """Best depth at ``target`` (non-embedding parameters) as ``fit`` is expected to report it."""
+    """Expected best depth at ``target`` (non-embedding parameters), by the estimator of ``fit``."""
     posterior = expected_posterior(prior, cells)
     low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
     ties = law(posterior, prior.law.form)

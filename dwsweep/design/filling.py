@@ -1,4 +1,4 @@
-"""Filling of a time budget: the sweep of most use in given hours on one device.
+"""Filling of a time budget: the most useful sweep for given hours on one device.
 
 Every candidate set of depths gets sizes from a third of its first transition up to the largest that the time allows,
 each run with TOKENS_PER_PARAM tokens per parameter of its blocks. The set with most likely transitions wins; among
@@ -20,15 +20,15 @@ from dwsweep.spec import Spec, parse_spec, yaml_numbers
 
 TOKENS_PER_PARAM = 20  # compute-optimal by Hoffmann et al. 2022; a default, not a law
 SIZES, SEEDS = 7, 3
-BELOW = 3.0  # factor by which the smallest size lies below the first transition
+BELOW = 3.0  # factor from the smallest size to the first transition
 FEWEST_DECADES = 1.0
-LIKELY = 0.8  # probability from which on a transition counts as likely
+LIKELY = 0.8  # probability above which a transition counts as likely
 CANDIDATES: tuple[tuple[int, ...], ...] = (
     *((2, 4, 6, 9), (3, 6, 9, 12), (4, 8, 12, 16), (6, 9, 12, 18), (6, 12, 18, 24), (6, 12, 18, 24, 30)),
     *((6, 12, 18, 24, 30, 36), (6, 12, 18, 24, 30, 36, 48)),
 )
-SMALLEST, LARGEST = 1e5, 1e11  # range of sizes that are searched
-SHARE = 0.9  # of the time is planned; compiling and evaluating take the rest
+SMALLEST, LARGEST = 1e5, 1e11  # range of sizes searched
+SHARE = 0.9  # share of the time that is planned; compilation and evaluation take the rest
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _largest(
     try:
         if _seconds(_spec(device, hours, depths, low, math.exp(first), overrides)) > budget:
             return None
-    except InputError:  # longer than the longest run
+    except InputError:  # two days, more than the longest run
         return None
     for _ in range(18):
         middle = (first + last) / 2
@@ -105,7 +105,7 @@ def _largest(
         except InputError:
             fits = False
         first, last = (middle, last) if fits else (first, middle)
-    # two digits, downwards: a spec is read by people
+    # two digits, rounded down: people read a spec
     digits = 10 ** (math.floor(first / math.log(10.0)) - 1)
     high = math.floor(math.exp(first) / digits) * digits
     spec = _spec(device, hours, depths, float(f"{low:.2g}"), high, overrides)
@@ -148,7 +148,7 @@ def _spec(
 
 def _seconds(spec: Spec) -> float:
     seconds = build(spec).estimates.device_seconds
-    if seconds is None:  # the device is in the table
+    if seconds is None:  # the table has the device
         raise InputError(f"train.precision: {spec.train.precision}; allowed: bfloat16, as in the table of devices")
     return seconds
 

@@ -19,7 +19,7 @@ from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.text import format_count
 
-NO_DEPTH = 10.0  # error assigned to a best depth that a design does not give
+NO_DEPTH = 10.0  # error of a best depth that a design does not give
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Judge:
             return Errors(pairs, self.target, self.best_depth, reason=reason)
         found = expected_depth(self.prior, ordered, self.target)
         if self.best_depth is None or not math.isfinite(found.stated):
-            return Errors(pairs, self.target, self.best_depth, reason="these runs leave it without a bound")
+            return Errors(pairs, self.target, self.best_depth, reason="these runs leave the best depth without a bound")
         bias = found.ln_depth - math.log(self.best_depth)
         few = len({depth for depth, _ in ordered}) < DEPTHS_FOR_A_LAW
         return Errors(
@@ -102,7 +102,7 @@ class Judge:
         )
 
     def _silence(self, cells: Planned) -> str:
-        """Reason why `fit` will give no best depth at the target; empty where it will."""
+        """Reason why `fit` will give no best depth at the target; empty if it will."""
         sizes: dict[int, list[float]] = {}
         for depth, width in cells:
             sizes.setdefault(depth, []).append(12.0 * depth * width**2)

@@ -19,7 +19,7 @@ from dwsweep.records.rates import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 
-LARGEST_TARGET = 1e15  # parameters: beyond any net
+LARGEST_TARGET = 1e15  # parameters, more than in any net
 
 
 @dataclass(frozen=True)

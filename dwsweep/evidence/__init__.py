@@ -1,4 +1,4 @@
-"""Public losses, optima, pairs, slopes, laws and built models, and what follows for a recipe that nobody measured.
+"""Public evidence: losses, optima, pairs, slopes, laws and built models, and the best depth of an unmeasured recipe.
 
 Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits their tables and writes ``summaries.json``
 and ``populations.json``; with ``--check`` it tests the model on the sources themselves.

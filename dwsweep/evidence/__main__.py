@@ -1,5 +1,5 @@
 """``python -m dwsweep.evidence``, from the top of the repository: fit every source anew; ``--check``: test the
-model; ``--try FILE.yaml``: foretell a source that is not here by those that are, and what it would change."""
+model; ``--try FILE.yaml``: predict a new source by the known ones, and the change that it would make."""
 
 import sys
 from pathlib import Path

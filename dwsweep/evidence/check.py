@@ -1,4 +1,4 @@
-"""Checks of the model on the sources themselves: left out one by one, left out by size, and on simulated collections.
+"""Checks of the model: predictions of sources left out one by one or by size, and simulated collections.
 
 ``python -m dwsweep.evidence --check`` prints the three tables. A score is the mean logarithm of the density that the
 rest gives to an answer ln L*, its own error included; an answer is covered if it lies inside the rest's 95 %.
@@ -16,10 +16,10 @@ import numpy as np
 from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
 from dwsweep.evidence.summary import Evidence
 
-COMPARED_BELOW = (1e8, 3e8, 1e9)  # N, beyond which everything is left out
+COMPARED_BELOW = (1e8, 3e8, 1e9)  # largest N of the check
 TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
 SIMULATED = {"power": 0.0, "between": 0.5, "logarithm": 1.0}  # name → bend of the truth
-TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source is told to change the answer
+TRIED_AT = (1e6, 5e7, 3e8, 1.5e9, 7e9, 7e10)  # N at which a further source changes the answer
 COLLECTIONS, SIZES = 50, (7e9, 7e10)
 TRUTH = {"slope": 0.40, "level": 2.9, "offset": 0.28, "own_slope": 0.15, "local": 0.1}
 PHI = NormalDist()
@@ -27,7 +27,7 @@ PHI = NormalDist()
 
 @dataclass(frozen=True)
 class Foretold:
-    """One answer of a source, foretold by others. low, high: their 95 % of L*, the answer's own error included."""
+    """Prediction of one answer of a source by other sources. low, high: 95 % of L*, with the answer's error."""
 
     name: str
     n_params: float
@@ -42,7 +42,7 @@ class Foretold:
 
 
 def foretold(everyone: Population, source: Evidence, which: Sequence[int], known: Estimates | None) -> list[Foretold]:
-    """The answers ``which`` of a source, for a recipe of the population, or for its own where some are ``known``."""
+    """Answers ``which`` of a source, predicted for a new recipe, or for its own if some answers are ``known``."""
     rows, own, found = Recipe(everyone, np.zeros(len(everyone)), known), source.depth, []
     for k in which:
         mean, sd = rows.moments(own.x[k], own.t[k])
@@ -65,14 +65,14 @@ def _quantile(mean: np.ndarray, sd: np.ndarray, share: float) -> float:
 
 
 def measured(source: Evidence) -> list[int]:
-    """Answers that rest on nets that were trained for comparison: not built models, nor the law beyond its sizes."""
+    """Answers from nets trained for comparison, without built models and without the law beyond its sizes."""
     if source.kind == "built":
         return []
     return [k for k, n in enumerate(source.depth.n_params) if source.kind != "law" or n <= TRAINED_TO]
 
 
 def leave_one_out(sources: Sequence[Evidence]) -> list[Foretold]:
-    """Every measured answer of each source, foretold by all other sources."""
+    """Predictions of every measured answer of each source by all other sources."""
     found = []
     for source in sources:
         rest = depth_population([other.depth for other in sources if other is not source])
@@ -81,7 +81,7 @@ def leave_one_out(sources: Sequence[Evidence]) -> list[Foretold]:
 
 
 def leave_largest_out(sources: Sequence[Evidence], below: float) -> list[Foretold]:
-    """Every answer above a size, foretold by all answers up to it, those of its own source included."""
+    """Predictions of every answer above a size by all answers up to it, the same source included."""
     parts = {s.name: [k for k, n in enumerate(s.depth.n_params) if n <= below] for s in sources}
     kept = {s.name: s.depth.among(np.array(parts[s.name], dtype=int)) for s in sources if parts[s.name]}
     everyone, found = depth_population(kept.values()), []
@@ -92,7 +92,7 @@ def leave_largest_out(sources: Sequence[Evidence], below: float) -> list[Foretol
 
 
 def simulated(sources: Sequence[Evidence], bend: float, collections: int = COLLECTIONS) -> dict[float, float]:
-    """Share of simulated collections whose 95 % of a new recipe's best depth hold the truth, by size.
+    """Coverage by size: share of simulated collections whose 95 % interval of a new best depth holds the truth.
 
     A collection has the sizes, tokens and errors of the real sources; its truth has the given bend, and recipes that
     differ by ``TRUTH``.
@@ -117,7 +117,7 @@ def _departure(truth: Population, x: np.ndarray, rng: np.random.Generator) -> np
 
 
 def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Estimates:
-    """Estimates of a new recipe with another's sizes, tokens and errors."""
+    """Simulated estimates of a new recipe at the sizes, tokens and errors of another."""
     errors = rng.multivariate_normal(
         np.zeros(len(like)), np.array(like.covariance), method="eigh", check_valid="ignore"
     )
@@ -126,7 +126,7 @@ def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Esti
 
 
 def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Iterator[str]:
-    """The three tables, as the lines of Markdown that evidence/README.md has."""
+    """The three tables of evidence/README.md in Markdown."""
     rows = leave_one_out(sources)
     yield "| source left out | answers | covered | mean log score | smallest and largest: its answer, the rest's 95 % |"
     yield "| --- | --- | --- | --- | --- |"

@@ -1,7 +1,7 @@
-"""Heap as a source: one fit of a table whose runs differ in anything, asked after each count of tokens.
+"""Heap as a source: one fit of a table with mixed settings, read at each count of tokens.
 
-The answers after several counts are questions to one posterior, so their correlation is that of its draws, and not
-assumed.
+The answers after several counts are questions to one posterior, so their correlation follows from its draws, without an
+assumption.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import SizedOptimum
 
 OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
-"""Keys of a source's YAML that are options of the fit, under their names there."""
+"""Keys of a source's YAML → options of the fit."""
 
 
 class AfterTokens(LossSurface):
-    """A heap's surface at one value of its column of tokens."""
+    """Surface of a heap at one count of tokens."""
 
     def __init__(self, of: LossSurface, setting: Mapping[str, float]) -> None:
         self.posterior, self.setting = of.posterior, setting
@@ -50,10 +50,10 @@ class AfterTokens(LossSurface):
 
 
 def surfaces(given: Mapping[str, Any], folder: Path) -> list[tuple[LossSurface, float | None]]:
-    """(surface, tokens) of each count of tokens that a source's YAML names; one with None where it names none.
+    """(surface, tokens) for each count of tokens in a source's YAML; a single pair with None if it names no count.
 
     Raises:
-        InputError: the table cannot be fitted, or counts of tokens are asked of runs that do not differ in them.
+        InputError: the table cannot be fitted, or its runs do not differ in tokens.
     """
     options = {name: given[name] for name in OPTIONS if name in given}
     found = fit_transitions(folder / given["table"], **options)
@@ -71,16 +71,16 @@ def surfaces(given: Mapping[str, Any], folder: Path) -> list[tuple[LossSurface, 
 
 
 def standard(found: FitResult, tokens: float) -> float:
-    """A count of tokens as the posterior has it.
+    """A count of tokens on the scale of the posterior.
 
     Raises:
-        InputError: it lies outside those of the runs.
+        InputError: it lies outside the counts of the runs.
     """
     assert found.surface and isinstance(found.adjusted, Adjustment)
     column = next(one for one in found.adjusted.columns if one.column == "tokens")
     value = np.array(next(one for one in found.surface.cells.columns if one.name == "tokens").value)
     low, high = column.at[0], column.at[-1]
     if not low / 1.01 <= tokens <= 1.01 * high:
-        raise InputError(f"tokens: {tokens:g}; allowed: from {low:g} to {high:g}, those of the runs")
+        raise InputError(f"tokens: {tokens:g}; allowed: from {low:g} to {high:g}, as in the runs")
     share = math.log(tokens / low) / math.log(high / low)
     return float(value.min() + share * np.ptp(value))

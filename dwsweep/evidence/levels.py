@@ -1,4 +1,4 @@
-"""Levels of the loss over size at equal tokens: published laws, and the slope that turns a factor in size into nats.
+"""Levels of the loss over size at equal tokens: published laws and their slopes.
 
 A wrong depth is priced in size (``random_effects``). Nats follow from the slope −dloss/d ln N of a law at the sizes at
 which that law was fitted: Kaplan's slope over Besiroglu's is 0.22 at 1e6 parameters and 4.6 at 7e10, so neither law may
@@ -44,7 +44,7 @@ CROSSING = (BESIROGLU_ALPHA * BESIROGLU_A / (KAPLAN_ALPHA * KAPLAN_N_C**KAPLAN_A
 
 
 def law_at(n_params: float) -> LossLaw:
-    """The law whose slope turns size into nats at ``n_params``: the flatter of the two."""
+    """Law with the flatter slope at ``n_params``, which converts size into nats."""
     return LAWS["kaplan2020" if n_params <= CROSSING else "besiroglu2024"]
 
 
@@ -54,7 +54,7 @@ def slope(n_params: float) -> float:
 
 
 def level(n_params: float) -> float:
-    """Loss of the best depth, nats per token: Kaplan's to ``CROSSING``, from there falling by Besiroglu's slope."""
+    """Loss of the best depth, nats per token: Kaplan's law up to ``CROSSING``, then Besiroglu's slope."""
     if n_params <= CROSSING:
         return kaplan(n_params)
     fallen = BESIROGLU_A * (CROSSING**-BESIROGLU_ALPHA - n_params**-BESIROGLU_ALPHA)

@@ -1,4 +1,4 @@
-"""One answer from many sources: a curve that all recipes share, and how far each recipe lies from it.
+"""Random effects: a curve that all recipes share, and the departure of each recipe from it.
 
 Of recipe s, with x = ln(N / 1e8), t = ln(tokens / 20·N), y the logarithm of the best depth:
 
@@ -14,7 +14,7 @@ is the curvature c of the loss over its slope −dloss/d ln N, both of one sourc
 
     ln κ_s(x) = α + β·x + γ_s + σ_s·x + v_s(x) + error
 
-σ_s, the recipe's own slope, and v_s, a process as w_s is, keep the trend of one table from being everybody's.
+σ_s, the recipe's own slope, and v_s, a process as w_s is, keep one table's trend from becoming the trend of all.
 
 Priors (ASSUMED)
 
@@ -43,7 +43,7 @@ import numpy as np
 CENTRE = math.log(1e8)
 TOKENS_PER_PARAM = 20.0  # compute-optimal training (Hoffmann et al. 2022)
 LENGTH = 2.0  # correlation length of w, in ln N
-DRAWS = 1000  # as many as a fit has
+DRAWS = 1000  # as many draws as a fit has
 BENDS, SLOPES = (0.0, 0.25, 0.5, 0.75, 1.0), tuple(np.linspace(0.10, 0.60, 11))
 OFFSETS, OWN_SLOPES, LOCALS = (0.08, 0.15, 0.25, 0.4, 0.6), (0.03, 0.12, 0.25, 0.45), (0.04, 0.12, 0.25)
 PRICE_OFFSETS = (0.1, 0.25, 0.4, 0.6)
@@ -54,9 +54,9 @@ HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
 STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
 NEWTON_STEPS = 6
 PRIMES = (2, 3, 5, 7, 11)  # bases of the draws' axes: two constants, then the scores of three quantities
-SCORES = 2  # the first axis of those
+SCORES = 2  # index of the first axis of the scores
 TINY = 1e-4
-LEAST_ROOM = 1e-3  # width left to a score between two bounds that contradict each other
+LEAST_ROOM = 1e-3  # least width of a score between two bounds that contradict each other
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Estimates:
         return len(self) > 0
 
     def among(self, kept: np.ndarray) -> Estimates:
-        """The estimates at the indices ``kept``."""
+        """Estimates at the indices ``kept``."""
         n, tokens, value = (
             tuple(np.array(column)[kept].tolist()) for column in (self.n_params, self.tokens_per_param, self.value)
         )
@@ -102,13 +102,13 @@ class Drawn:
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
 
     def taken(self, which: np.ndarray) -> Self:
-        """The draws at the indices ``which``."""
+        """Draws at the indices ``which``."""
         return type(self)(*(getattr(self, one.name)[which] for one in fields(self)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Population(Drawn):
-    """Curve that all recipes share, and sds by which they differ: draws of p, b, a, g, τ, ρ and ω."""
+    """Draws of the shared curve and of the sds between recipes: p, b, a, g, τ, ρ and ω."""
 
     bend: np.ndarray
     slope: np.ndarray
@@ -165,7 +165,7 @@ def curve(x: np.ndarray, slope: np.ndarray, bend: np.ndarray) -> np.ndarray:
 
 
 def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BENDS) -> Population:
-    """Draws of what the sources' best depths have in common."""
+    """Posterior draws of the population of best depths."""
     grid = np.array(list(itertools.product(bends, SLOPES, OFFSETS, OWN_SLOPES, LOCALS)))
     p, b, tau, rho, omega = grid.T
     cells = Population(p, b, np.zeros(len(grid)), np.zeros(len(grid)), tau, rho, omega)
@@ -180,7 +180,7 @@ def depth_population(sources: Iterable[Estimates], bends: Sequence[float] = BEND
 
 
 def price_population(sources: Iterable[Estimates]) -> PricePopulation:
-    """Draws of what the sources' prices κ of a wrong depth have in common."""
+    """Posterior draws of the population of prices κ of a wrong depth."""
     tau = np.array(PRICE_OFFSETS)
     nothing = np.zeros(len(tau))
     which, constants = _drawn(
@@ -233,28 +233,28 @@ def quantiles(draws: np.ndarray, shares: Sequence[float]) -> np.ndarray:
 
 
 def resampled(ln_weight: np.ndarray, count: int) -> np.ndarray:
-    """(count,) indices, rising, each as often as it weighs."""
+    """(count,) rising indices, each repeated in proportion to its weight."""
     weight = np.exp(ln_weight - ln_weight.max())
     places = (np.arange(count) + 0.5) / count
     return np.searchsorted(np.cumsum(weight) / weight.sum(), places).clip(max=len(weight) - 1)
 
 
 def places(count: int, axis: int) -> np.ndarray:
-    """(count,) numbers that fill 0 to 1 evenly, together with those of every other axis and with their own order
-    (Kronecker's sequence), so that a thousand draws are as good as many random ones."""
+    """(count,) numbers that fill 0 to 1 evenly, jointly with every other axis and with their own order (Kronecker's
+    sequence): a thousand draws are as good as many random ones."""
     return (0.5 + np.arange(count) * math.sqrt(PRIMES[axis])) % 1.0
 
 
 @cache
 def normal_scores(count: int, axis: int) -> np.ndarray:
-    """``places`` as normal numbers."""
+    """Normal quantiles of ``places``."""
     inverse = NormalDist().inv_cdf
     return np.array([inverse(min(max(place, TINY), 1.0 - TINY)) for place in places(count, axis).tolist()])
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The best depth of one's own recipe at x = ln(N / 1e8) lies between the ends, in ln L; an open end is infinite."""
+    """Bound on ln of a user's best depth at x = ln(N / 1e8): it lies between the ends; an open end is infinite."""
 
     x: float
     low: float = -math.inf
@@ -263,7 +263,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Recipe:
-    """D draws of a quantity of one recipe, at any size.
+    """Draws (D,) of a quantity of one recipe, at any size.
 
     score: (D,) normal scores of this recipe among all. They are the same at every size, so that no answer jumps from
     one size to the next. own: known quantities of this recipe.
@@ -297,8 +297,8 @@ def recipe(
     bounds: Sequence[Bound] = (),
     axis: int = SCORES,
 ) -> Recipe:
-    """A recipe that is none of the sources; with ``own`` estimates, which weigh the draws of ``everyone`` as one more
-    source does, and ``bounds``, which cut off what lies beyond them: each draw weighs as much as they leave of it.
+    """A new recipe, independent of the sources. ``own`` estimates weigh the draws of ``everyone`` as one more source
+    does; ``bounds`` cut off values beyond them, and each draw weighs by the part that they leave.
     Scores of two quantities are independent if their axes differ."""
     if own is not None and len(own):
         products, ln_det = _products(everyone, own, np.zeros((2, len(own))))
@@ -315,7 +315,7 @@ def _cut(made: Recipe, bounds: Sequence[Bound], axis: int) -> Recipe:
     for bound in bounds:
         mean, sd = made.moments(bound.x)
         low, high = np.maximum(low, (bound.low - mean) / sd), np.minimum(high, (bound.high - mean) / sd)
-    mirrored = low > -high  # into the tail in which a small share can be told from none
+    mirrored = low > -high  # as far into the tail as a small share can be told from none
     low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
     low = np.minimum(low, high - LEAST_ROOM)
     below, up_to = log_ndtr(low), log_ndtr(high)

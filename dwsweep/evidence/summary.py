@@ -36,15 +36,15 @@ HERE = Path(__file__).parent
 SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
 
 SIZES = 4  # most sizes of a table at which its answer is taken
-STEP = math.log(2.0)  # in ln L, to either side of the best depth, over which the curvature is read
+STEP = math.log(2.0)  # distance in ln L on either side of the best depth over which the curvature is read
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 BEYOND = 0.05  # share of draws beyond either end of the depths that leaves the central 68 %, and so the sd, whole
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
 SAME_SHAPES = 0.8
-ONE_LAYER = 0.1  # ln L, up to which a draw is of one layer
+ONE_LAYER = 0.1  # ln L up to which a draw counts as one layer
 SLOPE_SD = 0.1  # ASSUMED: error of ln of the slope over which a curvature is taken
 FLATTEST = 1e-3  # slope of a surface, nats, below which noise is read
-SLOPE_STEP = 0.3  # ln N to either side, over which a surface's own slope is taken
+SLOPE_STEP = 0.3  # distance in ln N to either side over which a surface's own slope is taken
 META = ("reference", "licence", "kind", "sure", "matched", "recipe", "vocabulary", "context")
 
 
@@ -104,11 +104,11 @@ class Populations:
 
 
 def populations(sources: Iterable[Evidence]) -> Populations:
-    """Fit what ``sources`` have in common."""
+    """Fit the populations of ``sources``."""
     given = list(sources)
     depths = [source.depth for source in given]
     prices = (
-        # in an order of their own, since draws of a price are independent of those of the depth
+        # separate order: draws of a price are independent of draws of the depth
         price_population([getattr(source, side) for source in given]).taken(np.random.default_rng(k).permutation(DRAWS))
         for k, side in enumerate(("shallow", "deep"))
     )
@@ -119,7 +119,7 @@ def populations(sources: Iterable[Evidence]) -> Populations:
 
 @cache
 def read_populations(path: Path = POPULATIONS) -> Populations:
-    """Populations over the sources of the package, as they were fitted when the summaries were written."""
+    """Populations over the package's sources, saved with the summaries."""
     kept = json.loads(path.read_text("utf-8"))
     made: dict[str, Any] = {}
     for one, draws in kept.items():
@@ -129,7 +129,7 @@ def read_populations(path: Path = POPULATIONS) -> Populations:
 
 
 def write(sources: Sequence[Evidence], path: Path = SUMMARIES, fitted: Path = POPULATIONS) -> None:
-    """Write what ``read`` and ``read_populations`` read."""
+    """Write the files of ``read`` and ``read_populations``."""
     path.write_text(json.dumps([asdict(source) for source in sources], indent=1, ensure_ascii=False) + "\n", "utf-8")
     found = asdict(populations(read.__wrapped__(path)))
     kept = {one: {name: _rounded(values) for name, values in draws.items()} for one, draws in found.items()}
@@ -141,12 +141,12 @@ def _rounded(values: Iterable[float]) -> list[float]:
 
 
 def summaries() -> list[Evidence]:
-    """Every source with its numbers, by name, but for those whose data are no text."""
+    """All text sources with their numbers, by name."""
     return [summarised(path) for path in sorted((HERE / "sources").glob("*.yaml")) if is_text(path)]
 
 
 def is_text(path: Path) -> bool:
-    """True if a source trained on text, and so may be evidence; else its YAML has ``text: false``."""
+    """True if a source trained on text and may be evidence; else its YAML has ``text: false``."""
     import yaml
 
     return bool(yaml.safe_load(path.read_text("utf-8")).get("text", True))
@@ -162,7 +162,7 @@ def summarised(path: Path) -> Evidence:
     return Evidence(**meta, **read, shift=given.get("below", 0.0))
 
 
-Read = dict[str, Estimates]  # by the fields of Evidence
+Read = dict[str, Estimates]  # estimates by field of Evidence
 
 
 def _losses(given: dict[str, Any]) -> Read:
@@ -171,7 +171,7 @@ def _losses(given: dict[str, Any]) -> Read:
 
 
 def _optima(given: dict[str, Any]) -> Read:
-    """Best depths that were read, each with an error of its own, and one that all share."""
+    """Published best depths, each with its own error, and a shared error."""
     rows, shared = given["optima"], given.get("shared", 0.0)
     found = {"depth": _independent([(r, math.log(r["depth"]), r["sd"]) for r in rows], shared)}
     for side in ("shallow", "deep"):
@@ -186,8 +186,8 @@ def _optima(given: dict[str, Any]) -> Read:
 def _slope(given: dict[str, Any]) -> Read:
     """A slope g of the loss along a ladder of depths L: ln L* = ln L − g/2c, c its curvature.
 
-    The error has that of the slope, (s_g / 2c)², and half of the distance g/2c at all sizes, since c is known to a
-    factor of 1.6.
+    The variance of the error has a part of the slope, (s_g / 2c)², and half of the distance g/2c at all sizes, since c
+    is known to a factor of 1.6.
     """
     ladder, slope, curvature = given["ladder"], given["slope"], given["curvature"]
     n = np.array([row["n_params"] for row in given["sizes"]])
@@ -222,13 +222,13 @@ def _law(given: dict[str, Any]) -> Read:
     far = np.maximum(0.0, np.log(n / given["trained_to"]))
     covariance = given["shared"] ** 2 + np.diag(np.full(len(n), given["sd"] ** 2))
     covariance += given["drift"] ** 2 * np.outer(far, far)
-    # a law has no count of tokens: it is read at the usual one
+    # a law has no count of tokens: read it at the usual count
     tokens = (TOKENS_PER_PARAM,) * len(n)
     return {"depth": Estimates(tuple(n.tolist()), tokens, tuple(value.tolist()), _lists(covariance))}
 
 
 def law_depth(n_params: float) -> float:
-    """Best depth by the published law, in its own words at any size."""
+    """Best depth by the published law, at any size."""
     depth = laws.published().depth(n_params)[0]
     assert depth is not None
     return depth
@@ -277,7 +277,7 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
 
 
 def _independent(rows: Sequence[tuple[dict[str, float], float, float]], shared: float = 0.0) -> Estimates:
-    """Estimates of rows (sizes and tokens, value, sd): an error of each row, and one of sd ``shared`` that all have."""
+    """Estimates from rows (sizes and tokens, value, sd): an error per row, and a shared error of sd ``shared``."""
     if not rows:
         return NOTHING
     n, tokens = (tuple(float(row[name]) for row, _, _ in rows) for name in ("n_params", "tokens_per_param"))
@@ -332,8 +332,8 @@ def own_slope(surface: LossSurface, x: float) -> float:
 
 
 def _sizes(surface: LossSurface) -> list[float]:
-    """ln N of the sizes at which the losses bound the best depth between the depths of the table; at one layer, which
-    is the least, there is no lower bound."""
+    """ln N of the sizes at which the losses bound the best depth between the depths of the table; at one layer, the
+    least depth, there is no lower bound."""
     ends = np.log([surface.shallowest, surface.deepest])
     bounded = []
     for row in surface.record.optima:
@@ -344,20 +344,20 @@ def _sizes(surface: LossSurface) -> list[float]:
 
 
 def _both_sided(surface: LossSurface) -> list[float]:
-    """ln N of the sizes at which they do so between the depths that have shapes of that size."""
+    """ln N of the sizes at which losses bound the best depth between the depths with shapes of that size."""
     rows = surface.record.optima
     return [row.ln_x for row in rows if None not in (row.depth, row.depth_low, row.depth_high)]
 
 
 def _spread(sizes: Sequence[float]) -> list[float]:
-    """At most SIZES of them, evenly."""
+    """At most SIZES sizes, evenly spaced."""
     if not sizes:
         return []
     return [sizes[k] for k in sorted(set(np.linspace(0, len(sizes) - 1, SIZES).round().astype(int)))]
 
 
 def quantities(surface: LossSurface, x: float) -> dict[str, np.ndarray]:
-    """(D,) ln of the best depth and of the curvature to either side of it, of each draw of the fit, at ln N = x."""
+    """Per draw (D,): ln of the best depth, and ln of the curvature on either side of it, at ln N = x."""
     grid, rows = surface.grid, surface.profile(x)
     best = np.clip(surface.drawn_depths(x), grid[0], grid[-1])
     least = rows.min(axis=1)
@@ -372,7 +372,7 @@ def quantities(surface: LossSurface, x: float) -> dict[str, np.ndarray]:
 
 
 def _positive(covariance: np.ndarray) -> np.ndarray:
-    """The nearest covariance whose eigenvalues are all above nothing."""
+    """Nearest covariance with positive eigenvalues."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return (vectors * np.maximum(values, 1e-4)) @ vectors.T
 

@@ -1,4 +1,4 @@
-"""Words of one source: its best depth at a size, by its own figures, else by all sources and its offset."""
+"""Best depth of one source at a size: by its own figures, else by all sources and its offset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dwsweep.evidence.summary import Evidence, Populations, law_depth
 from dwsweep.fit import laws
 from dwsweep.fit.laws import outside
 
-NEAR = 3.0  # times outside a source's sizes, beyond which its row is rather what all sources say
+NEAR = 3.0  # factor outside a source's sizes beyond which its row rests on all sources
 NORMAL = 1.959964  # standard deviations of 95 %
 TOKENS_APART = 2.0  # weight of an estimate falls by e for each half of ln tokens that it is away
 MORE_TOKENS = 0.05  # ln depth per ln tokens: the prior's mean, by which an estimate is moved to other tokens
@@ -37,10 +37,10 @@ def compares_at_scale(source: Evidence) -> bool:
 
 
 def words(source: Evidence, everyone: Populations, n_params: float, tokens_per_param: float) -> Words:
-    """A source's best depth at a size, after so many tokens per parameter."""
+    """Best depth of a source at a size and a number of tokens per parameter."""
     own = source.depth
     factor = outside(n_params, min(own.n_params), max(own.n_params))
-    if source.kind == "law":  # it has words for every size for which it was published
+    if source.kind == "law":  # a law has words for every size for which it was published
         factor = laws.published().extrapolation(n_params)
         sd = float(np.interp(math.log(n_params) - CENTRE, own.x, np.sqrt(np.diag(np.array(own.covariance)))))
         whose = "own" if factor <= 1.0 else "own, beyond its nets"
@@ -62,7 +62,7 @@ def _around(y: float, sd: float, whose: str, factor: float) -> Words:
 def _between(source: Evidence, x: float, t: float) -> tuple[float, float]:
     """(ln L*, sd) between the source's own estimates, moved to these tokens, the nearest tokens first."""
     own = source.depth
-    # a table that was read at several counts of tokens says what its tokens are; optima that were read do not move
+    # a table read at several token counts names them; published optima do not move
     moved = MORE_TOKENS if source.kind == "losses" else 0.0
     weight = np.exp(-TOKENS_APART * np.abs(own.t - t))
     sizes = np.unique(own.x)

@@ -1,7 +1,7 @@
 """``dwsweep fit DIR --along COLUMN``: the loss against any column of numbers, in sentences.
 
-Whatever else was chosen stays fixed: per arm, depth and budget (per budget where the column is the depth) the values
-are held against each other and, where there are several arms, the arms against each other at each value.
+All other settings stay fixed: per arm, depth and budget (per budget where the column is the depth) the values are
+compared with each other and, with several arms, the arms at each value.
 ``along_cells`` sorts the runs and compares them.
 """
 
@@ -53,8 +53,8 @@ from dwsweep.records.studies import (
 )
 from dwsweep.text import SHORT, format_count, join
 
-SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # which arm is ahead, by the sign of the other's loss − the base's
-WITH_HEADS = {"heads", "head_size"}  # the one follows from the other
+SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # the arm that is ahead, by the sign of (the other's loss − the base's loss)
+WITH_HEADS = {"heads", "head_size"}  # either column determines the other
 
 
 def fit_along(
@@ -66,10 +66,10 @@ def fit_along(
     margin: float | None = None,
     **options: Any,
 ) -> AlongFit:
-    """The losses along ``column``, as ``dwsweep.fit_along`` has them.
+    """Losses along ``column``: the record behind ``dwsweep.fit_along``.
 
-    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is held against it
-    where depths and heads vary, or where it is given. options: as for ``fit_table``; params and beside have no
+    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is compared with it
+    if depths and heads vary, or if it is given. options: as for ``fit_table``; params and beside have no
     effect here.
     """
     from threadpoolctl import threadpool_limits
@@ -101,7 +101,7 @@ def fit_beside_along(
     margin: float | None = None,
     **options: Any,
 ) -> Fit:
-    """``fit_along``, and of one arm along its depth or a size ``fit_table`` too, which can hold both."""
+    """``fit_along``, plus ``fit_table`` for one arm along its depth or size."""
     found = fit_along(table, column, others, baseline=baseline, margin=margin, **options)
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
@@ -116,7 +116,7 @@ def compared(
     baseline: str | None = None,
     margin: float | None = None,
 ) -> tuple[list[ArmAlong], Along]:
-    """The arms, one table each, and what is said of them."""
+    """One table per arm, and notes on them."""
     found = arms_along(tables, names, column, options)
     base, *_ = found
     of_base = {group.key: group for group in base.groups}
@@ -138,7 +138,7 @@ def compared(
             curves.append(_curve(group, above, column, options.confidence))
     if not curves:
         raise InputError(
-            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it: nothing is compared"
+            f"{argument('column', '--along')}: {column!r}; no depth and size has two values of it to compare"
         )
     usable = [one.arm.label for one in found]
     empty = [f"{name}: no run has a usable loss; it is not compared" for name in names if name not in usable]
@@ -159,7 +159,7 @@ def compared(
 def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], options: FitOptions) -> AlongFit:
     """Record of the answer: its sentences, the warnings of all arms, the noise of the first. tables: one per arm."""
     data, used = tables[0], sum(len(one.arm.runs) for one in found)
-    of_file = {table.source: table for table in tables}.values()  # the arms of one sweep are of one file
+    of_file = {table.source: table for table in tables}.values()  # the arms of one sweep share a file
     rows = account(
         sum(table.n_read for table in of_file),
         used,
@@ -243,7 +243,7 @@ def _row(
 
 
 def _parting(base: str, group: Group, above: Mapping[Any, Interval], pairing: Pairing, column: str) -> ArmDivergence:
-    """Where an arm parts from the base in one group. above: its losses less those of the base, by value."""
+    """Divergence of an arm from the base in one group. above: value → its loss − the base's loss."""
     values, sides = list(above), [SIDES[one.sign] for one in above.values()]
     ahead, start, after = sides[-1], None, None
     if ahead != NEITHER:
@@ -326,7 +326,7 @@ GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 
 
 def value_text(value: float) -> str:
-    """A value of the column: ``4``, ``124K``, ``0.002``."""
+    """Text of a value of the column: ``4``, ``124K``, ``0.002``."""
     return format_count(value) if abs(value) >= 1e4 else f"{value:g}"
 
 
@@ -338,7 +338,7 @@ def at(column: str, value: float) -> str:
 
 
 def place(depth: int | None, budget: float | None) -> str:
-    """``L 2, N = 124K``; empty where the column is both."""
+    """``L 2, N = 124K``; empty if the column is both."""
     parts = [f"L {depth}" if depth is not None else "", f"N = {format_count(budget)}" if budget is not None else ""]
     return ", ".join(part for part in parts if part)
 
@@ -358,7 +358,7 @@ def loses(depth: float, percent: float, low: float | None, high: float | None, w
 def of_curve(
     curve_rows: Sequence[AlongRow], best: float, worse_from: float | None, worse_to: float | None, unit: str
 ) -> str:
-    """Where the loss is least, and where it is shown to be worse."""
+    """Sentence on the value with the least loss, and on values shown to be worse."""
     column = curve_rows[0].column
     rows = {row.value: row for row in curve_rows}
     values = list(rows)
@@ -375,7 +375,7 @@ def of_curve(
         last = "" if worse_from == values[-1] else f", by {by(values[-1])} at {value_text(values[-1])}"
         parts.append(f"from {at(column, worse_from)} on it is worse by {by(worse_from)}{last}: degrades")
     elif best == values[-1]:
-        parts.append(f"no degradation shown up to {at(column, best)}, the most tried")
+        parts.append(f"no degradation shown up to {at(column, best)}, the largest tried")
     else:
         parts.append(f"no degradation shown up to {at(column, values[-1])} (there {by(values[-1])})")
     if worse_to is not None:
@@ -392,7 +392,7 @@ def spread(curve: AlongCurve, unit: str) -> str:
         return "shape matters: unknown, as the noise is not known"
     ends, (percent, low, high) = nats(found, unit), map(curve.percent, (found.value, found.low, found.high))
     if percent is None:
-        return f"shape matters: {ends} from the best depth to the worst; no share of a loss that is not positive"
+        return f"shape matters: {ends} from the best depth to the worst; no percentage of a loss that is not positive"
     said = loses(curve.worst, percent, low, high, place(curve.depth, curve.budget) or "this size")
     none = "" if found.sign > 0 else "; no difference between the depths is shown"
     return f"shape matters: of the depths tried, {said}, {ends}{none}"
@@ -401,26 +401,26 @@ def spread(curve: AlongCurve, unit: str) -> str:
 def of_parting(
     base: str, arm: Arm, column: str, above: Mapping[Any, Interval], ahead: str, start: Any, after: Any
 ) -> str:
-    """Where another arm leaves the first one. above: its losses less those of the base, by value."""
+    """Sentence on the value from which another arm differs from the first. above: value → loss − base."""
     values = list(above)
     if ahead == NEITHER:
         alone = [value_text(value) for value, one in above.items() if one.sign]
-        held = f"; apart at {', '.join(alone)} alone" if alone else ""
-        return f"where {arm.label} parts from {base}: not shown up to {at(column, values[-1])}{held}"
+        held = f", only at {', '.join(alone)}" if alone else ""
+        return f"{arm.label} is not shown to differ from {base} up to {at(column, values[-1])}{held}"
     first, second = (arm.label, base) if ahead == OTHER else (base, arm.label)
     if after is not None:
-        between = f"they part between {value_text(after)} and {value_text(start)}"
+        between = f"the arms diverge between {value_text(after)} and {value_text(start)}"
     elif start == values[0]:
-        between = "they part there or below, where nothing was tried"
+        between = "the arms diverge there or below, where nothing was tried"
     else:
         before = [value_text(value) for value in values if value < start]
-        between = f"they part there or before: at {', '.join(before)} no difference is shown"
+        between = f"the arms diverge there or before: at {', '.join(before)} no difference is shown"
     gap = nats(-above[start] if ahead == OTHER else above[start], arm.unit)
     return f"{first} is ahead of {second} from {at(column, start)} on, there by {gap}; {between}"
 
 
 def leading(found: Sequence[tuple[str, str]]) -> list[str]:
-    """(place, sentence) of each group as lines, the first ones."""
+    """Lines for the first groups, from (place, sentence) pairs."""
     lines = [f"{where}: {sentence}" if where else sentence for where, sentence in found]
     left = len(lines) - GROUPS_SAID
     return lines if left <= 0 else [*lines[:GROUPS_SAID], f"… and {left} more, in the table"]

@@ -1,9 +1,9 @@
-"""A table along a column: which runs are compared with which, how far apart they are, which shapes equal a baseline.
+"""Cells along a column: groups of comparable runs, their differences, and the shapes that equal a baseline.
 
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
 documents, the scatter of a shape, the choice of a learning rate. A group of the comparison takes one cell of each
-curve, those of one budget.
+curve, all of one budget.
 
 *Within a group.* With m_j the mean loss at value j, corrected to the size of the group, every difference m_j − m_i has
 a band that holds for all pairs at once (sup-t over the draws of all cells). From L_ji ≤ μ_j − μ_i ≤ U_ji for all pairs
@@ -13,13 +13,13 @@ follows, whichever value is the best one and however it was chosen (Hsu 1996, Mu
     max_ji L_ji ≤ max_j μ_j − min_i μ_i ≤ max_ji U_ji    the spread
 
 The spread of noisy means is larger than the spread of the true ones; the draws estimate the excess, which is taken off.
-Shapes are not quite of one size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the error of s
+Shapes differ slightly in size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the error of s
 is drawn, too.
 
 *Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
-of them. The draws behind it hold what the arms share (pairing.py).
+of them. The draws behind it include errors that the arms share (pairing.py).
 
-*A baseline.* A shape equals it where the upper end of a one-sided band of its loss − the baseline's lies below the
+*A baseline.* A shape equals it if the upper end of a one-sided band of its loss − the baseline's lies below the
 margin (non-inferiority). The band holds for all shapes together, so any number of them may be picked from the table.
 """
 
@@ -53,14 +53,14 @@ from dwsweep.records.fit import FitOptions
 from dwsweep.records.studies import EqualShape, EqualToBaseline
 from dwsweep.text import BITS, NATS, SHORT, join
 
-SIZES = tuple(name for name in columns.named("size") if name != "depth")  # a column that is a size itself
-OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and of its names
-Key = tuple[int | None, float | None]  # (depth, budget) of a group; None where the column is it
-SEED = 17  # seeds the draws of slopes and of errors that arms share
+SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
+OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
+Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
+SEED = 17  # seed of the draws of slopes and of errors that arms share
 SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
-# d ln loss / d ln N where one size says nothing of it: alpha_N of Kaplan et al. 2020, with an error as large as itself
+# d ln loss / d ln N if one size shows no slope: alpha_N of Kaplan et al. 2020, with an error as large as itself
 DEFAULT_SLOPE = -0.076
-SAME_SIZE = 1e-3  # in ln N, below which nothing is corrected
+SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Slope:
     measured: bool
 
     def errors(self, gaps: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(n, J) draws of what the correction of losses by their ``gaps`` (J,) in ln N is off."""
+        """(n, J) draws of the error of the losses' correction for ``gaps`` (J,) in ln N."""
         drawn = self.common * rng.standard_normal((n, 1)) + self.own * rng.standard_normal((n, len(gaps)))
         return drawn * gaps
 
@@ -83,10 +83,10 @@ class Slope:
 class Group:
     """Losses of one arm at one depth and size, for J values of the column in rising order.
 
-    depth, budget: None where the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
+    depth, budget: None if the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
     rows: one row of each cell. mean (J,): nats, corrected to the budget. correction (J,): nats, the part of ``mean``
     that the correction added. deviations (D, J): nats, draws of the errors. df: degrees of freedom of their variance.
-    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None where nothing needs correcting.
+    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None if nothing needs correcting.
     """
 
     arm: Arm
@@ -104,7 +104,7 @@ class Group:
 
     @classmethod
     def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row], *seed: int) -> Group:
-        """cells: index in the arm's curves by value of the column. rows: of all cells. seed: of the draws."""
+        """Group of cells: index in the arm's curves by value of the column. rows: of all cells. seed: of the draws."""
         depth, budget = key
         curves, where = arm.curves, np.array(list(cells.values()))
         mean, deviations = curves.mean[where], curves.draws[:, where] - curves.mean[where]
@@ -132,7 +132,7 @@ class Group:
 
 
 def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
-    """The middle of the slopes to the neighbouring sizes of each cell's curve."""
+    """Median slope to the neighbouring sizes over all cells."""
     found = []
     for k in cells:
         near = curves.at(int(curves.depth[k]))
@@ -154,8 +154,8 @@ def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
 
 @dataclass(frozen=True)
 class Ranking:
-    """above_best, above_first: of each value, without ends where the noise is not known. spread: of the worst over the
-    best, nats; nothing where it is not."""
+    """Differences of each value: above_best and above_first, without intervals if the noise is unknown. spread: worst
+    loss − best loss, nats, without an interval if the noise is unknown."""
 
     above_best: Sequence[Interval]
     above_first: Sequence[Interval]
@@ -163,7 +163,7 @@ class Ranking:
 
 
 def ranked(group: Group, confidence: float) -> Ranking:
-    """Every value of a group against every other."""
+    """Differences of every two values of a group."""
     m, d = group.mean, group.deviations
     above, first = m - m.min(), m - m[0]
     if not group.known:
@@ -184,15 +184,15 @@ def ranked(group: Group, confidence: float) -> Ranking:
 
 
 def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
-    """One for each of ``value`` (J,); ends: low and high (J,) where they are known."""
+    """One row per ``value`` (J,); ends: low and high (J,) where they are known."""
     return [Interval(*each) for each in np.stack([value, *ends], axis=1).tolist()]
 
 
 def arm_differences(
     base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
 ) -> list[Interval]:
-    """Loss of the other arm − loss of the base at each of ``values``, which both have. The band holds at all of them
-    together; the errors are those of the cells, less what ``pairing`` says that they share, with the level that a seed
+    """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
+    together; the errors come from the cells, less the part that they share by ``pairing``, with the level that a seed
     adds to all."""
     sides = base, other
     a, b = ([group.values.index(value) for value in values] for group in sides)
@@ -228,7 +228,7 @@ class ArmAlong:
 
 
 def unit_of(tables: Sequence[Table]) -> str:
-    """The unit of the tables; bits per byte where the vocabularies differ and losses are of tokens.
+    """Common unit of the tables; bits per byte where the vocabularies differ and losses are of tokens.
 
     Raises:
         InputError: they differ, and not every row has its bits per byte.
@@ -252,7 +252,7 @@ def unit_of(tables: Sequence[Table]) -> str:
 
 
 def check_column(tables: Sequence[Table], column: str) -> None:
-    """Refuses a column that is not there, no number, an outcome, or the same in every row."""
+    """Refuse a column that is missing, not numeric, an outcome, or constant."""
     name = argument("column", "--along")
     if column in OUTCOMES:
         raise InputError(f"{name}: {column!r}; a result or a name of a run; allowed: a setting of the run")
@@ -274,7 +274,7 @@ def check_column(tables: Sequence[Table], column: str) -> None:
 
 
 def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions) -> list[ArmAlong]:
-    """The arms with their curves and groups, without those that have no usable run.
+    """Arms with a usable run, with their curves and groups.
 
     Raises:
         InputError: runs that differ in more than the column would be compared, or the first arm has no usable run.
@@ -383,8 +383,8 @@ def _in_bits(runs: Sequence[Run], held_out: Documents | None) -> tuple[list[Run]
 
 
 def _sizes(tables: Sequence[Table]) -> dict[float, float]:
-    """n_params → the size at which it is compared: its budget, where every row has one, else the geometric mean of
-    those within a factor 1.25 of a neighbour."""
+    """n_params → size of comparison: its budget if every row has one, else the geometric mean of sizes within a factor
+    1.25 of a neighbour."""
     rows = [row for data in tables for row in data.rows]
     budgets = [row.get("budget") for row in rows]
     if all(isinstance(size, int | float) and 0.0 < size < math.inf for size in budgets):
@@ -395,7 +395,7 @@ def _sizes(tables: Sequence[Table]) -> dict[float, float]:
 
 
 def _groups(rows: Sequence[Row], column: str, sizes: Mapping[float, float], source: str) -> dict[Key, dict[Any, int]]:
-    """Group → value of the column → index of its cell, all in rising order."""
+    """Cells by group and value: indices, both keys in rising order."""
     found: dict[Key, dict[Any, int]] = defaultdict(dict)
     for k, row in enumerate(rows):
         depth = None if column == "depth" else int(row["depth"])
@@ -422,7 +422,7 @@ def _shape(row: Row) -> str:
 
 
 MARGIN = 0.01  # share of the baseline's loss
-LEAST_SAVED = 5.0  # percent, below which no table is made unasked
+LEAST_SAVED = 5.0  # saving in percent below which no table is made unasked
 
 
 def equal_to_baseline(
@@ -445,7 +445,7 @@ def equal_to_baseline(
 
 
 def _place(one: ArmAlong, baseline: str | None) -> int:
-    """Index of the cell that is the baseline."""
+    """Index of the baseline's cell."""
     if baseline is None:
         rows, sizes = one.rows, one.arm.curves.n_params
         return min(range(len(rows)), key=lambda k: (-rows[k]["depth"], rows[k].get("heads") or 0, -sizes[k]))

@@ -1,4 +1,4 @@
-"""The whole analysis in order: table → cells → curves → transitions → width law → guideline; or → each budget."""
+"""Analysis in order: table → cells → curves → transitions → width law → guideline; or → each budget."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 from dwsweep.text import format_count, join
 
-FEWEST_NODES = 300  # effective, of a posterior whose numbers are sure to three digits
+FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
-MOST_JOINT_COUNTS = 12  # counts of tokens at which the model of all depths is fitted, at most
-N_PARAMS = "n_params"  # the axis by default
-HEAP = 3  # settings that differ between shapes, from which on the account says so
-MOST_DRAWS = 100_000  # beyond which the draws of a table fill gigabytes, and change no digit that is printed
+MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
+N_PARAMS = "n_params"  # default axis
+HEAP = 3  # fewest settings that differ between shapes for the account to mention them
+MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
 
 def fit_table(
@@ -104,12 +104,12 @@ def fit_table(
     documents: use the held-out losses per document of a sweep directory, where every run has them.
     at_tokens, tokens_per_param: compare losses after this many tokens, or after this many per non-embedding parameter.
         The loss of a run that was not measured there is interpolated between its own losses, or moved by at most a
-        factor of two in tokens with the slope of published laws. Default: losses as they are; of several counts per
-        run the one that most shapes have, the larger of two.
-    beside: other tables, read and fitted with the same options: their transitions stand beside this one's
-    (``others``) and do not enter the fit.
+        factor of two in tokens with the slope of published laws. Default: losses as they are; if a run has several
+        counts, the count that most shapes have; of two, the larger.
+    beside: other tables, read and fitted with the same options: their transitions are listed in ``others`` and do not
+    enter the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: by the name of their column.
-    drop: columns that are read as if the table had none of that name. arm: the column that names the arm of a run.
+    drop: columns to ignore. arm: the column that names the arm of a run.
     adjust, no_adjust: columns in which runs differ, to adjust for beyond the usual settings, or not to adjust for.
     at: ``{column: value}`` that the answer is for; default: the commonest value, and each net's best learning rate.
 
@@ -135,7 +135,7 @@ def fit_budgets(
 
 
 def fit_options(**given: Any) -> FitOptions:
-    """The options of a fit as its record has them.
+    """Options of a fit, for its record.
 
     Raises:
         InputError: one is outside its range, or two exclude each other.
@@ -183,10 +183,10 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """A table, and what is asked of it.
+    """A table and the question put to it.
 
-    trained: the budgets of compute that its runs were trained to; none where losses after equal tokens are asked for.
-    params: further sizes of the guideline. heap: where its runs differ in more than depth and size.
+    trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
+    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size.
     """
 
     data: Table
@@ -197,7 +197,7 @@ class Request:
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
-        """heaps: whether losses may be adjusted for what runs differ in."""
+        """``heaps``: True if losses may be adjusted for the settings that differ between runs."""
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
             return cls(heap.data, options, None, params, heap)
@@ -235,7 +235,7 @@ def _fitted(
     data = read_asked(table, options)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
-    # its matrices are small: handing them to a second thread takes longer than multiplying them
+    # small matrices: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
         others = [_other(other, options) for other in beside]
@@ -292,12 +292,12 @@ def _of_budgets(asked: Request, any_axis: bool = False) -> FitResult:
             + example("dwsweep.fit_transitions", "--axis n_params")
             + " for curves over the size"
         )
-    why = at_budgets.why_no_law if at_budgets.trained.only else "not asked for: depths are compared at equal compute"
+    why = at_budgets.why_no_law if at_budgets.trained.only else "not requested: depths are compared at equal compute"
     return _budgets_found(asked, at_budgets, why)
 
 
 def _at_budgets(asked: Request) -> AtBudgets | None:
-    """The runs of each budget by themselves, against N; None where the axis is not what was equal."""
+    """The runs of each budget by themselves, against N; None if another quantity than the axis was equal."""
     trained, options = asked.trained, replace(asked.options, axis="n_params")
     if trained is None or trained.axis != asked.options.axis:
         return None
@@ -309,7 +309,7 @@ def _at_budgets(asked: Request) -> AtBudgets | None:
     except InputError:
         if trained.only:
             raise
-        return None  # runs that meet by the way, of several recipes: the fit does not need them
+        return None  # runs of several recipes that only happen to meet: the fit does not need them
     return AtBudgets.of(trained, parts, options.confidence)
 
 
@@ -374,8 +374,8 @@ def _result(
     curves: Curves | None = None,
     drawn: LossSurface | None = None,
 ) -> FitResult:
-    """Fit as fit.json has it. main: the runs whose cells, noise and rates it shows. parts: all that it rests on.
-    curves: of ``main`` over the axis; None where none runs over it, so that no two depths cross. drawn: their surface.
+    """Record of the fit, for fit.json. main: runs whose cells, noise and rates it shows. parts: all runs behind it.
+    curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
     """
     axis, confidence = asked.options.axis, asked.options.confidence
     pairs = main.pairs if curves else []
@@ -434,7 +434,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """A sentence about each setting that nobody knows and that follows depth."""
+    """One sentence per unknown setting that follows depth."""
     names = [name for name in asked.data.settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
@@ -445,7 +445,7 @@ def _followed(asked: Request) -> Iterator[str]:
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
-    """A sentence about the settings that differ between the shapes compared, where several do: a heap of runs."""
+    """Sentence on the settings that differ between compared shapes, if there are several (a heap of runs)."""
     names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
     if len(names) >= HEAP:
         shown = ", ".join(names)
@@ -453,7 +453,7 @@ def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
 
 
 def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
-    """The transitions at each token count, where there are several."""
+    """Transitions at each token count, if there are several."""
     if len(by_count) < 2:
         return []
     return [
@@ -465,7 +465,7 @@ def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> l
 
 
 def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
-    """Record of what a fit of ``rows_used`` rows of ``data`` was made from."""
+    """Provenance of a fit of ``rows_used`` rows of ``data``."""
     return Provenance(
         input=data.source,
         input_sha256=data.sha256,
@@ -494,7 +494,7 @@ class TokenGroup:
     """The runs of one token count, analysed up to the transitions."""
 
     selection: Selection
-    curves: Curves | None  # None where no run has a usable loss
+    curves: Curves | None  # None if no run has a usable loss
     pairs: list[Pair]
     warnings: list[str]
     surface: LossSurface | None = None  # the joint model of all depths
@@ -502,9 +502,9 @@ class TokenGroup:
     with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
-    tokens: float | None = None  # tokens of the runs, where the table holds several counts
-    one_variable: str = ""  # why nothing can be said of shape, where width follows from depth
-    alone: AtOneSize | None = None  # the best depth, where all nets are of one size
+    tokens: float | None = None  # tokens of the runs, if the table holds several counts
+    one_variable: str = ""  # reason for no statement about shape, if width follows from depth
+    alone: AtOneSize | None = None  # the best depth, if all nets have one size
 
     @classmethod
     def of(
@@ -517,8 +517,8 @@ class TokenGroup:
         joint: bool = True,
         own: LossSurface | None = None,
     ) -> TokenGroup:
-        """shorter: larger nets were trained on less, which is known. pairs: whether pairs of depths are compared, and
-        joint: by the model of all depths too, which is ``own`` where that has been fitted."""
+        """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
+        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted."""
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -634,7 +634,7 @@ class TokenGroup:
 
 
 def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: str | None = None) -> NoiseSummary:
-    """Record of what the errors of ``curves`` rest on. documents: how the held-out ones were used."""
+    """Summary of the noise behind the errors of ``curves``. documents: how the held-out ones were used."""
     n, names = curves.noise, NoiseSummary.keys()
     shared = {name: value for name, value in vars(n).items() if name in names}
     own = {
@@ -655,7 +655,7 @@ def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
 
 
 def thinned(curves: Curves, surface: LossSurface | None) -> list[str]:
-    """A line where the model takes not all shapes, or contrasts not all depths."""
+    """Note if the model takes not all shapes, or if contrasts take not all depths."""
     found = []
     if surface and len(surface.record.cells.x) < len(curves.x):
         found.append(
@@ -669,13 +669,13 @@ def thinned(curves: Curves, surface: LossSurface | None) -> list[str]:
     return found
 
 
-FAR_OFF = 0.02  # FLOPs of a run beside those of its budget, from which on it is said
-LATE = 0.05  # measured seconds beside those asked
+FAR_OFF = 0.02  # ratio of a run's FLOPs to its budget's beyond which a warning is given
+LATE = 0.05  # ratio of measured to requested seconds, likewise
 
 
 @dataclass(frozen=True)
 class AtBudgets:
-    """The part of a fit that comes from the budgets. record: None where no run has a loss.
+    """Part of a fit at equal budgets. record: None if no run has a loss.
 
     The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
     budgets is as many cells. One model then takes the losses of all budgets together.
@@ -703,7 +703,7 @@ class AtBudgets:
 
     @property
     def one_variable(self) -> str:
-        """Why no shape is better than another; empty where depth and width vary by themselves."""
+        """Reason why no shape is better than another; empty if depth and width vary by themselves."""
         return one_size.width_follows([run for part in self.parts.values() for run in part.selection.runs])
 
     @property
@@ -799,7 +799,7 @@ def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
 
 
 def _moves(judged: Judged) -> np.ndarray:
-    """(D,) how far each draw moves ln of the crossing."""
+    """(D,) shift of ln of the crossing in each draw."""
     d, c = judged.difference, judged.crossing
     assert d is not None and c.root is not None and c.slope
     i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))

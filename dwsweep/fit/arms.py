@@ -1,18 +1,18 @@
-"""Several recipes, compared: where their losses, transitions and best depths part, with intervals.
+"""Comparison of recipes: differences of their losses, transitions and best depths, with intervals.
 
 The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are fitted apart,
 each as it would be alone. A ratio of two sizes or depths is a question to both arms in one posterior: the other arm has
 an offset, a slope and depth effects of its own, which shrink towards the base's as far as the losses allow. The ratio
 is therefore nearer to 1 than the quotient of the two answers, and its interval narrower, where the arms are alike.
-Where one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
+If one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
 
 The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both curves are
-interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band hold
-what the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels between the depths
-of one arm, and not between arms.
+interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band
+include errors that the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
+between the depths of one arm, and not between arms.
 
 Arms of different vocabularies are compared in bits per byte. A loss in nats per token is that times a constant of the
-arm, ln 2 times its bytes per token, so each arm's losses and all that its noise is made of are scaled by it at first.
+arm, ln 2 times its bytes per token, so each arm's losses and noise are scaled by it at first.
 Its crossings and best depths, which are places and not losses, are the same in either unit.
 """
 
@@ -72,21 +72,21 @@ from dwsweep.records.studies import (
 from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, join
 
-MOST_ARMS = 50  # each is a fit of its own
-NODES = 150.0  # effective, of a ratio: another seed moves its ends by 5 % of their distance
-SIZES = 9  # at which best depths are compared
+MOST_ARMS = 50  # limit, since each arm takes a fit
+NODES = 150.0  # effective draws of a ratio: another seed moves its ends by 5 % of their distance
+SIZES = 9  # number of sizes at which best depths are compared
 POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
-SEED = 11  # seeds the draws of loss differences
+SEED = 11  # seed of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
-UNEQUAL_TOKENS = math.log(1.25)  # from which on two arms had another amount of text
+UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
 ALONE = 4000  # draws of two crossings that share nothing
-SAME_BYTES = 0.01  # relative difference of held-out texts that are one
+SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
-    """``fit_table`` of the first arm, and every other arm against it (``comparisons``), as ``dwsweep.compare`` asks.
+    """The record behind ``dwsweep.compare``: ``fit_table`` of the first arm, with every other arm against it.
 
-    An arm without a usable loss, such as one whose runs all diverged, is a comparison that says so and nothing else.
+    The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
     from threadpoolctl import threadpool_limits
 
@@ -123,7 +123,7 @@ def _not_adjusted(names: Iterable[str]) -> str:
 
 
 def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any) -> FitOptions:
-    """The options of every arm, by the keywords of ``fit_table``; its params and beside are for the first arm alone.
+    """Options of every arm, by the keywords of ``fit_table``; params and beside serve the first arm alone.
 
     Raises:
         InputError: one asks to adjust for a setting, which a comparison does not do.
@@ -140,7 +140,7 @@ def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), 
 
 
 def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Table]:
-    """One table per arm, the first of ``table``; without ``others`` the arms are those that it holds."""
+    """One table per arm, the first of ``table``; without ``others`` the arms of the table itself."""
     tables = [read_asked(table, options)]
     tables += [read_other(other, options, argument("others", "TABLE")) for other in others]
     for one in tables:
@@ -157,7 +157,7 @@ def tables_of(table: Any, others: Sequence[Any], options: FitOptions) -> list[Ta
 
 @dataclass(frozen=True)
 class NoCurve:
-    """An arm of which no run has a usable loss, and why."""
+    """Arm without a usable loss, and the reason."""
 
     label: str
     source: str
@@ -166,7 +166,7 @@ class NoCurve:
 
 
 def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
-    """Each arm by itself, at the token count of the first where it has that."""
+    """Runs of each arm, at the first arm's token count if possible."""
     tokens: float | None = None
     found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
@@ -175,7 +175,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         tokens = tokens if number else key
         try:
             group = TokenGroup.of(data, groups[key], options)
-        except InputError as error:  # which of them it is about
+        except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
         if group.curves is None:
@@ -210,13 +210,13 @@ def _diverged(rows: Sequence[Row]) -> str:
 
 
 def _reasons(selection: Selection) -> list[str]:
-    """Why no shape counts: each reason with how many shapes have it."""
+    """Reasons why no shape counts, with the number of shapes."""
     counts = Counter(selection.excluded.values())
     return [f"{reason} ({count} shapes)" for reason, count in counts.most_common(3)] or ["it has no finished run"]
 
 
 def labels(tables: Sequence[Table]) -> list[str]:
-    """Short names that differ: of the arms, else of the folders or files, else the whole paths."""
+    """Short distinct names: arms, else folders or files, else whole paths."""
     own = [list(arms(table.rows)) for table in tables]
     found = [
         (of[0] if len(of) == 1 else "") or PurePath(table.directory or table.source).stem
@@ -240,7 +240,7 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None where there is none."""
+    """ln of a size or of a depth under one arm. se: its standard error, None if there is none."""
 
     se: float | None = None
     status: str = ""
@@ -292,7 +292,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
 
 
 def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
-    """A sentence that two arms are no comparison of recipes, where their text, tokenizer or count of tokens differ.
+    """Sentence on two arms whose text, tokenizer or count of tokens differ, so that recipes cannot be compared.
 
     unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
     found = []
@@ -321,7 +321,7 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
 
 
 def _tokens_of(arm: Arm) -> dict[Shape, float]:
-    """Tokens that each shape was trained on."""
+    """Training tokens of each shape."""
     found: dict[Shape, list[float]] = defaultdict(list)
     for run in arm.runs:
         tokens = run.row.get("tokens")
@@ -340,7 +340,7 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 
 def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: float) -> Change:
-    """other / base. drawn: by the model of both arms together. Where one of the two has only a bound, so has the ratio:
+    """other / base. drawn: by the model of both arms together. If one of the two has only a bound, so has the ratio:
     the quotient of the ends that face each other."""
     correlation = None
     if drawn is not None and base.value is not None and other.value is not None:
@@ -392,14 +392,14 @@ def _row(
 
 @dataclass(frozen=True)
 class Together:
-    """Two arms in one posterior: the second is a column whose depth effects shrink towards the first's."""
+    """Joint posterior of two arms: the second is a column whose depth effects shrink towards the first's."""
 
     posterior: Posterior
     other: str
 
     @classmethod
     def of(cls, base: Arm, other: Arm, seed: int) -> Together | None:
-        """None where one of the two has no model of all depths. Forms that both reject alone are not tried again."""
+        """None if either arm lacks a model of all depths. Forms that both reject alone are not tried again."""
         if base.surface is None or other.surface is None:
             return None
         cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
@@ -422,7 +422,7 @@ class Together:
         return x, depths, (base, other)
 
     def crossings(self, pair: Pair) -> Drawn:
-        """ln of the size at which the deeper net overtakes."""
+        """ln of the size at which the deeper net overtakes the shallower."""
         x, depths, both = self._losses
         shallow, deep = (int(np.abs(depths - depth).argmin()) for depth in (pair.shallow, pair.deep))
         found = []
@@ -434,13 +434,13 @@ class Together:
 
 
 def _less(base: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """other − base, of which both may be infinite: then the two are alike."""
+    """Difference other − base; two infinities give zero."""
     with np.errstate(invalid="ignore"):
         return np.where(base == other, 0.0, other - base)
 
 
 def _transitions(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
-    """One row per two neighbouring depths that both have."""
+    """One row per pair of neighbouring depths that both arms have."""
     of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
     for pair in base.pairs:
         theirs = of_other.get((pair.shallow, pair.deep))
@@ -459,16 +459,16 @@ def _crossing(pair: Pair) -> Estimate:
 
 
 def _alone(base: Estimate, other: Estimate) -> Drawn | None:
-    """Draws of two crossings by their own curves alone, as if they shared nothing."""
+    """Independent draws of two crossings by their own curves alone."""
     if base.value is None or other.value is None or not base.se or not other.se:
         return None
     z = np.random.default_rng(SEED).standard_normal((2, ALONE))
-    z = np.concatenate([z, -z], axis=1)  # their median has no noise
+    z = np.concatenate([z, -z], axis=1)  # their median is free of noise
     return base.value + base.se * z[0], other.value + other.se * z[1]
 
 
 def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
-    """Compare best depths at sizes that both arms have, where the data bound one of the two at least."""
+    """Compare best depths at sizes of both arms at which the data bound at least one of them."""
     if base.surface is None or other.surface is None or together is None:
         return
     surfaces = base.surface, other.surface
@@ -484,7 +484,7 @@ def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: f
 
 
 def _depth(surface: LossSurface, x: float) -> Estimate | None:
-    """ln of the best depth at ln axis ``x``; None where too few depths have shapes of that size."""
+    """ln of the best depth at ln axis ``x``; None if too few depths have shapes of that size."""
     found = surface.optimum(x)
     if found is None:
         return None
@@ -495,8 +495,8 @@ def _depth(surface: LossSurface, x: float) -> Estimate | None:
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
-    """The best depth that stands for all: where both arms have one, in the middle of the sizes; the choice does not
-    look at what the interval says."""
+    """Representative best depth: at the middle size at which both arms have one; the choice does not depend on the
+    interval."""
     sized = [(math.log(row.n_params), row) for row in rows if row.n_params]
     known = [(x, row) for x, row in sized if row.change is not None]
     bounded = [(x, row) for x, row in known if row.change_interval.bounded]
@@ -509,7 +509,7 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
 def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
-        return "best depth: bounded under both arms at no size, so no change can be shown or excluded"
+        return "best depth: no size has a bounded one under both arms, so no change can be shown or excluded"
     return (
         f"best depth at N = {format_count(row.n_params)}: {row.base:.1f} under {base}, {row.other:.1f} under "
         f"{row.arm}; ratio {row.change:.2f} ({span(row)}): {row.verdict}"
@@ -537,14 +537,15 @@ def _times(row: ComparedRow) -> str:
 
 
 def span(row: ComparedRow) -> str:
-    """The interval of a ratio, in words where an end is open."""
+    """Text of a ratio's interval, with words for an open end."""
     ends = row.change_interval.ends("{:.2f}".format)
     return ends.replace("< ", "below ").replace("> ", "above ")
 
 
 @dataclass(frozen=True)
 class LossContrasts:
-    """rows: at the smallest, middle and largest size of each depth. sentence: where the arms part, in words."""
+    """rows: at the smallest, middle and largest size of each depth. sentence: the sizes at which the arms diverge, in
+    words."""
 
     unit: str
     sentence: str
@@ -554,7 +555,7 @@ class LossContrasts:
 
 
 def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossContrasts:
-    """Compare at all depths that both arms have; without an estimate of the noise there is no band."""
+    """Compare losses at all depths of both arms; without an estimate of the noise there is no band."""
     unit = base.unit
     notes: list[str] = []
     if other.unit != unit:
@@ -605,13 +606,13 @@ def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions)
 
 
 def _bits_per_nat(arm: Arm) -> float | None:
-    """Bits per byte of a loss of one nat per token; None where no run has its bits per byte."""
+    """Bits per byte of a loss of one nat per token; None if no run has its bits per byte."""
     known = [bits / run.loss for run in arm.runs if (bits := run.row.get("bits_per_byte")) and run.loss > 0]
     return float(np.median(known)) if known else None
 
 
 def _scaled(arm: Arm, factor: float) -> Arm:
-    """The arm with its losses, and the noise of them, in another unit."""
+    """Arm with its losses and their noise in another unit."""
     curves, noise = arm.curves, arm.curves.noise
     in_unit = replace(
         noise,
@@ -656,7 +657,7 @@ def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[st
 def _differences(
     base: Arm, other: Arm, pairing: Pairing, options: FitOptions
 ) -> Iterator[tuple[Difference, np.ndarray]]:
-    """(other − base, the losses of both (2, G)) of each depth that both have at two sizes and more."""
+    """(other − base, losses of both (2, G)) for each depth that both arms have at two or more sizes."""
     a, b = base.curves, other.curves
     rng = np.random.default_rng([SEED, options.seed])
     joint = np.block([[a.total_covariance, pairing.cross], [pairing.cross.T, b.total_covariance]])
@@ -687,7 +688,7 @@ def _differences(
 
 
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
-    """Which arm is ahead where, depth by depth."""
+    """Ranges of sizes at which one arm is ahead, by depth."""
     if not depths:
         return "losses: no depth has a curve in both arms"
     by_claim: dict[str, list[str]] = {}
@@ -695,7 +696,7 @@ def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
         ahead = [
             f"{arm if one.ahead == 'other' else base} is ahead {_stretch(found.curve, one)}" for one in found.partings
         ]
-        by_claim.setdefault(", ".join(ahead) or "nowhere apart by more than the noise", []).append(
+        by_claim.setdefault(", ".join(ahead) or "no difference larger than the noise", []).append(
             str(found.curve.depth)
         )
     return "losses: " + "; ".join(f"at depth {', '.join(at)} {claim}" for claim, at in by_claim.items())

@@ -1,6 +1,6 @@
 """Questions put to the posterior: functions from its draws to intervals.
 
-Every function takes a ``Posterior`` (posterior.py) and gives what its draws say, with nothing estimated by another way.
+Every function takes a ``Posterior`` (posterior.py) and answers from its draws, without another estimator.
 A draw in which depth does nothing has no best depth and no crossing: half of such draws count as below everything and
 half as above, so that they widen an interval and move no median.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.errors import InputError
+from dwsweep.fit.crossing import UNBIASED
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
@@ -38,18 +39,18 @@ from dwsweep.records.transitions import Optimum, SizedOptimum
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
 
-WHOLE = 16  # layers, from which on the points of the grid lie close enough for whole numbers of them
+WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of layers
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
-FEWEST_SHARED_DEPTHS = 3  # depths with shapes of one size, for a best depth among them
-SAME_BUDGET = 0.1  # in ln N: widths are rounded, so that shapes of one budget differ by up to a tenth
+FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
+SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
-ANSWERS = 500  # best depths that a posterior keeps
-MANY_DEPTHS = 24  # from which on losses are read from profiles
-MOST_CELLS = 4000  # shapes that a posterior is conditioned on: more change no digit that is printed
-MOST_FOR_DEPTH_SCATTER = 400  # shapes, up to which the scatter that shapes of a depth share is estimated
-LEAST_WEIGHT = 0.01  # below which a form is rejected
-MOST_READ = 6  # posteriors that are kept: of a table's forms together and of each alone
+ANSWERS = 500  # limit of best depths that a posterior keeps
+MANY_DEPTHS = 24  # number of depths above which losses are read from profiles
+MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
+MOST_FOR_DEPTH_SCATTER = 400  # most shapes for which the scatter that shapes of a depth share is estimated
+LEAST_WEIGHT = 0.01  # weight below which a form is rejected
+MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # share of a normal distribution within one sd
@@ -57,14 +58,14 @@ ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 @dataclass(frozen=True)
 class Answer:
-    """A median and the ends of its interval, with the Monte-Carlo standard error of each: None where there is none."""
+    """Median and interval ends, each with its Monte-Carlo standard error; None if there is none."""
 
     interval: Interval
     errors: Interval
 
 
 def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
-    """Lower end, median and upper end of draws (D,), of which some may be infinite: between two order statistics."""
+    """Lower end, median and upper end of draws (D,), possibly infinite, between two order statistics."""
     tail = (1.0 - confidence) / 2.0
     ordered = np.sort(drawn)
     found = []
@@ -79,13 +80,13 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
 
 
 def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer:
-    """The interval of draws (D,), and the Monte-Carlo errors of its three numbers from the scrambles' own."""
+    """Interval of draws (D,), with Monte-Carlo errors from the spread over scrambles."""
     each = np.array(
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
     with np.errstate(invalid="ignore"):
-        # of eight numbers the standard deviation is 0.965 of the true one on average; of one there is none
-        spread = each.std(axis=0, ddof=1) / (0.965 * math.sqrt(len(each))) if len(each) > 1 else np.full(3, math.nan)
+        # one answer has no standard deviation
+        spread = each.std(axis=0, ddof=1) / (UNBIASED * math.sqrt(len(each))) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
     errors = [float(v) if math.isfinite(v) else None for v in spread]
     return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))
@@ -95,7 +96,7 @@ def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) 
     """(D,) ln of the best depth at x = ln axis; ±inf where the loss falls up to an end of the grid.
 
     A draw whose lowest loss lies between the depths trained has its best depth there, whatever its form does far
-    outside; from an end of the depths trained it goes on. One layer is the least where it was trained.
+    outside; beyond an end of the trained depths the search goes on. One layer is the least where it was trained.
     """
     key = (x, *sorted((setting or {}).items()))
     if key not in posterior.best:
@@ -117,7 +118,7 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
     turn = np.where((best > 0) & (best < last), vertex(grid, rows, k)[0], grid[best])
     least = 0.0 if first == 0 else -np.inf
     found = np.where(best == last, np.inf, np.where(best == 0, least, turn))
-    # where depth does nothing there is no best one
+    # without an effect of depth there is no best depth
     side = np.where(each % 2 == 0, -np.inf, np.inf)
     return np.where(posterior.without_effect, side, found)
 
@@ -153,7 +154,7 @@ def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: 
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """(D,) ln of the size from which on the deeper net leads, by ``lead`` (D, M), the loss of the shallower
+    """(D,) ln of the size above which the deeper net leads, by ``lead`` (D, M), the loss of the shallower
     less the loss of the deeper net at x (M,): the first change. inf, −inf: the shallower, the deeper leads at all
     sizes; NaN: neither, or the other way about."""
     ahead = lead > 0.0
@@ -198,8 +199,8 @@ def transitions(posterior: Posterior, form: str) -> np.ndarray:
 
 
 def regret(posterior: Posterior, x: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-    """(D, M) nats that ``depths`` lose at x = ln axis against the best whole number of layers of each draw, or against
-    the best between those trained."""
+    """(D, M) regret of ``depths`` at x = ln axis, nats: against each draw's best whole number of layers, or against the
+    best between trained depths."""
     return above_best(posterior, posterior.profile(x), depths, trained)
 
 
@@ -230,13 +231,13 @@ def lowest(grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def effect(drawn: np.ndarray, confidence: float) -> Interval:
-    """Median and interval of any finite draws (D,)."""
+    """Median and interval of the finite draws (D,)."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(middle, low, high)
 
 
 class LossSurface:
-    """The posterior of a fit.json's ``surface``, asked at the fit's confidence.
+    """Posterior of a fit.json's ``surface``, at the fit's confidence.
 
     only: one of its forms alone, whatever its weight.
     """
@@ -244,7 +245,7 @@ class LossSurface:
     def __init__(self, record: Surface, only: str | None = None) -> None:
         self.record, self.only = record, only
         self.posterior = read(record, only)
-        # a few numbers of each size, which tables of shapes ask for again and again
+        # few numbers per size, which tables of shapes ask for again and again
         self._levels: dict[float, float] = {}
         self._depths: dict[float, Interval] = {}
 
@@ -291,7 +292,7 @@ class LossSurface:
         return (high - low) / 2.0 if math.isfinite(high - low) and low > 0.0 else math.inf
 
     def optimum(self, x: float) -> Optimum | None:
-        """Best depth at ln axis x among the depths that have shapes of that size; an end beyond them is None. None with
+        """Best depth at ln axis x among depths with shapes of that size; an end beyond them is None. None with
         fewer than three such depths."""
         present = self.present(x)
         if len(present) < FEWEST_SHARED_DEPTHS:
@@ -307,7 +308,7 @@ class LossSurface:
         return Optimum(
             ln_x=x,
             depth=None if edge or self.record.flat else middle,
-            # an infinite end on the side of a best depth beyond those tried: it is bounded by how far they reach
+            # an infinite end beyond the depths tried: it is bounded by the depths tried
             depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
             depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
             loss=self.level(x),
@@ -317,7 +318,7 @@ class LossSurface:
         )
 
     def errors(self, found: Optimum) -> dict[str, float | None]:
-        """Monte-Carlo errors of ln of the best depth and of its ends, of those that there are."""
+        """Monte-Carlo errors of ln of the best depth and of its finite interval ends."""
         each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
         known = found.depth_interval
         pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
@@ -326,8 +327,8 @@ class LossSurface:
         }
 
     def worst(self, x: float) -> dict[str, Any]:
-        """The depth, of those with shapes at ln axis x, that has the highest loss, and by how many percent it is
-        above that of the best depth between them, with the interval of the fit's confidence; nothing where a loss is
+        """Worst depth among depths with shapes at ln axis x, and its excess over the loss of the best depth between
+        them, percent, with the interval of the fit's confidence; nothing if a loss is
         not positive, which has no percent."""
         present = self.present(x)
         y, drawn = self.losses(x)
@@ -347,7 +348,7 @@ class LossSurface:
         }
 
     def present(self, x: float) -> list[int]:
-        """The depths among which the data can compare at that size."""
+        """Depths that the data can compare at that size."""
         least, most = self.reach(x)
         return [span.depth for span in self.record.spans if least - 1e-9 <= math.log(span.depth) <= most + 1e-9]
 
@@ -366,7 +367,7 @@ class LossSurface:
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
-        """(D, M) nats that ``depths`` lose at a size: see ``regret``."""
+        """(D, M) regret of ``depths`` at a size, nats: see ``regret``."""
         return regret(self.posterior, math.log(n), depths, trained)
 
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
@@ -385,8 +386,8 @@ class LossSurface:
         return np.concatenate([drawn.mean(axis=1, keepdims=True), drawn], axis=1)
 
     def level(self, x: float) -> float:
-        """Loss of the best depth among those trained at ln axis x, nats per token; not of whole numbers alone,
-        so that it falls smoothly."""
+        """Loss of the best depth among those trained at ln axis x, nats per token; a fractional depth, so that it falls
+        smoothly."""
         if x not in self._levels:
             _, drawn = self.losses(x)
             self._levels[x] = float(drawn.mean(axis=0).min())
@@ -394,8 +395,8 @@ class LossSurface:
 
     @cached_property
     def depth_scatter(self) -> DepthScatter | None:
-        """Scatter that shapes of one depth share beside its effect, by the form of most weight; None if depth has no
-        effect (that form includes such scatter), or the table is too large for a second fit."""
+        """Scatter that shapes of one depth share besides the effect of depth, by the form of most weight; None if depth
+        has no effect (that form includes such scatter), or if the table is too large for a second fit."""
         forms = accepted_forms(self.record)
         if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_DEPTH_SCATTER:
             return None
@@ -445,7 +446,7 @@ def enough(curves: Curves) -> bool:
 
 
 def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:
-    """The posterior of ``cells``, of nets with this ``depth`` and ``width`` (K,), with the answers kept beside it."""
+    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers."""
     spans = tuple(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
@@ -456,7 +457,7 @@ def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: f
 
 
 def distinct_sizes(x: np.ndarray) -> int:
-    """Count of the sizes, with those of one rounded budget counted once."""
+    """Number of sizes; sizes of one rounded budget count once."""
     count, last = 0, -math.inf
     for value in np.sort(x):
         if value - last > SAME_BUDGET:
@@ -465,7 +466,7 @@ def distinct_sizes(x: np.ndarray) -> int:
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
-    """Record of how well each shape is foretold by the others. z: (K,) its distance in standard deviations."""
+    """Record of the predictions of each shape by the others. z: (K,) its distance in standard deviations."""
     k = int(np.abs(z).argmax())
     return HeldOut(
         shapes=len(z),
@@ -479,7 +480,7 @@ def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
 def surface_record(
     cells: Cells, weighed: Weighed, spans: tuple[DepthSpan, ...], confidence: float, seed: int
 ) -> Surface:
-    """The record from which ``read`` makes the same draws."""
+    """Record from which ``read`` restores the same draws."""
     forms = []
     for name, weight in weighed.weights.items():
         chosen = next((one for one in weighed.chosen if one.form == name), None)

@@ -1,13 +1,13 @@
-"""Runs at equal compute: one model of the losses at all budgets together, and what its draws say of each budget.
+"""Surface of losses at equal compute: one model of all budgets, and the best shape at each by its draws.
 
-At one budget what is spent on size is not spent on tokens, so that the loss has a minimum over size and depth. With
+At one budget compute spent on size is not spent on tokens: the loss has a minimum over size and depth. With
 x = ln N, y = ln L, and the terms of model.py,
 
     loss(x, y) at budget b = f_b(x) + h(x, y; θ) + δ(x, y)
 
-f_b  what all depths share at a budget: an offset and a slope of its own, a curvature that the budgets share, and a
-     smooth Gaussian process of its own. It holds what the tokens do, and is no parabola.
-h, δ what depth does, the same at every budget: a budget with few shapes, or a depth with few sizes, leans on the rest.
+f_b level common to all depths at a budget: an offset and a slope of its own, a curvature that the budgets share, and a
+     smooth Gaussian process of its own. It includes the effect of tokens, and is no parabola.
+h, δ effect of depth, the same at every budget: a budget with few shapes, or a depth with few sizes, leans on the rest.
 
 Every answer is a question to the draws of that model, within the convex hull of the shapes of a budget: where the loss
 is least over size and depth; over the size of one depth; by how much that depth is above the best one; with which power
@@ -62,20 +62,20 @@ from dwsweep.records.studies import (
 from dwsweep.records.transitions import numbers
 
 SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget
-STEEP = 1.0  # dx/dy of a hull's edge, from which on another depth lies beyond it rather than another size
+STEEP = 1.0  # dx/dy of a hull's edge above which a depth lies beyond it, and no size
 FEWEST_BUDGETS = 3
 WHY = {
     REACHED: "",
-    NOT_REACHED_LOW: "the loss does not surely rise toward the {low} tried",
-    NOT_REACHED_HIGH: "the loss does not surely rise toward the {high} tried",
-    UNDECIDED: "the loss surely rises toward neither the {low} nor the {high} tried",
+    NOT_REACHED_LOW: "the loss is not shown to rise toward the {low} tried",
+    NOT_REACHED_HIGH: "the loss is not shown to rise toward the {high} tried",
+    UNDECIDED: "the loss is shown to rise toward neither the {low} nor the {high} tried",
 }
 OF_SIZES = {"low": "smallest size", "high": "largest size"}
 OF_DEPTHS = {"low": "shallowest depth", "high": "deepest depth"}
 
 
 class Measured(NamedTuple):
-    """The runs of one budget and their cells, with x = ln N; curves: None where no run has a usable loss."""
+    """The runs of one budget and their cells, with x = ln N; curves: None if no run has a usable loss."""
 
     runs: Sequence[Run]
     curves: Curves | None
@@ -84,8 +84,9 @@ class Measured(NamedTuple):
 @dataclass(frozen=True)
 class Cells:
     """The shapes of one budget. value: the budget. mean (K,): corrected to the exact budget, nats; length (K,): how
-    far that correction may be wrong. se (K,): None where the noise is not known. spent (K,): ln D + ln N, NaN where the
-    tokens are not known. seed_sd: of what the seeds share, in a mean over them, with seed_df degrees of freedom."""
+    far that correction may be wrong. se (K,): None if the noise is not known. spent (K,): ln D + ln N, NaN where the
+    tokens are not known. seed_sd: error that a seed shares over shapes, in a mean over seeds, with seed_df degrees of
+    freedom."""
 
     axis: str
     value: float
@@ -137,7 +138,7 @@ class Cells:
 
 
 def _seeds(runs: Sequence[Run]) -> tuple[float, float]:
-    """(sd of a mean over the seeds of what a seed shares over all shapes, its degrees of freedom)."""
+    """(sd of the mean over seeds of the error that a seed shares over all shapes, its degrees of freedom)."""
     seeds = sorted({run.seed for run in runs}, key=str)
     cells: dict[Candidate, dict[object, float]] = defaultdict(dict)
     for run in runs:
@@ -239,7 +240,7 @@ class OverSizes(NamedTuple):
 
 
 class AtBudget:
-    """The questions put to one budget."""
+    """Questions to the posterior at one budget."""
 
     def __init__(self, pooled: Pooled, place: int, cells: Cells) -> None:
         self.pooled, self.place, self.cells = pooled, place, cells
@@ -277,12 +278,12 @@ class AtBudget:
 
     @cached_property
     def confined(self) -> np.ndarray:
-        """(depths,) whether the best size of a depth that was tried lies inside the hull."""
+        """(depths,) True if the best size of a tried depth lies inside the hull."""
         return np.isfinite(np.median(self.tried.beyond, axis=0))
 
     def above(self, k: int, best: bool, confidence: float) -> Interval:
-        """Nats of a depth at its best size above the best depth, or where that is not known (``best``) above the best
-        of those tried; unbounded where either may lie beyond the sizes tried."""
+        """Excess of a depth at its best size over the best depth, nats, or over the best tried depth if ``best`` is
+        unknown; unbounded if either may lie beyond the tried sizes."""
         if not self.confined[k] or not (best or (self.confined.all() and len(self.confined) > 1)):
             return Interval()
         own, others = self.tried.loss[:, k], (self.between if best else self.tried).loss
@@ -296,8 +297,8 @@ def _beyond(place: np.ndarray, value: np.ndarray, points: int) -> np.ndarray:
 
 
 def _estimated(value: float, drawn: np.ndarray, confidence: float) -> Interval:
-    """An estimate by the mean of all draws with their interval. The least loss of a draw is lower than that of the
-    mean, by chance, so the end on that side moves as far as their middle is off."""
+    """Estimate: mean of all draws with their interval. By chance the least loss of a draw is lower than the mean's, so
+    the end on that side moves by the offset of their middle."""
     low, middle, high = quantiles(drawn, confidence)
     return Interval(value, low + min(value - middle, 0.0), high + max(value - middle, 0.0))
 
@@ -315,7 +316,7 @@ def _interval(
 
 
 def status_of(found: Interval) -> str:
-    """Status of a minimum, by the ends that its interval has."""
+    """Status of a minimum, by the finite ends of its interval."""
     if found.value is not None and found.bounded:
         return REACHED
     if (found.low is None) == (found.high is None):
@@ -325,7 +326,7 @@ def status_of(found: Interval) -> str:
 
 @dataclass(frozen=True)
 class Answered:
-    """The records of all budgets, the smallest first. held_out: None where there is no model."""
+    """The records of all budgets, the smallest first. held_out: None if there is no model."""
 
     budgets: tuple[Budget, ...]
     trends: tuple[BudgetTrend, ...]
@@ -333,8 +334,9 @@ class Answered:
 
 
 def answered(axis: str, measured: Mapping[float, Measured], confidence: float) -> Answered | None:
-    """Answers of one model of all budgets of ``measured``, by their value; None where none of them has a usable
-    loss. With fewer than nine shapes or three sizes at all budgets there is no model, but what was tried."""
+    """Answers of the joint model by budget; None if none of them has a usable
+    loss. With fewer than nine shapes or three sizes at all budgets there is no model: only the best tried shape is
+    given."""
     budgets = [
         Cells.of(axis, value, runs, curves) for value, (runs, curves) in sorted(measured.items()) if curves is not None
     ]
@@ -430,7 +432,7 @@ def _depth_row(
 
 
 def _best_row(cells: Cells, asked: AtBudget | None, why_none: str, confidence: float) -> tuple[BestAtBudget, Drawn]:
-    """The best shape at a budget, and the draws of ln of what is known of it."""
+    """Best shape at a budget, and draws of ln of its depth and size."""
     curves, count = cells.curves, len(cells.curves.depths)
     own = [float(run.row[cells.axis]) for run in cells.runs if run.row.get(cells.axis)]
     row = BestAtBudget(

@@ -1,9 +1,9 @@
-"""Runs that count as losses, one shape at a time, and why every other run was left out.
+"""Cells: runs that count, one group per shape, and the reasons for leaving out others.
 
-Runs whose loss is impossible are named, left out and reported. Three tests find them, all against robust scales, so
-that a bad run cannot hide behind the spread that it makes. A run is held against all others, which no law carries to
-twice their middle and 20 of their standard deviations above it. A run is held against the other seeds of its cell,
-after the part that a seed shares over all cells. A whole cell is held against the smooth curve of its depth: its
+Runs whose loss is impossible are named, left out and reported. Three tests find them, all by robust scales, so that a
+bad run cannot hide behind its own spread. A run is compared with all others: no law reaches twice their middle and 20
+of their standard deviations above it. A run is held against the other seeds of its cell,
+after the part that a seed shares over all cells. A whole cell is compared with the smooth curve of its depth: its
 neighbours in ln N predict it, and what they miss must vanish when it is left out, which it would not if the curve
 itself bends there. In 1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃
 tails every fifth sweep has one.
@@ -30,7 +30,7 @@ from dwsweep.records.transitions import LeftOutRun
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 CENSORED_SHARE = 0.25
-LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, about
+LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, roughly
 
 
 class Shape(NamedTuple):
@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
 class Run:
     """One finished run: a shape, a learning rate, a seed and its held-out loss.
 
-    seed: None where the table names none (the run is then a replicate without a partner at other shapes).
+    seed: None if the table names none (the run is then a replicate without a partner at other shapes).
     loss: nats per token. x: ln of the axis (ln N for the default axis). n_params: weights of the blocks.
     """
 
@@ -85,7 +85,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Selection:
-    """runs: those that count. excluded: shape → reason, for shapes of which nothing is left. notes: shape → what was
+    """``runs``: runs that count. excluded: shape → reason, for shapes without any run left. notes: shape → the part
     left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
     account: rows that are out, by reason. sizes: N of each shape."""
 
@@ -126,8 +126,8 @@ def select_runs(
 
     Rows that failed, are not finished or have NaN for a loss are missing at random: their seeds keep their pairing. A
     diverged replica (or an infinite loss) is not at random, and averaging only the good seeds of a deep net would
-    flatter depth: a learning rate that diverged is no candidate while another one stayed finite at that shape. Where
-    none did, the cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is
+    flatter depth: a learning rate that diverged is no candidate while another one stayed finite at that shape. If none
+    did, the cell is censored, unless that would take more than a quarter of a depth's sizes: then the seed is
     dropped at every depth, provided that two seeds remain.
     """
     if axis not in AXES:
@@ -185,7 +185,7 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
 
 
 def _one_recipe(parts: _Parts, named: Iterable[str], settings: Iterable[str]) -> None:
-    """Leave out what was trained by another recipe than the rest of its cell."""
+    """Leave out runs whose recipe differs from the rest of their cell."""
     both = [*parts.runs, *parts.diverged]
     cells = [(run.shape, run.learning_rate) for run in both]
     count = len(parts.runs)
@@ -233,12 +233,12 @@ def _treat_diverged(parts: _Parts) -> str | None:
     if not parts.diverged:
         return None
     bad = {run.candidate for run in parts.diverged}
-    stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # at another learning rate
+    stayed = {run.shape for run in parts.runs if run.candidate not in bad}  # shapes that keep other rates
     dropped = [candidate for candidate in bad if candidate.shape in stayed]
     before = len(parts.runs)
     rules = []
     if dropped:
-        rules.append(f"{len(dropped)} learning rates that diverged are no candidates at their shape")
+        rules.append(f"{len(dropped)} diverged learning rates are excluded at their shape")
         for shape, rate in dropped:
             parts.missing[shape].append("diverged" if rate is None else f"learning rate {rate:g} diverged")
         parts.runs = [run for run in parts.runs if run.candidate not in dropped]
@@ -253,7 +253,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
 
 
 def chance_loss(run: Run, unit: str) -> float | None:
-    """ln V, the loss of a uniform guess; None where the table names no vocabulary, or its losses are not per token."""
+    """ln V, the loss of a uniform guess; None if the table names no vocabulary, or its losses are not per token."""
     vocabulary = run.row.get("vocab_size")
     if unit == BITS or not vocabulary or not 1 < vocabulary < math.inf:
         return None
@@ -309,19 +309,19 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
 
 
 IMPOSSIBLE = 8.0  # robust standard deviations
-CLEANER = 2.5  # by this factor a depth's other residuals must be smaller once the bad cell is out
-LEAST_NATS = 1e-3  # below which nothing is called impossible, however small the noise
+CLEANER = 2.5  # factor by which a depth's other residuals must shrink once the bad cell is out
+LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
-FEWEST_SIZES = 6  # sizes of a depth by whose curve a cell is judged, at least
-MOST_GAPS = 10  # gaps from a run to later runs of its cell that enter the spread, at most
-NEAR = 8  # sizes to either side of an impossible cell that may be what is wrong
-BEYOND, TIMES = 20.0, 2.0  # robust standard deviations, and times the median loss, where no law reaches
+FEWEST_SIZES = 6  # least number of sizes by whose curve a cell is judged
+MOST_GAPS = 10  # most gaps from a run to later runs of its cell that enter the spread
+NEAR = 8  # number of sizes to either side of an impossible cell that may be wrong instead
+BEYOND, TIMES = 20.0, 2.0  # threshold in robust standard deviations, and in median losses if no law reaches the cell
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 
 
 @dataclass(frozen=True)
 class BadRun:
-    """expected: nats, from the other seeds or the curve. deviations: how many robust standard deviations it is off."""
+    """``expected``: loss by the other seeds or the curve, nats. ``deviations``: distance in robust sds."""
 
     run: Run
     expected: float
@@ -342,8 +342,8 @@ class BadRun:
 
 
 def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], list[Run]]:
-    """The selection without its impossible runs, those, and all its runs. Where there are too many, nothing is left out
-    and a warning says so."""
+    """(selection without impossible runs, impossible runs, all runs). If there are too many, nothing is left out and a
+    warning is given."""
     runs = selection.runs
     bad = find_bad_runs(runs)
     if not bad:
@@ -395,7 +395,7 @@ def _against_all(runs: Sequence[Run]) -> list[BadRun]:
 
 
 def beyond_all(losses: Sequence[float]) -> list[tuple[int, float, float]]:
-    """(place, middle of all, robust standard deviations from it) of losses above the middle by far of their spread."""
+    """(place, median, distance in robust standard deviations) of losses far above the median."""
     if len(losses) < FEWEST_SIZES:
         return []
     values = np.array(losses)
@@ -435,10 +435,10 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
             sd = scale * math.sqrt(1.0 + 1.0 / (len(left) - 1))
             if off.max() <= max(IMPOSSIBLE * sd, LEAST_NATS):
                 break
-            # a few runs move the middle of few others: the worst goes first
+            # a few runs move the middle of few others: remove the worst first
             many = len(left) > MOST_GAPS
             worst = np.flatnonzero(off > max(IMPOSSIBLE * sd, LEAST_NATS)) if many else [off.argmax()]
-            if len(left) == 2:  # the seeds cannot say which of two it is; the curve may
+            if len(left) == 2:  # two seeds cannot say which of the two is wrong, but the curve may
                 expected = _predicted(curve, members[0].depth, members[0].x)
                 if expected is None:
                     break
@@ -451,7 +451,7 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
 
 
 def _medians_of_others(values: np.ndarray) -> np.ndarray:
-    """(n,) median of all values but each."""
+    """(n,) median of all other values, for each value."""
     order = np.argsort(values, kind="stable")
     ranked, place = values[order], np.empty(len(values), int)
     place[order] = np.arange(len(values))
@@ -481,7 +481,7 @@ def _cell_medians(runs: Sequence[Run]) -> dict[int, tuple[np.ndarray, np.ndarray
 
 
 def _predicted(curves: dict[int, tuple[np.ndarray, np.ndarray, list[Shape]]], depth: int, x: float) -> float | None:
-    """The loss at ``x`` on the line through its neighbours at ``depth``."""
+    """Loss at ``x`` on the line through its neighbours of ``depth``."""
     at, loss, _ = curves[depth]
     others = np.abs(at - x) > 1e-9
     if others.sum() < 3:
@@ -500,7 +500,7 @@ def _against_curve(runs: Sequence[Run]) -> list[BadRun]:
     for depth, (x, y, shapes) in curves.items():
         kept, out, miss = np.arange(len(x)), np.array([], dtype=int), misses[depth]
         while len(kept) >= FEWEST_SIZES and len(out) < max(1, len(x) // 4) and miss.max() > least:
-            # the cell without which the others agree best: a bad one spoils the prediction of its neighbours
+            # without that cell the others agree best: a bad cell spoils its neighbours' prediction
             worst = int(miss.argmax())
             near = kept[max(0, worst - 2 * NEAR) : worst + 2 * NEAR + 1]
             tried = kept[max(0, worst - NEAR) : worst + NEAR + 1]

@@ -1,4 +1,4 @@
-"""Crossing: where the loss difference of two depths changes its sign, with a status and an interval.
+"""Crossing: size at which the loss difference of two depths changes its sign, with status and interval.
 
 The status is read from the simultaneous band of the difference curve, and the interval from the pointwise one. The
 curve may come from all losses together or from the two depths alone.
@@ -7,28 +7,30 @@ curve may come from all losses together or from the two depths alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dwsweep.fit.curves import Difference
 from dwsweep.fit.noise import t_two_sided
+from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
-STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in which shapes were trained
+UNBIASED = 0.965  # mean of the standard deviation of eight normal numbers, over the true one
+STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in the choice of trained shapes
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """The crossing of one pair; x is ln of the axis, None where it does not exist.
+    """The crossing of one pair; x is ln of the axis, None if it does not exist.
 
     status: see ``classify``. root, low, high: crossing and ends of its interval (None = unbounded, or no root).
     se: standard error of the root. slope: g' there, nats per unit of x. t_left, t_right: largest t of the shallower's
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
     sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
     the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
-    one of CAUSES.
+    one of the causes above. errors: Monte-Carlo standard errors of root, low and high, where draws have them.
     """
 
     status: str
@@ -45,6 +47,7 @@ class Crossing:
     tie_low: float | None = None
     tie_high: float | None = None
     cause: str = ""
+    errors: Interval = field(default_factory=Interval)
 
 
 def classify(d: Difference, confidence: float) -> Crossing:
@@ -54,7 +57,7 @@ def classify(d: Difference, confidence: float) -> Crossing:
     shallower ever is. already_crossed: only the deeper. undecided: neither. ambiguous: any other pattern.
 
     The interval is the set {x : |g(x)| ≤ t_df·se(x)} (Fieller 1954, by band inversion) between the two significant
-    parts; where one part is missing, that end is unbounded.
+    parts; if one part is missing, that end is unbounded.
     """
     band = d.band(confidence)
     g, se, x = d.g, band.se, d.x
@@ -86,8 +89,32 @@ def classify(d: Difference, confidence: float) -> Crossing:
     )
 
 
+def monte_carlo(found: Crossing, d: Difference, scramble: np.ndarray, confidence: float) -> Interval:
+    """Standard errors of root, low and high by the scrambles (D,) of the draws of ``d``: each is an answer.
+
+    A root is where g is zero, an end where g ± t·se is. An end of the sizes has no error.
+    """
+    pointwise = t_two_sided(confidence, d.df)
+    parts = [d.deviations[scramble == k] for k in np.unique(scramble)]
+    parts = [part for part in parts if len(part) > 1]
+    if len(parts) < 2:
+        return Interval()
+
+    def error(at: float | None, side: float) -> float | None:
+        if at is None:
+            return None
+        if not d.x[0] < at < d.x[-1]:
+            return 0.0
+        each = [np.interp(at, d.x, part.mean(axis=0) + side * pointwise * part.std(axis=0)) for part in parts]
+        slope = float(np.interp(at, d.x, np.gradient(d.g + side * pointwise * d.se, d.x)))
+        spread = float(np.std(each, ddof=1)) / (UNBIASED * math.sqrt(len(parts)))
+        return spread / abs(slope) if slope else None
+
+    return Interval(error(found.root, 0.0), error(found.low, 1.0), error(found.high, -1.0))
+
+
 def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
-    """The crossing of a pair whose leads are not judged yet: undecided so far."""
+    """Undecided crossing, before its leads are judged."""
     changes = int(np.count_nonzero(np.diff(np.sign(g[g != 0.0]))))
     return Crossing(
         "undecided", t_left=float(np.max(-t)), t_right=float(np.max(t)), critical=critical, sign_changes=changes
@@ -97,8 +124,8 @@ def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:
 def _bounded(
     found: Crossing, status: str, x: np.ndarray, low: float | None = None, high: float | None = None
 ) -> Crossing:
-    """The crossing with a bound on one side. The two tie from there to the end of the range, where that is more than
-    the last step of the grid."""
+    """Crossing with a bound on one side. The two tie from there to the end of the range, if that is more than the last
+    step of the grid."""
     found = replace(found, status=status, low=low, high=high, reason=_REASONS[status])
     ends = float(x[0] if low is None else low), float(x[-1] if high is None else high)
     if ends[1] - ends[0] <= x[1] - x[0]:
@@ -109,7 +136,7 @@ def _bounded(
 _REASONS = {
     "not_reached": "the shallower net is ahead wherever the two differ: the crossing lies above",
     "already_crossed": "the deeper net is ahead wherever the two differ: the crossing lies below",
-    "undecided": "the two nets nowhere differ by more than the noise",
+    "undecided": "the two nets differ by no more than the noise at any size",
     "ambiguous": "the lead changes hands in more than one place, or from the deeper net to the shallower",
 }
 _TIED = {
@@ -132,7 +159,7 @@ def _edge(x: np.ndarray, excess: np.ndarray, start: int, step: int) -> float:
 
 
 def _root(x: np.ndarray, g: np.ndarray, se: np.ndarray, left: int, right: int) -> tuple[float, float, float]:
-    """(root, slope, se of the root) between two indices of opposite sign; the middle one where noise made several."""
+    """(root, slope, se of the root) between two indices of opposite sign; the middle one if noise made several."""
     up = [i for i in range(left, right) if g[i] < 0.0 <= g[i + 1]]
     i = up[len(up) // 2]
     root = float(x[i] - g[i] * (x[i + 1] - x[i]) / (g[i + 1] - g[i]))

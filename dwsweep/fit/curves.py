@@ -27,7 +27,7 @@ from dwsweep.fit.noise import (
     seed_slopes,
 )
 
-MOST_DRAWN = 40_000_000  # numbers in the draws of all cell means: 320 MB, several times over
+MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
 GRID_POINTS = 161
 INTERPOLATION_DRAWS = 301
 FEW_SIZES = 5
@@ -39,8 +39,8 @@ class Curves:
 
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
-    edge of those tried. paired: seeds cancel between shapes. means: their covariance, without what the seeds of a shape
-    share. scatter_seed: seed of the draws of the scatter between shapes.
+    edge of those tried. paired: seeds cancel between shapes. means: their covariance, without the error that seeds of a
+    shape share. scatter_seed: seed of the draws of the scatter between shapes.
     """
 
     depth: np.ndarray
@@ -61,7 +61,7 @@ class Curves:
     scatter_seed: int = 0
 
     def with_noise(self, noise: Noise) -> Curves:
-        """The curves with another scatter between shapes in their noise, draws and errors."""
+        """Curves with another scatter between shapes in noise, draws and errors."""
         wider = math.sqrt(noise.shape_variance) - math.sqrt(self.noise.shape_variance)
         draws = self.draws + wider * np.random.default_rng(self.scatter_seed).standard_normal(self.draws.shape)
         return replace(self, noise=noise, draws=draws, se=draws.std(axis=0))
@@ -72,7 +72,7 @@ class Curves:
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """(K, K) nats² of the means, without what the seeds of a shape share; refused for too many shapes."""
+        """(K, K) covariance of the means without the error that seeds of a shape share, nats². Limit: see ``dense``."""
         return self.means.dense()
 
     @property
@@ -81,7 +81,7 @@ class Curves:
 
     @property
     def total_covariance(self) -> np.ndarray:
-        """(K, K) nats² of the means, with what the seeds of a shape share."""
+        """(K, K) covariance of the means with the error that seeds of a shape share, nats²."""
         return self.covariance + self.noise.shape_variance * np.eye(len(self.x))
 
     def at(self, depth: int) -> np.ndarray:
@@ -157,7 +157,7 @@ class SimultaneousBand:
 
     @property
     def sign(self) -> np.ndarray:
-        """(J,) 1 where the band lies above zero, −1 below, 0 where it holds zero."""
+        """(J,) sign of the band: 1 above zero, −1 below, 0 if it holds zero."""
         t = self.value / self.se
         return (t > self.critical).astype(int) - (t < -self.critical)
 
@@ -195,8 +195,8 @@ def build_curves(
     """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
     Without the scatter between shapes, which ``scatter.judged`` adds.
 
-    The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the mean of what the
-    draws choose below the estimate is the winner's curse and is taken off (a bootstrap bias correction). The order of
+    The best learning rate of a shape is chosen on its mean over seeds, and again in every draw; the draws' mean choice
+    below the estimate is the winner's curse and is subtracted (a bootstrap bias correction). The order of
     the runs and the names of their seeds change nothing.
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
@@ -226,12 +226,12 @@ def build_curves(
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
-    if seed_slope:  # other seeds would tilt the losses another way
+    if seed_slope:  # other seeds would tilt the losses differently
         tilt = np.log([[candidate.shape.depth] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = covariance.plus(tilt)
     moved = np.array([run.loss * run.row.get(MOVED, 0.0) for run in runs])
-    if moved.any():  # all by one slope, which has an error
+    if moved.any():  # one slope tilts all losses, and it has an error
         of_cells = np.bincount(cell, moved, len(candidates)) / np.bincount(cell, minlength=len(candidates))
         covariance = covariance.plus(LENGTH_SLOPE_SD * of_cells[:, None])
     all_draws = covariance.draws(n_draws, rng)
@@ -287,7 +287,7 @@ def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.nda
 
 
 def pchip(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G): monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
+    """(D, G) monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
     from scipy.interpolate import PchipInterpolator
 
     return PchipInterpolator(x, values, axis=1, extrapolate=True)(grid)
@@ -305,7 +305,7 @@ def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
-    """Grid of x that both depths span, or None where they share none (or a depth has a single size)."""
+    """Grid of x that both depths span, or None if they share none (or a depth has a single size)."""
     a, b = curves.sizes(shallow), curves.sizes(deep)
     low, high = max(a[0], b[0]), min(a[-1], b[-1])
     if len(a) < 2 or len(b) < 2 or high - low < 1e-6:
@@ -323,7 +323,7 @@ def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """(G,) sd of g on ``grid`` for not knowing the curves between the ``sizes`` trained, nats.
+    """(G,) interpolation error: sd of g on ``grid`` between the trained ``sizes``, nats.
 
     Two interpolants of the same cell means, PCHIP (values, (1 + D, G)) and a spline (other, (1 + D', G)), agree where
     the sizes are dense. The excess of their difference over its noise is taken as the error: δ² = max(0, Δ² − Var Δ).
@@ -357,7 +357,7 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
 
 
 def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:
-    """A Difference from values (1 + D, G): the estimate first, then its draws."""
+    """Difference from values (1 + D, G): estimate first, then draws."""
     variances = [float(np.mean(curves.se[curves.at(d)] ** 2)) for d in (shallow, deep)]
     df = curves.noise.df_of((shallow, deep), variances) if curves.noise.known else math.inf
     return Difference(shallow, deep, grid, values[0], values[1:] - values[1:].mean(axis=0), df)

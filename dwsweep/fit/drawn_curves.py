@@ -1,4 +1,4 @@
-"""The curves that the figures of a fit draw, as records."""
+"""Drawn curves: records for the figures of a fit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fit_curves(
     axis: str,
     confidence: float,
 ) -> FitCurves:
-    """All curves that the figures of a fit draw; ``curves``: None where there is no usable run."""
+    """All curves in the figures of a fit; ``curves``: None if there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
     guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
     guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}
@@ -90,7 +90,7 @@ def _depth(curves: Curves, depth: int) -> DepthCurve:
 
 
 def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
-    """The difference curves of the pairs, by each estimator that has one: the verdict's first."""
+    """Difference curves of the pairs by each estimator, the verdict's first."""
     return tuple(
         PairCurve(
             shallow=pair.shallow,
@@ -116,7 +116,7 @@ def _band(law: Law, curves: Curves | None) -> LawBand:
     depths = curves.depths if curves else list(published_law.DEPTHS)
     top = max(depths) * 1.15
     grid = np.linspace(max(1.0, min(depths) * 0.7), top, SMOOTH_POINTS)
-    with np.errstate(over="ignore"):  # an exponential law at a thousand layers has no width that a float holds
+    with np.errstate(over="ignore"):  # an exponential law at a thousand layers has a width beyond floats
         best, low, high = (np.exp(values) for values in law.ln_width_band(grid))
     return LawBand(
         name=law.name,

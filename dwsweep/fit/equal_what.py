@@ -8,13 +8,13 @@ Every line is a question to the same draws of the loss f(x, y, t), with x = ln N
     N and FLOPs, N and time    min over y of f(x, y, ln C − c(x, y)): a deeper net that costs more sees fewer tokens
     FLOPs, time                min over x and y of the same: each depth at its best size
 
-c is the logarithm of what a token costs at the held values: a quadratic in x and y and a straight line in each
+c is the logarithm of a token's cost at the held values: a quadratic in x and y and a straight line in each
 covariate, by least squares of the runs' own ln(cost / tokens); each draw of the loss has a draw of its coefficients. A
 table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdhery et al. 2022; n the context, where it is
-known), which is assumed and said. Where all runs have one count of tokens, the loss moves with ln tokens by the slope
-of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
+known): an assumption that the output states. Where all runs have one count of tokens, the loss moves with ln tokens by
+the slope of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
 
-Where every run had one budget of time or FLOPs its tokens follow from its shape: the losses as they are answer at that
+Where every run had one budget of time or FLOPs its tokens follow from its shape: the uncorrected losses answer at that
 budget, and nothing answers at equal tokens.
 
 A best depth or size at an edge of the nets and tokens tried is a bound and no answer.
@@ -39,27 +39,28 @@ from dwsweep.interval import Interval
 from dwsweep.records.adjusted import EqualWhat
 from dwsweep.text import format_count, format_duration
 
-SHARES = (0.25, 0.5, 0.75)  # of ln N and of the runs' costs, at which best depths are told
+SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
 ACROSS, UP = 41, 61  # points in ln N and ln L
-FEWEST_COSTS = 2.0  # rows per coefficient of what a token costs
-FAR = 4.0  # robust standard deviations, beyond which a run's time is that of another machine
-SAME = 1.02  # largest over smallest count of tokens that is one count
-EXACT = 1e-3  # scatter of ln cost that comes from rounding
-MOST_EMBEDDING_SCATTER = 0.15  # of ln of the embeddings per width, beyond which they do not follow the width
+FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
+FAR = 4.0  # robust standard deviations beyond which a run's time belongs to another machine
+SAME = 1.02  # largest over smallest count of tokens that counts as one
+EXACT = 1e-3  # scatter of ln cost due to rounding
+MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
 TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
-SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # times of all runs that are one budget: sizes, share, factor
-LEAST_POINTS = 3  # of a curve that has a lowest point inside
-SAME_COST = 0.01  # of ln cost, within which all depths of a size cost the same
-SAME_TOKENS = 0.1  # of ln tokens about a curve in ln N, within which they follow the size
+SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
+LEAST_POINTS = 3  # fewest points of a curve with an inner minimum
+SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
+SAME_TOKENS = 0.1  # scatter of ln tokens about a curve in ln N within which tokens follow the size
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a heap, as its posterior has them.
+    """Runs of a heap on the scales of its posterior.
 
-    rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates but tokens, standardised, zero at the held values.
+    rows: n runs. x, y: (n,) ln N, ln L. others: (n, c) covariates without tokens, standardised, zero at the held
+    values.
     column: name of the column of tokens in the posterior, empty without one. at, spread: ln tokens at its value 0 and
-    per unit. theirs: our column → what the table calls it.
+    per unit. theirs: our column → its name in the table.
     """
 
     rows: Sequence[Row]
@@ -81,7 +82,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: where it is known from. ln: (D | 1, n) at x, y (n,).
+    """Cost of a token. unit: ``FLOPs`` or ``wall time``. said: its source, in words. ln: (D | 1, n) at x, y (n,).
     spent: (n,) ln cost of whole runs."""
 
     unit: str
@@ -92,7 +93,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Budget:
-    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: how it is known."""
+    """Spending of every run. unit: ``FLOPs`` or ``wall time``. value: FLOPs or seconds. said: its source, in words."""
 
     unit: str
     value: float
@@ -107,7 +108,7 @@ def spent_by_all(
     rows: Sequence[Row], theirs: Mapping[str, str], trained: TrainedBudgets | None = None
 ) -> Budget | None:
     """The budget that all runs had: the main one of ``trained``, or a time that hardly differs while sizes and tokens
-    do; None where they had none."""
+    do; None if they had none."""
     if trained is not None:
         unit = TIME if trained.axis in TIMES else "FLOPs"
         return Budget(unit, trained.main, trained.known_from)
@@ -126,9 +127,9 @@ def spent_by_all(
 
 
 def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
-    """Best depths at each kind of equality that the runs can answer; nothing where that is equal size alone.
+    """Best depths at each kind of equality that the runs support; empty if equal size is the only one.
 
-    budget: of every run, so that the losses are those at that budget.
+    budget: common budget of all runs, at which the losses then stand.
     """
     if surface.record.flat:
         return ()
@@ -142,8 +143,8 @@ def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget |
 
 
 class _Question:
-    """Question to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
-    None where they are not known or follow the shape."""
+    """Questions to one surface. tokens: (n,) ln tokens of the runs. held: ln tokens of the answer at equal size;
+    None if they are not known or follow the shape."""
 
     def __init__(self, surface: ask.LossSurface, runs: Runs, rng: np.random.Generator) -> None:
         self.surface, self.runs, self.rng = surface, runs, rng
@@ -164,7 +165,7 @@ class _Question:
             yield self._row("N", math.exp(x), "", x, self.surface.at(math.exp(x)), self.held)
 
     def totals(self) -> Iterator[EqualWhat]:
-        """At the total size of the net that is best at each size."""
+        """Best depth at the total size of the best net of each size."""
         per_width = self._embeddings()
         if per_width is None or self.held is None:
             return
@@ -197,7 +198,7 @@ class _Question:
                 yield self._row("tokens per parameter", ratio, "", x, depth.map(math.exp), t)
 
     def as_trained(self, budget: Budget) -> Iterator[EqualWhat]:
-        """At the budget of every run: at equal size too, and each depth at its best size."""
+        """Best depth at the budget of all runs: at equal size, and with each depth at its best size."""
         for size in self.x:
             depth = self.surface.at(math.exp(size))
             yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
@@ -229,7 +230,7 @@ class _Question:
             yield found
 
     def at_size(self, cost: Cost) -> Iterator[EqualWhat]:
-        """At the cost of the net that is best at each size after the held tokens."""
+        """Best depth at the cost of each size's best net after the held tokens."""
         for x in self.x:
             held, best = self._held_at(x), self.surface.at(math.exp(x)).value
             y = np.array([d for d in self._depths() if self._inside(x, d)])
@@ -252,7 +253,7 @@ class _Question:
             yield self._row(f"N and {cost.unit}", spent, self._said(cost), x, depth, tokens)
 
     def at_cost(self, cost: Cost) -> Iterator[EqualWhat]:
-        """At a cost that lies inside those of the runs, each depth at its best size."""
+        """Best depth at a cost inside the range of the runs, each depth at its best size."""
         if not self.runs.column:
             return
         x, y, inside = self._net_grid()
@@ -277,7 +278,7 @@ class _Question:
     # Costs
 
     def _fitted(self, unit: str, per_token: np.ndarray, column: str) -> Cost | None:
-        """Cost of a token, from a column of the table; None where too few runs have one, or none has tokens."""
+        """Cost of a token, from a column of the table; None if too few runs have one, or none has tokens."""
         with np.errstate(divide="ignore"):
             ln = np.log(per_token)
         use = np.isfinite(ln)
@@ -334,7 +335,7 @@ class _Question:
     # Tokens
 
     def _held_at(self, x: float) -> float | None:
-        """ln tokens of the answer at equal size; None where they are not known, or differ at one size."""
+        """ln tokens of the answer at equal size; None if they are not known, or differ at one size."""
         if self.held is not None or not np.isfinite(self.tokens).all():
             return self.held
         curve = np.polyfit(self.runs.x, self.tokens, 2)
@@ -342,18 +343,18 @@ class _Question:
         return float(np.polyval(curve, x)) if rest.std() < SAME_TOKENS else None
 
     def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
-        """ln tokens as the posterior has them."""
+        """ln tokens on the scale of the posterior."""
         return (t - self.runs.at) / self.runs.spread
 
     def _between(self, t: np.ndarray) -> np.ndarray:
-        """True where ln tokens are among those of the runs."""
+        """True if ln tokens lie within the range of the runs."""
         return (self.low - 1e-9 <= t) & (t <= self.high + 1e-9)
 
     def _allowed(self, t: np.ndarray, held: float) -> np.ndarray:
         return self._between(t) if self.runs.column else np.abs(t - held) <= FARTHEST
 
     def _moved(self, x: np.ndarray, y: np.ndarray, losses: np.ndarray, t: np.ndarray, held: float) -> np.ndarray:
-        """(D, n) what the loss moves from the held tokens to e^t (D | 1, n)."""
+        """(D, n) change of the loss from the held tokens to e^t (D | 1, n)."""
         if not self.runs.column:
             return losses * self.slope[:, None] * (t - held)
         straight, bent = self._by_tokens(x, y)
@@ -374,7 +375,7 @@ class _Question:
         return float(np.exp(np.median(self.runs.x - self.runs.y - 2.0 * np.log(width))))
 
     def _embeddings(self) -> float | None:
-        """Parameters beyond N per unit of width; None where no column has them, or they do not follow the width."""
+        """Parameters beyond N per unit of width; None if no column has them, or they do not follow the width."""
         width = np.array([float(row["width"]) for row in self.runs.rows])
         more = (self.runs.numbers("n_params_total") - np.exp(self.runs.x)) / width
         known = more[np.isfinite(more)]

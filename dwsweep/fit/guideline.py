@@ -1,7 +1,7 @@
-"""Guideline: depth and width at a budget, the optimum with its interval, the range of its alternatives, its limits.
+"""Guideline: best depth and width at a budget with interval, alternatives and limits.
 
-A fitted best depth guides where the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
-it as laws), else the published law. The first sentences of a fit, for a reader of nothing else, are made here too: the
+A fitted best depth guides if the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
+it as laws), else the published law. The first sentences of a fit, for a hurried reader, are made here too: the
 best depth over all sizes, and the transition of each pair by all losses.
 """
 
@@ -34,12 +34,12 @@ from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.text import format_count
 
 AVERAGE = "average"
-FORMS_ALONE = "outside the data these alone, to which `dwsweep guide --fit` adds public evidence"
-DEPTHS_FOR_A_LAW = 4  # three depths give two constants nothing that could contradict them
+FORMS_ALONE = "outside the data the forms alone; `dwsweep guide --fit` adds public evidence there"
+DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
 WIDTH_MULTIPLE = 64
-LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # of scatter along a depth; percent of intervals (README.md)
-OWN_LIMIT = 10.0  # times outside the sizes of its data up to which a fit answers; beyond, `dwsweep guide` does
+LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # odds of scatter along a depth; percent of intervals that hold (README.md)
+OWN_LIMIT = 10.0  # factor outside its data up to which a fit answers; beyond it `dwsweep guide` does
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class OwnGuide:
     form: str = AVERAGE
 
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
-        """(L*, low, high) at ``n_params``; None where there is none, or for an end without a bound."""
+        """(L*, low, high) at ``n_params``; None if there is none, or for an end without a bound."""
         found = self.surface.at(n_params)
         return found.value, found.low, found.high
 
     def extrapolation(self, n_params: float) -> float:
-        """Factor by which ``n_params`` lies outside the range of validity; 1 inside."""
+        """Factor by which ``n_params`` lies outside the valid range; 1 inside."""
         return outside(n_params, self.valid_from, self.valid_to)
 
 
 def own_guide(record: Surface | None) -> OwnGuide | None:
-    """None where there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
+    """None if there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
     there are three depths, or a best depth that falls with size, which no form of the law can: they show a best depth
     inside the data (``optima``), and have no law."""
     if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls:
@@ -81,12 +81,12 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
 
 
 def _answered(record: Surface) -> list[float]:
-    """The sizes at which the losses say how deep: between the depths trained, or a single layer."""
+    """Sizes at which the losses bound the best depth: between the trained depths, or at a single layer."""
     return [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
 
 
 def falling_warning(surface: Surface, axis: str) -> list[str]:
-    """A line where the best depth falls with size, which the forms of the law cannot follow."""
+    """Warning about a best depth that falls with size, which no form of the law allows."""
     if surface.falls is None:
         return []
     small, large = surface.falls
@@ -98,13 +98,13 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
 
 
 def held_out_warning(surface: Surface) -> list[str]:
-    """A line where the surface does not foretell the shapes that it has not seen."""
+    """Warning about a surface that fails to predict held-out shapes."""
     found = surface.held_out
     return [held_out_line(found)] if found is not None and found.too_few else []
 
 
 def held_out_line(found: HeldOut) -> str:
-    far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # no noise, no standard deviation
+    far = "far" if found.worst is None else f"{found.worst:+.1f} standard deviations"  # None: no noise is known
     return (
         f"surface: {NO_FORM_FITS}, {found.shapes - found.inside} of {found.shapes} shapes lie outside the 95 % "
         f"intervals predicted from the other shapes; the farthest is {found.worst_depth}×{found.worst_width:.4g}, off "
@@ -113,7 +113,7 @@ def held_out_line(found: HeldOut) -> str:
 
 
 def depth_scatter_warning(surface: LossSurface) -> list[str]:
-    """A line where shapes of one depth share scatter, which the best depth then follows."""
+    """Warning about scatter that shapes of one depth share, which biases the best depth."""
     found = surface.depth_scatter
     if found is None or found.odds < LEAST_ODDS:
         return []
@@ -127,7 +127,7 @@ def depth_scatter_warning(surface: LossSurface) -> list[str]:
 def guide_inside(record: Surface | None) -> OwnGuide | None:
     """Guide valid only inside the observed sizes: used when the data support interpolation but not extrapolation.
 
-    None where they show no best depth.
+    None if they show no best depth.
     """
     shown = _answered(record) if record else []
     if record is None or not shown:
@@ -147,7 +147,7 @@ def form_guides(guide: OwnGuide) -> list[OwnGuide]:
 
 def map_law(guide: OwnGuide) -> Law | None:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
-    x_T there, is what the surface estimates of it. None where every form of the law is rejected."""
+    x_T there, are the surface's estimates. None if every form of the law is rejected."""
     record = guide.surface.record
     form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
     if form is None:
@@ -170,8 +170,8 @@ def map_law(guide: OwnGuide) -> Law | None:
 
 
 def guides(fit: FitResult, inside: bool = False) -> tuple[OwnGuide, list[OwnGuide]] | None:
-    """(what guides, the forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None
-    where it has nothing of its own to say."""
+    """(guide, forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None if it has no
+    answer of its own."""
     guide = guide_inside if inside else own_guide
     found = guide(fit.surface) if fit.curves.axis == "n_params" else None
     return None if found is None else (found, form_guides(found))
@@ -236,8 +236,8 @@ def guideline_row(
 
 
 def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
-    """Add what the trained depth loses at its size, in nats with its interval, and the size in percent at which the
-    best depth has the same loss; nothing outside the sizes and depths of the data."""
+    """Add the trained depth's excess loss at its size, nats with interval, and the size in percent at which the best
+    depth has the same loss; nothing outside the sizes and depths of the data."""
     surface, n_params = guide.surface, row.n_params
     inside = surface.record.low <= math.log(n_params) <= surface.record.high
     if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
@@ -265,7 +265,7 @@ def _row_without_number(
 
 
 def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
-    """Shallowest and deepest end of the intervals of ``laws`` at a budget; None where one of them has no bound."""
+    """Least and greatest end of the intervals of ``laws`` at a budget; None if one of them has no bound."""
     depths = [law.depth(n_params) for law in laws]
     low = [d[1] for d in depths if d[1] is not None]
     high = [d[2] for d in depths if d[2] is not None]
@@ -302,7 +302,7 @@ def guideline_rows(
 
 @cache
 def published_record() -> PublishedLaw:
-    """The published law with its guideline, as fit.json has it."""
+    """Published law with its guideline, for fit.json."""
     law = published()
     return PublishedLaw(
         **law.columns(),
@@ -343,12 +343,15 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
         return f"The best depth grows with {size}"
     if np.mean(after < before) >= sure:
         return f"The best depth falls with {size}"
-    return f"The best depth does not surely change with {size}"
+    return f"The best depth is not shown to change with {size}"
 
 
 def _depth(row: SizedOptimum) -> str:
-    low, high = (None if end is None else f"{end:.1f}" for end in (row.depth_low, row.depth_high))
-    best = f"{row.depth:.1f}" if row.depth else "1" if row.is_one_layer else row.beyond
+    def text(depth: float) -> str:
+        return f"{round(depth, row.digits):.{max(row.digits, 0)}f}"
+
+    low, high = (None if end is None else text(end) for end in (row.depth_low, row.depth_high))
+    best = text(row.depth) if row.depth else "1" if row.is_one_layer else row.beyond
     if low and high:
         return f"{best} ({low} to {high})"
     return f"{best} (below {high})" if high else f"{best} (above {low})"

@@ -1,8 +1,8 @@
 """Heap of runs: best depths from a table whose runs differ in more than depth and size.
 
 Each row (or group of equal rows) is a mean loss of the posterior with a further column for each covariate
-(``data.covariates``): a value of zero is the held one, so that everything that is asked of the surface holds there. A
-learning rate is a parabola, and each draw stands at its lowest point.
+(``data.covariates``): a value of zero is the held one, so that every answer of the surface holds there. A learning rate
+is a parabola, and each draw is evaluated at its lowest point.
 
 How large effects of a covariate are before the losses are seen is taken from all of them (empirical Bayes): with z the
 losses free of a quadratic in ln N and ln L, and S their covariance,
@@ -10,10 +10,10 @@ losses free of a quadratic in ln N and ln L, and S their covariance,
     S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
 
 the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero, and the
-intervals are those of a table without it. What a run scatters by is estimated for each value of a text where these
-differ (F test).
+intervals equal a table's without it. The scatter of runs is estimated for each value of a text if these differ (F
+test).
 
-The loss that cells, pairs and figures show is the run's own less the mean of what its covariates do.
+The loss that cells, pairs and figures show is the run's own less the mean effect of its covariates.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, Depth
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import format_count, join
 
-LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # nats, nats, of ln: effects of settings before losses are seen
-MOST_FOR_SCALES = 240  # rows, beyond which a sample gives the scales
-LENGTH_X, LENGTH_Y = 2.5, 0.8  # of departures, in ln N and ln L
-ONE_VARIABLE = 0.95  # |r| from which on they cannot be told apart, whatever the interval: variance is inflated tenfold
-MOVES = 0.1  # in ln L, by which another value as common moves the best depth, from which on that is said
-WIDER = 1.5  # of the interval at a held value over that without it, from which on they cannot be told apart
-NOISIER = 2.0  # ratio of scatters of two values of a text, from which on each has its own
+LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
+MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
+LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and ln L
+ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
+MOVES = 0.1  # shift of ln L by another common value above which it is mentioned
+WIDER = 1.5  # widening of the interval by a held column above which the two are inseparable
+NOISIER = 2.0  # ratio of two text values' scatters above which each value has its own scatter
 LEAST_F = 0.01  # probability of the F test
 FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
-BUDGETS_APART = 2.0  # largest over smallest budget of compute, from which on they tell what tokens do
+BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
 CURVE_POINTS = 25
-TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, where there are many counts
-LEAST_SHARED = 2.0  # last over first count of tokens that values of a text share, to be compared there
-LEAST_SCATTER = 1e-3  # nats, of the middle of its prior
+TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
+LEAST_SHARED = 2.0  # last over first token count shared by a text's values that are compared there
+LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
-FAR_Z = 8.0  # standard deviations of a run from what the others foretell: impossible
-ROUNDS = 3  # of fits, between which impossible runs are left out
+FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
+ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 
 @dataclass(frozen=True)
 class Heap:
-    """data: the table with each loss as it would be at the held values. surface: the posterior at these. record: of
-    what was adjusted for."""
+    """``data``: the table with each loss moved to the held values. surface: the posterior at these. record: the
+    adjustment."""
 
     data: Table
     surface: Surface | None
@@ -73,7 +73,7 @@ class Heap:
 
 
 def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = None) -> Heap | None:
-    """The heap in a table; None where its runs differ in nothing but depth, size, seed and what a grid has.
+    """Heap in a table; None if its runs differ only in depth, size, seed and columns of a grid.
 
     trained: budgets of compute that all runs were trained to: tokens then follow from the shape, and are no setting.
 
@@ -93,7 +93,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     if budget and TOKENS in asked.adjust:
         raise InputError(
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
-            "from the shape; adjusting for them would take away a part of what depth does"
+            "from the shape; adjusting for them would remove a part of the effect of depth"
         )
     rows, out = _usable(trained.rows[trained.main] if budget and trained else data.rows)
     if len(rows) < ask.FEWEST_CELLS:
@@ -109,11 +109,14 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             return not budget and not curved
         return not (name == found_in.LEARNING_RATE and swept)
 
-    found = found_in.find(rows, x, y, asked, usual, found_in.unknown_numbers(rows, data.settings))
+    unknown = found_in.unknown_numbers(rows, data.settings)
+    found = found_in.find(rows, x, y, asked, usual, unknown)
     if not found.columns:
         return None
+    if curved and not budget:  # counts of tokens alone make no heap, but none pools runs of several
+        found = found_in.find(rows, x, y, asked, lambda name: name == TOKENS or usual(name), unknown)
     if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
-        # at two budgets a net has two counts of tokens: these tell what tokens do, and all rows count
+        # two budgets give a net two token counts, which show the effect of tokens: all rows count
         every, why = _usable(data.rows)
         unknown = found_in.unknown_numbers(every, data.settings)
         all_of = found_in.find(every, *_places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
@@ -130,12 +133,12 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
-    None where that is not asked, or where runs are measured near those tokens, or have one length."""
+    None if not requested, if runs are measured near those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
     counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
     far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
-    if TOKENS not in options.adjust and not far:  # losses near those tokens are read, or moved by published laws
+    if TOKENS not in options.adjust and not far:  # read losses near those tokens, or move them by published laws
         return None
     heap = heap_of(data, options)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
@@ -147,7 +150,7 @@ def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
-    """Rows with a loss, and why others have none."""
+    """Rows with a loss, and reasons why others have none."""
     kept: list[Row] = []
     out: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -175,7 +178,7 @@ def _places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:
-    """Refuse a heap in which a setting that nobody knows tells rows of one shape apart and is neither adjusted for nor
+    """Refuse a heap in which an unknown setting distinguishes rows of one shape and is neither adjusted for nor
     ``left`` out by the user."""
     from dwsweep.fit.data.settings import one_recipe
 
@@ -293,12 +296,12 @@ def scales(
 
 
 def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
-    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v; None where no parabola opens upwards."""
+    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v; None if no parabola opens upwards."""
     u, v, ln = frame.u(means.x), frame.v(means.y), means.columns[place].value
     middle, spread = float(ln.mean()), float(ln.std())
     r = (ln - middle) / spread
     A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *others], axis=1)
-    # a ridge on what follows size and depth: where rates do too, nothing separates the two
+    # ridge on the part that follows size and depth: if rates follow too, nothing separates the two
     ridge = np.zeros((2, A.shape[1]))
     size = float(np.std(means.mean - A[:, :6] @ np.linalg.lstsq(A[:, :6], means.mean, rcond=None)[0]))
     ridge[[0, 1], [8, 9]] = 1.0
@@ -317,9 +320,9 @@ def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Fr
 
 @dataclass(frozen=True)
 class Design:
-    """Columns of the model. values: standardised covariates (K,), zero at what is held. spread: of each. rate: β of the
-    best learning rate, None without one. columns: those of the posterior. shared: see ``shared_effects``. scatter: sd
-    of a mean about the surface by a first estimate, nats."""
+    """Columns of the model. values: standardised covariates (K,), zero at the held value. spread: of each. rate: β of
+    the best learning rate, None without one. columns: columns of the posterior. shared: see ``shared_effects``.
+    scatter: sd of a mean about the surface by a first estimate, nats."""
 
     values: tuple[np.ndarray, ...]
     spread: tuple[float, ...]
@@ -337,7 +340,7 @@ def design_of(means: Means, frame: Frame) -> Design:
     for place, one in enumerate(kinds):
         others = [two.value for k, two in enumerate(kinds) if k != place]
         curve = best_rates(means, place, others, frame) if one.kind == RATE else None
-        if one.kind == RATE and curve is None:  # no best rate is seen: a setting like others, held where most lie
+        if one.kind == RATE and curve is None:  # no best rate is visible: hold it like other settings
             kinds[place] = one = replace(one, kind=NUMBER)
         if curve is not None:
             best = curve
@@ -361,7 +364,7 @@ def design_of(means: Means, frame: Frame) -> Design:
         else:
             columns.append(covariate(name, value, 1.5 * size, interacts=True))
     of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
-    if of_tokens is not None:  # recipes may profit from tokens, and move with them, each in its own way
+    if of_tokens is not None:  # recipes may profit from tokens, each in its own way
         for k, one in enumerate(means.columns):
             if one.kind == TEXT:
                 value = values[k] * values[of_tokens]
@@ -371,7 +374,7 @@ def design_of(means: Means, frame: Frame) -> Design:
 
 
 def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """(K, R) what points of one run at several counts of tokens share: an offset, and half as large a slope in ln
+    """(K, R) factors that the points of one run share over token counts: an offset, and half as large a slope in ln
     tokens; None without such runs."""
     count = np.bincount(means.run)
     if not (count > 1).any():
@@ -440,7 +443,7 @@ def _fitted(
 
 
 def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
-    """The runs as ``equal_what`` asks for them."""
+    """Runs in the form of ``equal_what``."""
     kinds = list(enumerate(means.columns))
     others = [design.values[k][means.of] for k, one in kinds if one.name != TOKENS and one.kind != RATE]
     k = next((k for k, one in kinds if one.name == TOKENS), None)
@@ -457,12 +460,12 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
 
 
 def too_many_far(far: np.ndarray) -> bool:
-    """True if so many runs lie far off that they speak of the noise, and none is left out."""
+    """True if so many runs lie far off that the noise is large, and none is left out."""
     return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
 
 
 def _impossible(rows: Sequence[Row]) -> str:
-    """Why runs that lie far off what all others foretell are out, with the first three of them."""
+    """Reason for leaving out runs far from their prediction, with the first three."""
     named = [f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in rows[:3]]
     more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
     return f"have a loss more than {FAR_Z:g} standard deviations off ({', '.join(named)}{more})"
@@ -470,7 +473,7 @@ def _impossible(rows: Sequence[Row]) -> str:
 
 def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
     """Cells of the posterior; the scatter of values of a text that scatter more is theirs."""
-    # the search for the mode starts where the scatter is about right: heaps scatter by 0.001 to 0.1 nats
+    # start of the search for the mode: heaps scatter by 0.001 to 0.1 nats
     scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
     cells = Cells(
         means.x,
@@ -487,7 +490,7 @@ def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
 
 
 def noisier(means: Means, design: Design) -> np.ndarray:
-    """(K,) further variance of runs of a text's value that scatter more than others, by what least squares leaves."""
+    """(K,) extra variance of runs whose text value scatters more than others, by least-squares residuals."""
     u, v = found_in.quadratic(means.x, means.y)[:, 1], found_in.quadratic(means.x, means.y)[:, 2]
     A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, *design.values], axis=1)
     texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
@@ -531,7 +534,7 @@ def _record(
         pairs = _readings(one.name, ask.LossSurface(surface), other)
         readings += pairs
         widths = [_width(row) for row in pairs]
-        # where nearly nothing is left of depth, what the prior says of the column's size bounds the interval
+        # nearly no variance of depth is left: the prior of the column's effect bounds the interval
         if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
             inseparable.append(one.name)
     return Adjustment(
@@ -555,7 +558,7 @@ def _width(row: Reading) -> float:
 
 
 def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> list[Reading]:
-    """The best depth at a few sizes at the held value, and where the column follows depth as in the table."""
+    """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
     low, high = held.record.low, held.record.high
     found = []
     for share in (0.25, 0.5, 0.75):
@@ -616,7 +619,7 @@ def _column(k: int, means: Means, design: Design, posterior: Posterior, confiden
 def _at_common(
     one: Covariate, name: str, spread: float, posterior: Posterior, confidence: float
 ) -> tuple[DepthHeld, ...]:
-    """Best depths at the middle size with a column at each of its values that are about as common."""
+    """Best depths at the middle size, with a column at each of its equally common values."""
     found, x = [], posterior.frame.x0
     for value in one.common:
         setting = {name: (math.log(value + one.shift) - one.at) / spread}
@@ -626,7 +629,7 @@ def _at_common(
 
 
 def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
-    """Best learning rate of each depth at the middle size, and what the one rate that costs least costs it."""
+    """Best learning rate of each depth at the middle size, and the cost of the best common rate."""
     place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
     if place is None or design.rate is None:
         return {}
@@ -692,13 +695,17 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
         settings = [{name: float(v)} for v in counts]
         if label:
             settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
-        drawn, rows = [ask.best_depths(posterior, x, own) for own in settings], []
+        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        rows: list[DepthAfter] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
             with np.errstate(invalid="ignore"):
                 ratio = found - drawn[0]
             known = ratio[np.isfinite(ratio)]
-            change = ask.effect(known, confidence).map(math.exp) if len(known) > 0.9 * len(ratio) else Interval()
+            # a depth beyond those trained has a bound alone, and so no ratio
+            both = depth.value is not None and (not rows or rows[0].depth is not None)
+            ratios = both and len(known) > 0.9 * len(ratio)
+            change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
             rows.append(
                 DepthAfter(
                     tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
@@ -731,7 +738,7 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
 def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
     """Sentences on columns that are held fixed and columns that cannot be told from depth.
 
-    outside: columns that are held where none was tried.
+    outside: columns held at an untried value.
     """
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"]
@@ -744,12 +751,12 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         )
     if budget:
         said.append(
-            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at that, where larger and "
-            "dearer nets saw fewer tokens, and not at equal tokens"
+            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at this budget, at which "
+            "larger and dearer nets saw fewer tokens, and not at equal tokens"
         )
     if record.follow:
         one = len(record.follow) == 1 and record.follow[0] != TOKENS
-        line = f"{join(record.follow)} follow{'s' if one else ''} the shape here, and best depths are those of nets "
+        line = f"{join(record.follow)} follow{'s' if one else ''} the shape here: best depths hold for nets "
         said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
     for name in dict.fromkeys(row.column for row in record.readings):
         held_row, follows = middle_readings(record, name)
@@ -762,7 +769,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             f"{format_count(follows.n_params)}; at {column_of.held}: {_depth(held_row)}"
         )
         if name in record.inseparable:
-            line += f": this table cannot tell depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
+            line += f": this table cannot separate depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
         said.append(line)
     said += _tokens_said(record)
     if line := _equal_sentence(record):
@@ -777,8 +784,8 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
 
 
 def _held_said(column: AdjustedColumn) -> str:
-    """A sentence on a column whose held value is one of several that are about as common, if another one moves the best
-    depth by a tenth and both depths have an interval; empty otherwise."""
+    """Sentence on a column with several equally common values, if another one moves the best depth by a tenth and both
+    depths have an interval; else empty."""
     known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
     own = next((row for row in known if f"{column.name} {row.value:.3g}" == column.held), None)
     if own is None:
@@ -814,7 +821,7 @@ def _tokens_said(record: Adjustment) -> list[str]:
     if record.tokens_disagree:
         both = " and ".join(ends)
         said.append(
-            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither is the trend of the other"
+            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither trend holds for the other"
         )
     return said
 
@@ -836,7 +843,7 @@ def _equal_sentence(record: Adjustment) -> str:
 
 
 def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
-    """The readings of a column at the middle of its sizes: at the held value, and where it follows depth."""
+    """Both readings of a column at its middle size: held, and following depth."""
     rows = [row for row in record.readings if row.column == name]
     middle = len(rows) // 4 * 2
     return rows[middle], rows[middle + 1]

@@ -1,4 +1,4 @@
-"""Lattice points: even in every dimension, and randomly shifted, so that shifts are independent answers.
+"""Lattice points: even in every dimension, with random shifts that give independent answers.
 
 Point i of n is the fractional part of i·v/n + shift (Cranley and Patterson 1976), v a generating vector that serves
 every power of two up to 2²⁰ (Cools, Kuo and Nuyens 2006, "Constructing embedded lattice rules for multivariate

@@ -1,4 +1,4 @@
-"""The forms that a width law may take, all with two constants, and what each says about a budget.
+"""Laws of width: forms with two constants each, and the best depth at a budget by each.
 
 d is the width of the shallower net where depth L stops being the better one, and N = 12·L·d².
 """
@@ -17,13 +17,13 @@ import numpy as np
 from dwsweep import published_law
 
 DEPTH_LIMIT = 1.0e5
-# beyond this factor outside the range of its transitions a law gives no number; 1T is 1,667 times the published range
+# factor outside the transitions beyond which a law gives no number; 1T is 1,667 times the published range
 EXTRAPOLATION_LIMIT = 2000.0
-AS_PRINTED = 1.005  # a size with three digits is the size that it stands for
+AS_PRINTED = 1.005  # tolerance of a size given with three digits
 # ASSUMPTION: factor in N by which another recipe may shift the transition of a depth, at 95 %
 RECIPE_FACTOR = 4.0
 GRID_STEP = float(np.median(np.diff(published_law.DEPTHS)))  # layers between neighbouring depths of the published law
-REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # depths of the published law, by which its alternatives are fitted
+REFIT_DEPTHS = (6, 12, 18, 24, 30, 36)  # depths of the published law to which its alternatives are fitted
 
 
 class LawForm(ABC):
@@ -36,15 +36,16 @@ class LawForm(ABC):
     name: str
     left: str
     right: str
-    least_b = 0.0  # at which N stops growing with L
+    least_b = 0.0  # slope at which N stops growing with L
 
     @property
     def label(self) -> str:
         return f"{self.left} = a + b·{self.right}"
 
-    def sentence(self, a: float, b: float) -> str:
-        """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``."""
-        return f"{self.left}_x = {a:.3f} {'+' if b >= 0 else '−'} {abs(b):.4f}·{self.right}"
+    def sentence(self, a: float, b: float, of_a: int = 3, of_b: int = 4) -> str:
+        """State the law with its numbers: ``ln d_x = 5.039 + 0.0555·L``. of_a, of_b: decimals."""
+        sign = "+" if b >= 0 else "−"
+        return f"{self.left}_x = {a:.{of_a}f} {sign} {abs(b):.{of_b}f}·{self.right}"
 
     def right_of(self, depth: np.ndarray | float) -> np.ndarray:
         """The right side at ``depth``: L."""
@@ -64,7 +65,7 @@ class LawForm(ABC):
     def through(self, ln_width: np.ndarray, depth: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """(…, 2) theta by weighted least squares through ln d (…, P) at ``depth`` (P,), on the form's own two sides."""
         left = np.exp(ln_width) if self.left == "d" else np.asarray(ln_width)
-        if self.left == "d":  # an error of ln d is one of d in proportion
+        if self.left == "d":  # a relative error of d is an error of ln d
             weight = weight / np.exp(2.0 * np.median(ln_width.reshape(-1, ln_width.shape[-1]), axis=0))
         right = self.right_of(depth)
         share = weight / weight.sum()
@@ -77,18 +78,18 @@ class LawForm(ABC):
         """Solve 12·L·d(L)² = N, where N grows with L."""
 
     def share(self, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """Share of the step in ln d from ``first`` to ``last`` that is made at ``depth``: 0 to 1."""
+        """Share, 0 to 1, of the step in ln d from ``first`` to ``last`` that lies before ``depth``."""
         low, high = self.right_of(first), self.right_of(last)
         return (self.right_of(depth) - low) / (high - low)
 
     def transition(self, theta: np.ndarray, depth: np.ndarray, first: float, last: float) -> np.ndarray:
-        """x_T = ln N of the transition of ``depth``, where theta[..., :2] are those of the depths first and last."""
-        low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at the ends
+        """x_T = ln N of the transition of ``depth``, with theta[..., :2] for the first and the last depth."""
+        low = theta[..., 0] - np.log(12.0 * first)  # 2·ln d at both ends
         high = theta[..., 1] - np.log(12.0 * last)
         return np.log(12.0 * depth) + low + (high - low) * self.share(depth, first, last)
 
     def n_params_needed(self, theta: np.ndarray, depth: np.ndarray | float) -> np.ndarray:
-        """N(L) = 12·L·d(L)²: the size from which on ``depth`` loses to the next."""
+        """N(L) = 12·L·d(L)²: size above which ``depth`` loses to the next depth."""
         return 12.0 * depth * np.exp(2.0 * self.ln_width(theta, depth))
 
     def optimal_depth(self, theta: np.ndarray, n_params: float) -> np.ndarray:
@@ -131,7 +132,7 @@ class Linear(LawForm):
         high = theta[..., 1] - np.log(12.0 * last)
         at_first = np.exp(low / 2.0)
         width = at_first + (np.exp(high / 2.0) - at_first) * (depth - first) / (last - first)
-        # a width that would be none: far below every size
+        # a negative width lies far below every size
         return np.log(12.0 * depth) + 2.0 * np.log(np.maximum(width, 1e-3 * at_first))
 
     def depth_of(self, theta: np.ndarray, n_params: float) -> np.ndarray:
@@ -141,7 +142,7 @@ class Linear(LawForm):
         width = np.maximum(a, 0.0) + np.cbrt(target)
         for _ in range(100):
             before, width = width, width - (width**2 * (width - a) - target) / (width * (3.0 * width - 2.0 * a))
-            if not np.any(width < before):  # rounding alone is left
+            if not np.any(width < before):  # only rounding is left
                 break
         depth = n_params / 12.0 / width**2
         return np.where(depth > SHALLOWEST, depth, np.nan)
@@ -160,13 +161,13 @@ class Power(LawForm):
         return (n_params * np.exp(-2.0 * theta[..., 0]) / 12.0) ** (1.0 / (1.0 + 2.0 * theta[..., 1]))
 
 
-SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) need not fall to zero at one layer
+SHALLOWEST = math.exp(-6.0)  # fewest layers of a linear law, whose N(L) may be positive at one layer
 EXPONENTIAL, LINEAR, POWER = Exponential(), Linear(), Power()
 FORMS: Mapping[str, LawForm] = {form.name: form for form in (EXPONENTIAL, LINEAR, POWER)}
 
 
 def outside(n_params: float, valid_from: float, valid_to: float) -> float:
-    """Factor by which a size lies outside a range; 1 inside, and where it is an end of it as printed."""
+    """Factor by which a size lies outside a range; 1 inside, and at an end as printed."""
     factor = max(n_params / valid_to, valid_from / n_params)
     return factor if factor > AS_PRINTED else 1.0
 
@@ -177,7 +178,7 @@ class Law:
 
     form: a name in FORMS, theta: its (a, b). valid_from, valid_to: non-embedding parameters that its transitions span.
     region: (R, 2) parameter pairs on or inside the confidence region, whose extremes give every profile interval.
-    error_tag: where the errors come from, when not from this fit.
+    error_tag: source of the errors, if not this fit.
     """
 
     name: str
@@ -193,7 +194,7 @@ class Law:
         return FORMS[self.form]
 
     def columns(self) -> dict[str, Any]:
-        """Name the law's facts as its records have them."""
+        """Facts of the law for its records."""
         facts = {name: getattr(self, name) for name in ("name", "form", "valid_from", "valid_to")}
         return {**facts, "a": self.theta[0], "b": self.theta[1]}
 
@@ -248,7 +249,7 @@ def published() -> Law:
 def published_alternatives() -> tuple[Law, ...]:
     """The linear and the power form through points of the published law, by least squares in ln d_x; without errors.
 
-    They show how far apart forms drift that could not be told apart on the trained depths.
+    They show how far forms diverge that are indistinguishable on the trained depths.
     """
     depths = np.asarray(REFIT_DEPTHS, dtype=float)
     target = published_law.A + published_law.B * depths

@@ -1,7 +1,7 @@
 """Training lengths: losses after equally many tokens, and groups of runs of equal compute.
 
 *Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
-it. The loss of a run that ended elsewhere is moved by the slope of published laws, with an error that all such runs
+it. The loss of a run of another length is moved by the slope of published laws, with an error that all such runs
 share:
 
     loss(D) = loss(D_run)·(1 + s·ln(D/D_run)),    s = −0.07 ± 0.035
@@ -37,9 +37,9 @@ from dwsweep.text import format_count, join
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
 # 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
 LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
-FARTHEST = math.log(2.0)  # in ln tokens, over which a loss is moved
-AS_IT_IS = 0.005  # in ln tokens, within which a loss is not moved
-MOVED = "moved_ln_tokens"  # the column that says over how much of ln tokens a row's loss was moved
+FARTHEST = math.log(2.0)  # largest distance in ln tokens over which a loss is moved
+AS_IT_IS = 0.005  # distance in ln tokens within which a loss stays as it is
+MOVED = "moved_ln_tokens"  # column that holds the distance in ln tokens over which a row's loss was moved
 RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 
@@ -65,7 +65,7 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     others, unknown = [], 0
     for place, row in enumerate(data.rows):
         if row.get("loss") is None or not math.isfinite(row["loss"]):
-            others.append(row)  # diverged or unfinished: no loss to read
+            others.append(row)  # diverged or unfinished runs have no loss to read
         elif _value(row, "tokens") is None:
             unknown += 1
         else:
@@ -104,13 +104,13 @@ def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
-    """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None where all are too far
+    """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None if all are too far
     off."""
     from scipy.interpolate import PchipInterpolator
 
     counts = sorted(measured)
     logs = {count: math.log(count) for count in counts}
-    at = math.log(asked) + math.log(unit(measured[counts[0]]))  # their product may be no float
+    at = math.log(asked) + math.log(unit(measured[counts[0]]))  # the product may overflow
     nearest = min(counts, key=lambda count: abs(logs[count] - at))
     row, off = measured[nearest], at - logs[nearest]
     if abs(off) < AS_IT_IS:
@@ -129,7 +129,7 @@ def _spent(row: Row, off: float) -> Row:
 
 
 def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
-    """Rows by token count, where one shape, learning rate and seed was measured at several; otherwise all in one."""
+    """Rows by token count, if a shape, learning rate and seed has several counts; otherwise all in one."""
     seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     groups: dict[float | None, list[Row]] = defaultdict(list)
     for row in rows:
@@ -141,12 +141,12 @@ def token_groups(rows: Sequence[Row]) -> dict[float | None, list[Row]]:
 
 
 def largest(groups: dict[float | None, list[Row]]) -> float | None:
-    """The token count with the most shapes, the larger one of two."""
+    """Token count with the most shapes; of two, the larger."""
     return max(groups, key=lambda key: (len({(r["depth"], r["width"]) for r in groups[key]}), key or 0.0))
 
 
 def token_warnings(groups: dict[float | None, list[Row]], main: float | None) -> list[str]:
-    """The warning that the fit uses the runs at one token count of several."""
+    """Warning that the fit uses one token count of several."""
     if len(groups) < 2:
         return []
     others = join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
@@ -158,13 +158,13 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
 
 
 KEYS = {FLOPS: "flops", SECONDS: "seconds"}  # axis → key of the spec's section ``train``, in order of trial
-AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value of one budget
-APART = {FLOPS: 1.15, SECONDS: 1.2}  # from one budget to the next, at least
-FREE_OVER_SPREAD = 3.0  # least gap between budgets over the widest spread of one budget, in ln values
+AGREE = {FLOPS: 1.10, SECONDS: 1.5}  # largest over smallest value within one budget
+APART = {FLOPS: 1.15, SECONDS: 1.2}  # least ratio of one budget to the next
+FREE_OVER_SPREAD = 3.0  # least ratio of the gap between budgets to the widest spread of one, in ln values
 ASKED = "asked"
-SIZES_FACTOR = 2.0  # factor that the sizes of a budget span, at least
+SIZES_FACTOR = 2.0  # least factor of sizes in a budget
 FEWEST_SHAPES = 3
-COVERED = 0.8  # share of the runs that budgets hold, where the table was trained at budgets
+COVERED = 0.8  # least share of runs in budgets, for a table trained at budgets
 SAME_TOKENS = 1.02
 
 
@@ -182,13 +182,13 @@ class TrainedBudgets:
 
     @property
     def main(self) -> float:
-        """The budget with the most shapes, the larger one of two."""
+        """Budget with the most shapes; of two, the larger."""
         return max(self.rows, key=lambda value: (len(_shapes(self.rows[value])), value))
 
 
 def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
-    """The budgets of ``data`` that matter to a fit over ``axis``: those that all of it was trained to, whatever the
-    axis, or those at which its runs meet, where they are asked for."""
+    """Budgets of ``data`` for a fit over ``axis``: budgets to which all runs were trained, on any axis, or, on request,
+    budgets at which runs meet."""
     met = {name: _agreeing(data.rows, name) for name in KEYS}
     columns = {name: [row.get(f"train_{key}") for row in data.rows] for name, key in KEYS.items()}
     found = (
@@ -204,7 +204,7 @@ def trained_budgets(data: Table, axis: str) -> TrainedBudgets | None:
 
 
 def other_axis_warning(trained: TrainedBudgets, axis: str) -> str:
-    """Where curves over ``axis`` are not what was asked of the runs."""
+    """Warning that curves over ``axis`` ignore the runs' common budget."""
     equal = join(format_count(value) for value in sorted(trained.rows))
     said = f"the runs were trained at equal {trained.axis} ({equal})"
     what = f"axis {trained.axis} compares runs of equal {trained.axis}"
@@ -226,9 +226,9 @@ def _of_configs(data: Table) -> dict[str, list[Any]]:
 
 
 def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source: str) -> TrainedBudgets | None:
-    """Budgets by what was asked of each run, on the first axis on which they explain the table."""
+    """Groups of runs by requested compute, on the first axis that explains the table."""
     for name, values in promises.items():
-        # a run that was not measured spent what was asked
+        # missing actual compute: assume the requested amount
         asked = [{**row, name: row.get(name) or value, ASKED: value} for row, value in zip(rows, values, strict=True)]
         same: dict[float, list[Row]] = defaultdict(list)
         for row in asked:
@@ -243,11 +243,11 @@ def _promised(rows: Sequence[Row], promises: Mapping[str, Sequence[Any]], source
 
 
 def _trained_to(rows: Sequence[Row], groups: dict[float, list[Row]], name: str) -> TrainedBudgets | None:
-    """Budgets by the runs' own values, where they explain the table."""
+    """Groups of runs by measured compute, if they explain the table."""
     if not groups or not _covered(groups, rows) or _same_length(rows, groups):
         return None
     if name == SECONDS and not any(_value(row, "tokens") for row in rows):
-        return None  # times may be alike by the way, and nothing says that the lengths are not
+        return None  # equal times may be chance: the lengths may still differ
     whole = _with_unfinished(groups, rows, name)
     return TrainedBudgets(name, _agreement(groups, name), True, whole, _left_out(whole, rows))
 
@@ -258,7 +258,7 @@ def _agreement(groups: Mapping[float, list[Row]], name: str) -> str:
 
 
 def _longest(rows: Sequence[Row]) -> list[Row]:
-    """Leave out the branches that stop before the budget of their shape is spent."""
+    """Leave out branches that stop before their shape's budget is spent."""
     most: dict[tuple[Any, Any], float] = defaultdict(float)
     for row in rows:
         most[row["depth"], row["width"]] = max(most[row["depth"], row["width"]], row.get("tokens") or 0.0)
@@ -266,7 +266,7 @@ def _longest(rows: Sequence[Row]) -> list[Row]:
 
 
 def train_section(directory: str, row: Row) -> Mapping[str, Any]:
-    """Section ``train`` of the run's config.json; empty where there is none that can be read."""
+    """Section ``train`` of the run's config.json; empty if there is none that can be read."""
     path = paths.as_path(directory) / "runs" / str(row.get("run_id")) / "config.json"
     try:
         config = reader.read(path, RunConfig)
@@ -276,7 +276,7 @@ def train_section(directory: str, row: Row) -> Mapping[str, Any]:
 
 
 def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict[float, list[Row]]:
-    """Groups of rows of agreeing values and different sizes, by their middle value; gaps between the values of several
+    """Groups of rows with equal values and different sizes, by their middle value; gaps between the values of several
     groups may separate them. column: name of the column of values."""
     of = column or name
     having = sorted((row for row in rows if _value(row, of) is not None), key=lambda row: row[of])
@@ -292,7 +292,7 @@ def _agreeing(rows: Sequence[Row], name: str, column: str | None = None) -> dict
 
 
 def _value(row: Row, name: str) -> float | None:
-    """A positive number of the row; None where that is blank or no such number."""
+    """A positive number of the row; None if that is blank or no such number."""
     value = row.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         return None
@@ -318,7 +318,7 @@ def _covered(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> bool:
 
 
 def _left_out(groups: Mapping[float, list[Row]], rows: Sequence[Row]) -> int:
-    """Number of finished runs in no group."""
+    """Number of finished runs outside all groups."""
     return sum(map(_finished, rows)) - sum(_finished(row) for group in groups.values() for row in group)
 
 

@@ -1,4 +1,4 @@
-"""The model of the loss: levels, forms of the transition, departures, further columns, and their priors.
+"""Model of the loss: levels, forms of the transition, departures, further columns, and priors.
 
 With x = ln N, y = ln L, u = x scaled to −1 … 1 over the data, and one mean loss per cell,
 
@@ -13,11 +13,12 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
         belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0, and
-        part of the scatter may be what all shapes of a depth share, a smooth curve of x at each depth: scatter that
-        follows a depth is then no effect of depth.
+        part of the scatter may be shared by all shapes of a depth, as a smooth curve of x: such scatter is no effect of
+        depth.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
-        their spectral densities (Solin and Särkkä 2020). S is what depth does near the best depth, and grows with the
-        loss above it, so that shapes far from the best one do not set the size of departures beside it (``Effect``).
+        their spectral densities (Solin and Särkkä 2020). S is the effect of depth near the best depth, and grows with
+        the loss above it, so that shapes far from the best one do not set the size of departures beside it
+        (``Effect``).
 
 Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
 precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
@@ -52,45 +53,46 @@ class Prior:
 TYPICAL_ALPHA = 0.15
 PRIORS: Mapping[str, Prior] = {
     "alpha": Prior(math.log(TYPICAL_ALPHA), 0.8, "ln", "exponents of N: 0.076 (Kaplan 2020), 0.35 (Besiroglu 2024)"),
-    "level": Prior(math.log(0.01), 1.5, "ln nats", "what public curves keep beside E + A·N^(−α)"),
-    "p": Prior(2.1, 0.8, "power of L", "slopes of loss differences in public data fall as L^(−2.1)"),
-    "a": Prior(0.3, 0.3, "power of N", "what depth does falls as N^(−0.2) to N^(−0.6) in three sets of losses"),
+    "level": Prior(math.log(0.01), 1.5, "ln nats", "departures of public curves from E + A·N^(−α)"),
+    "p": Prior(1.8, 0.5, "power of L", "slopes of loss differences fall as L^(−2.1) in public data, less in corners"),
+    "a": Prior(0.25, 0.2, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
     "share": Prior(math.log(0.15), 0.6, "ln of S", "departures of own and public sweeps from the best form"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
-    "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "over a factor of two in depth they may"),
-    "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is meant to 2 %"),
+    "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "they may over a factor of two in depth"),
+    "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is accurate to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
     "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "errors of all shapes of a depth may be one curve"),
-    "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes, optimisers and counts of tokens move depth effects so"),
+    "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes and token counts move depth effects by as much"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
-# coefficients, sd: A_lo and A_hi, c and s in units of E, what depth does within a factor of two of the middle depth
-WIDE = 30.0  # nats, of E and A: unknown
-ENDS_SD, GAIN_SD, SKEW_SD = 12.0, 3.0, 0.15
+WIDE = 30.0  # prior scale of E and A, nats: unknown
+# sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
+# E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
+ENDS_SD, GAIN_SD, SKEW_SD = 3.0, 1.0, 0.15
 # sd of another arm's departures, in units of e^interact·S
 OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
-SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of the shifts of A_lo, A_hi and c by a covariate, in units of e^interact·E
-NO_SCATTER = 1e-5  # nats: losses are not printed to more digits
+SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
+NO_SCATTER = 1e-5  # least noise: losses are printed to no more digits, nats
 
-BOX = 1.5  # half the side of the waves' box in half spans
+BOX = 1.5  # half width of the waves' box, in half spans of the data
 MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
-LEVEL_LENGTH = 0.8  # of the kernel of the level's waves, in half spans
+LEVEL_LENGTH = 0.8  # length of the kernel of the level's waves, in half spans
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = 10
-AT_ONE_SIZE = 2.0  # half a range in ln N, of tables whose nets have one size
+AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
-FEWER = 0.6  # cells per coefficient, below which the covariance of the cells is the smaller matrix
-LARGE = 2.0  # nats, of the prior sd of a coefficient that is hardly bounded
-BORDER = 1e30  # on the diagonal of rows that are only solved for
+FEWER = 0.6  # cells per coefficient below which the cells' covariance is the smaller matrix
+LARGE = 2.0  # prior sd of a hardly bounded coefficient, nats
+BORDER = 1e30  # diagonal of rows that are only solved for
 MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
-NOTHING = -1e10  # log density of η at which the model cannot be evaluated
-BINS = 0.05  # width of a bin in ln variance: its cells count as equal in variance
-MOST_OWN = 200  # columns of what shapes of a depth share
-FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # directions of what means share; of more, the share of their variance
-CHUNK = 4_000_000  # numbers of law columns at once
+NOTHING = -1e10  # log density if the model cannot be evaluated at η
+BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
+MOST_OWN = 200  # columns that shapes of a depth share
+FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
+CHUNK = 4_000_000  # most numbers of law columns at once
 
 
 def rooted(M: np.ndarray) -> np.ndarray:
@@ -138,7 +140,7 @@ class Column:
 
     @property
     def kept(self) -> list[int]:
-        """Places of the columns that it has."""
+        """Indices of the columns present."""
         return [k for k, sd in enumerate(self.sds) if sd > 0.0]
 
     def columns(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -147,39 +149,39 @@ class Column:
         return np.stack([every[k] for k in self.kept], axis=1)
 
     def centred(self, value: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Columns that least squares may centre: zeros where coefficients are shrunk towards zero."""
+        """Columns that least squares may centre: zeros if coefficients are shrunk towards zero."""
         return self.columns(value, u, v) * (0.0 if self.shrunk else 1.0)
 
 
 def arm_column(name: str, member: np.ndarray) -> Column:
-    """Another recipe beside the first one: an offset, and depth effects of its own, shrunk towards the first's."""
+    """Column of another recipe: an offset, and depth effects shrunk towards the first recipe's."""
     return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), interacts=True, departs=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:
-    """A further budget of compute: a level of its own, with a slope, a curvature and waves."""
+    """Column of a further budget of compute: a level with a slope, a curvature and waves."""
     return Column(name, np.asarray(member, dtype=float), (WIDE, WIDE, 3.0, 0.0, 0.0), waves=True)
 
 
 def curved(name: str, member: np.ndarray) -> Column:
-    """The first budget of several: a curvature beside the level that all share."""
+    """Column of the first of several budgets: a curvature besides the shared level."""
     return Column(name, np.asarray(member, dtype=float), (0.0, 0.0, 3.0, 0.0, 0.0))
 
 
 def covariate(name: str, value: np.ndarray, effect: float, interacts: bool = False) -> Column:
-    """A smooth effect of a standardised logarithm, of about ``effect`` nats."""
+    """Column of a standardised logarithm: a smooth effect of about ``effect`` nats."""
     sds = (effect, 0.5 * effect, 0.0, 0.5 * effect, 0.0)
     return Column(name, np.asarray(value, dtype=float), sds, interacts, shrunk=True)
 
 
 def factor(name: str, member: np.ndarray, effect: float, interacts: bool = False) -> Column:
-    """A text that differs: an offset of about ``effect`` nats, and a slope."""
+    """Column of a text: an offset of about ``effect`` nats, and a slope."""
     sds = (effect, 0.3 * effect, 0.0, 0.0, 0.0)
     return Column(name, np.asarray(member, dtype=float), sds, interacts, shrunk=True)
 
 
 def rate(name: str, value: np.ndarray, effect: float) -> Column:
-    """A learning rate: a parabola in its logarithm, of one curvature, whose lowest point follows size and depth.
+    """Column of a learning rate: a parabola in its logarithm whose lowest point follows size and depth.
 
     value: (K,) ln rate less a first estimate of the best one, standardised. With b = β₀ + β₁u + β₂v and the curvature κ
     the best value is −b/2κ; each draw is taken there (``Column.tuned``).
@@ -242,7 +244,7 @@ class Cells:
 
     @property
     def effects(self) -> np.ndarray:
-        """(K, ·) what means share: ``factors``, whose size is known, and then ``shared``."""
+        """(K, ·) factors that means share: ``factors`` of known size, then ``shared``."""
         return self.factors if self.shared is None else np.hstack([self.factors, self.shared])
 
     def priors(self) -> dict[str, Prior]:
@@ -264,7 +266,7 @@ def pooled(base: Cells, other: Cells, name: str) -> Cells:
 
 @dataclass(frozen=True)
 class Frame:
-    """Ends of the data: low, high of x; first, last of y."""
+    """Range of the data: low and high x; first, last of y."""
 
     low: float
     high: float
@@ -274,7 +276,7 @@ class Frame:
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Frame:
         low, high = float(x.min()), float(x.max())
-        if high == low:  # nets of one size: waves in x are constants, of the variance that they have over a range
+        if high == low:  # nets of one size: waves in x are constants with the variance of a range
             low, high = low - AT_ONE_SIZE, high + AT_ONE_SIZE
         return cls(low, high, float(y.min()), float(y.max()))
 
@@ -349,7 +351,7 @@ class Effect:
         own = [one.columns(one.value, u, v) for one in cells.columns]
         level = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own])
         both = np.hstack([level, np.stack([v, v * v, u * v], axis=1)])
-        # a small ridge: where shapes leave one of them open it is not taken from rounding
+        # small ridge: a column that shapes leave open is not taken from rounding
         ridge = 1e-3 * math.sqrt(len(u)) * np.eye(both.shape[1])[level.shape[1] :]
         rows = np.vstack([both, ridge])
         found = np.linalg.lstsq(rows, np.concatenate([cells.mean - cells.mean.mean(), np.zeros(3)]), rcond=None)[0]
@@ -417,7 +419,7 @@ class Linear(Exponential):
 
 
 class Free(Form):
-    """No law: the best depth is a power of the size, which may fall."""
+    """Form without a law: the best depth is a power of the size, rising or falling."""
 
     law = False
 
@@ -463,7 +465,7 @@ class Model:
         self.typical = {name: prior.mean for name, prior in priors.items()}
         self.prior_mean = np.array([priors[name].mean for name in self.names])
         self.prior_sd = np.array([priors[name].sd for name in self.names])
-        if 0.0 < cells.df < math.inf:  # its likelihood bounds it, and no prior is wanted
+        if 0.0 < cells.df < math.inf:  # the likelihood bounds the scale, which then needs no prior
             self.prior_sd[self.names.index("scale")] = 3.0
         self.x_waves = frame.in_x(cells.x)[:, 1:]
         level = [np.ones((len(cells.x), 1)), self.x_waves]
@@ -478,13 +480,13 @@ class Model:
         elif self.n_own:
             departures = [of_each_depth(cells, frame.in_x(cells.x)[:, : self.n_own])]
         self.X = np.hstack([*level, *waving, cells.effects, *departures])
-        # cells of about one variance are one group
+        # cells of nearly equal variance form a group
         with np.errstate(divide="ignore"):
             bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
         self.groups, self.group = np.unique(bins, return_inverse=True)
         self.count = np.bincount(self.group).astype(float)
         self.group_variance = np.bincount(self.group, cells.variance) / self.count
-        # the wide level is centred where least squares puts it: sums of squares then lose no digits
+        # centre the wide level at least squares: sums of squares then keep their digits
         start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None]])
         start = np.hstack([start, *(one.centred(one.value, *at) for one in cells.columns)])
         self.shift = np.linalg.lstsq(start, cells.mean, rcond=None)[0]
@@ -515,7 +517,7 @@ class Model:
             return
         points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
         half = (self.depths - self.frame.y0)[:, None] / 2.0
-        self.points, self.weights = half * (points + 1.0), half * weights  # from y₀
+        self.points, self.weights = half * (points + 1.0), half * weights  # nodes, measured from y₀
         self.k, self.J = self.form.parts(self.frame.y0 + self.points, self.frame, self.ends)
         x_T = self.k + (1.0 - self.J) * self.ends[0] + self.J * self.ends[1]
         w = self.cells.x[:, None] - x_T[self.at_depth]
@@ -528,7 +530,7 @@ class Model:
 
     @property
     def n_own(self) -> int:
-        """Count of waves in x that each depth has of its own where depth does nothing."""
+        """Number of separate waves in x per depth, under the form without an effect."""
         return 0 if self.form.effect else min(self.frame.waves[0], MOST_OWN // len(self.depths))
 
     @property
@@ -538,7 +540,7 @@ class Model:
 
     @property
     def n_changing(self) -> int:
-        """Count of the columns that η changes: the asymptote, those of the law, and their interactions."""
+        """Number of columns that η changes: the asymptote, the law's columns, and their interactions."""
         return 1 + (4 + 3 * len(self.moving) if self.form.effect else 0)
 
     def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
@@ -550,7 +552,7 @@ class Model:
         return found
 
     def changing(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(N, K, ·) columns that η changes but for c, which comes last of all."""
+        """(N, K, ·) columns that η changes, without c, which comes last."""
         x, frame = self.cells.x, self.frame
         level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)[..., None]
         if not self.form.effect:
@@ -579,7 +581,7 @@ class Model:
             own = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
             return np.hstack([one * WIDE, *fixed, np.tile(own, len(self.depths))])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
-        # the skew's unit is c, about as large as E: see Effect
+        # unit of the skew is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
         waves = self.departure_sds(eta).reshape(n, -1)
         # departures of another arm's depth effects from the first arm's, not from the form
@@ -597,8 +599,8 @@ class Model:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(roots (N, P + 1, P + 1), log densities up to the truncation of c (N,), prior sds (N, P)) at z (N, n).
 
-        The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + what is not
-        explained. The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
+        The last row of a root is L⁻¹b, b = A'·V⁻¹·y in standard units; its corner the root of 1 + the unexplained part.
+        The corner's 1 keeps it positive. root: gives the roots; ``rooted`` gives one to every precision.
         """
         z = np.clip(z, -FARTHEST, FARTHEST)
         eta, cells = self.eta(z), self.cells
@@ -611,7 +613,7 @@ class Model:
         XX, Xy = np.tensordot(weight, self.XX, 1), weight @ self.Xy
         VX, VV, Vy = np.swapaxes(WV, 1, 2) @ self.X, np.swapaxes(WV, 1, 2) @ V, np.einsum("nkv,k->nv", WV, self.y)
         n, v, f = len(z), V.shape[2], XX.shape[1]
-        # the order: η's columns, the fixed ones, c
+        # order: η's columns, the fixed columns, c
         tail = 1 if self.form.effect else 0
         first, last = np.arange(v - tail), np.arange(v - tail, v)
         size = v + f
@@ -628,7 +630,7 @@ class Model:
         M[:, size, :size] *= s
         M[:, np.arange(size), np.arange(size)] += 1.0
         M[:, size, size] = weight @ self.yy + 1.0
-        roots = root(M)  # reads the lower triangle
+        roots = root(M)  # solve_triangular reads the lower triangle
         diagonal = np.diagonal(roots, axis1=1, axis2=2)
         value = -0.5 * (diagonal[:, -1] ** 2 - 1.0 + np.log(variance) @ self.count)
         value -= np.log(diagonal[:, :-1]).sum(axis=1) + 0.5 * (z**2).sum(axis=1)
@@ -643,7 +645,7 @@ class Model:
         size = max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
         found = []
         for part in (z[k : k + size] for k in range(0, len(z), size)):
-            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: of no weight
+            with np.errstate(over="ignore", invalid="ignore"):  # far from the mode: no weight
                 if len(self.y) < FEWER * (self.n_changing + self.X.shape[1]):
                     value, lead = self._by_cells(part)
                 else:
@@ -701,7 +703,7 @@ class Model:
         G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
         inner = G[:, :w, :w] + np.eye(w)
         sides = G[:, :w, w:]
-        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # for y and c, with C
+        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # Schur complement of y and c
         log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
         value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
         if 0.0 < cells.df < math.inf:  # χ² of the replicates
@@ -754,7 +756,7 @@ class Model:
         return np.hstack([normal[:, :-1], ndtri(cut)[:, None]])
 
     def held_out(self, z: np.ndarray) -> np.ndarray:
-        """(K,) how far each mean lies from what the others foretell of it at z (n,), in standard deviations.
+        """(K,) residual of each mean from the others' prediction at z (n,), in standard deviations.
 
         With C the covariance of the means, (C⁻¹y)_k / √(C⁻¹)_kk (Dubrule 1983, "Cross validation of kriging in a unique
         neighborhood"); C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
@@ -774,7 +776,7 @@ class Model:
         return left / np.sqrt(weight - (half**2).sum(axis=0))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        """The part of the level that was taken off the losses before all else, nats."""
+        """Part of the level subtracted from the losses at first, nats."""
         return self.shift[1] * asymptotic(np.array(TYPICAL_ALPHA), x, self.frame)
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -804,15 +806,15 @@ class Model:
 
 
 def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
-    """(K, depths·J) ``waves`` (K, J) in x, each depth's own."""
+    """(K, depths·J) ``waves`` (K, J) in x, separate for each depth."""
     depths, at = np.unique(cells.y, return_inverse=True)
     member = at[:, None] == np.arange(len(depths))
     return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
 
 
 def with_depth_scatter(cells: Cells) -> Cells:
-    """The cells with a smooth curve in x at each depth, of unit variance, as what means share (``Cells.shared``): what
-    shapes of a depth share beside all that depth does."""
+    """Cells with a smooth curve in x at each depth, of unit variance, as shared factors (``Cells.shared``): scatter
+    that shapes of a depth share."""
     frame = Frame.of(cells.x, cells.y)
     n = min(frame.waves[0], MOST_OWN // len(np.unique(cells.y)))
     waves = frame.in_x(cells.x)[:, :n] * frame.smooth_sd(np.log(frame.xs))[:n]

@@ -1,4 +1,4 @@
-"""Next runs of a heap: the nets that narrow the best depth at a size most, at the held values.
+"""Next runs of a heap: nets that most narrow the best depth at a size, at the held values.
 
 The draws of the posterior give the covariance of b = ln L* at the size that is asked for and of the losses f of nets
 that may be trained. By the normal approximation a run of net j, whose loss scatters by σ, leaves
@@ -7,9 +7,11 @@ that may be trained. By the normal approximation a run of net j, whose loss scat
 
 and moves all draws as an ensemble filter does (Evensen 1994); the net that leaves least is taken, then the next one.
 Sizes are given: even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``), one net each, since draws of a posterior
-that were free to choose sizes at equal FLOPs did no better (tests/simulations/next_runs.py). The draws choose the depth
-of each size, about its best one: a net far off speaks of the best one by the form of the law alone. A setting that
-nothing in the table separates from depth stands in these draws, and nets at the held values separate it.
+that were free to choose sizes at equal FLOPs did no better (tests/simulations/next_runs.py). Inside the sizes of the
+table the draws choose the depth of each size, about its best one: distant nets inform about it through the form of the
+law alone. Beyond these sizes draws move too far for a normal approximation to rank depths, and depths are in turn
+``FACTOR`` times shallower and deeper than the best one of their size. The effect of a setting that the table cannot
+separate from depth remains in these draws: nets at the held values separate it.
 """
 
 from __future__ import annotations
@@ -27,17 +29,18 @@ from dwsweep.fit.posterior import Posterior
 from dwsweep.records.adjusted import NextRun, NextRuns
 from dwsweep.records.fit import FitResult
 
-LEAST, MOST = 1.0 / 16.0, 1.5  # of the size that is asked for: larger nets cost more than they tell
-DEPTHS = 20  # tried at each size
+LEAST, MOST = 1.0 / 16.0, 1.5  # range of sizes over the requested size: larger nets cost more than they are worth
+DEPTHS = 20  # depths tried at each size
 SAME_SIZE = 0.04  # distance in ln N of a net, whose width is whole heads, from its size
-MULTIPLE = 16  # of a width, where no head size is held
-ABOUT = 2.0  # times outside the central 68 % of the best depth of a size, up to which its depths are tried
-TOKENS_PER_PARAM = 20.0  # of a net to train, where no count of tokens is held (Hoffmann et al. 2022)
+MULTIPLE = 16  # widths are multiples of it if no head size is held
+ABOUT = 2.0  # factor outside the central 68 % of a size's best depth up to which depths are tried
+FACTOR = 1.6  # ratio to the best depth, in turn below and above it, beyond the sizes of the table
+TOKENS_PER_PARAM = 20.0  # tokens of a new net if no count is held (Hoffmann et al. 2022)
 
 
 @dataclass(frozen=True)
 class _Net:
-    """place: of its size among the sizes of the proposal."""
+    """place: index of its size among the proposed sizes."""
 
     place: int
     depth: int
@@ -46,7 +49,7 @@ class _Net:
 
 
 def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
-    """The ``runs`` nets that narrow the best depth at ``params`` most.
+    """The ``runs`` nets, one of each of as many sizes, that most narrow the best depth at ``params``.
 
     Raises:
         InputError: the fit has no surface, or the size is far outside the table.
@@ -65,7 +68,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         )
     best = np.clip(ask.best_depths(posterior, x), posterior.grid[0], posterior.grid[-1])
     sizes = np.geomspace(LEAST * params, MOST * params, runs) if runs > 1 else np.array([params])
-    nets = _candidates(surface, sizes, *_block(result))
+    nets = _candidates(surface, sizes, x > high, *_block(result))
     losses = _losses(posterior, nets)
     noise = float(np.median(np.exp(posterior.stacked("scatter"))))
     tokens = _held_tokens(result)
@@ -105,12 +108,13 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         runs=tuple(rows),
         held=tuple(dict.fromkeys(held)),
         tokens=tokens,
+        beyond=bool(x > high),
         flops_of_rule=sum(_flops(n, tokens) for n in sizes),
     )
 
 
 def _held_tokens(result: FitResult) -> float | None:
-    """Tokens that the answer is for; None where the table does not say."""
+    """Tokens of the answer; None if the table has none."""
     rows = result.adjusted.equal if result.adjusted else ()
     return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
 
@@ -121,7 +125,7 @@ def _flops(n_params: float, tokens: float | None) -> float:
 
 
 def _block(result: FitResult) -> tuple[float, int]:
-    """(N over L·d², what divides a width) of nets at the held values."""
+    """(N / L·d², divisor of the width) of nets at the held values."""
     columns = result.adjusted.columns if result.adjusted else ()
     held = {one.name: float(one.held.split()[-1]) for one in columns if one.name in (D_FF, HEAD_SIZE)}
     shapes = [cell.n_params / cell.depth / cell.width**2 for cell in result.cells if cell.n_params]
@@ -129,20 +133,28 @@ def _block(result: FitResult) -> tuple[float, int]:
     return per_block, max(1, round(held.get(HEAD_SIZE, MULTIPLE)))
 
 
-def _candidates(surface: ask.LossSurface, sizes: np.ndarray, per_block: float, multiple: int) -> list[_Net]:
-    """Nets of each size, of many depths about its best one."""
+def _candidates(
+    surface: ask.LossSurface, sizes: np.ndarray, beyond: bool, per_block: float, multiple: int
+) -> list[_Net]:
+    """Candidates: nets of each size, with many depths about the best one, or one ``beyond`` the sizes of the table."""
     first, last = max(1.0, surface.shallowest / 2.0), 2.0 * surface.deepest
+
+    def net(place: int, n: float, depth: int) -> _Net:
+        width = multiple * max(1, round(math.sqrt(n / per_block / depth) / multiple))
+        return _Net(place, depth, width, per_block * depth * width**2)
+
     found: set[_Net] = set()
     for place, n in enumerate(sizes):
-        low, _, high = ask.quantiles(ask.best_depths(surface.posterior, math.log(n)), ask.ONE_SD)
+        low, middle, high = ask.quantiles(ask.best_depths(surface.posterior, math.log(n)), ask.ONE_SD)
+        if beyond:
+            middle = math.exp(min(max(middle, 0.0), math.log(surface.deepest * FACTOR)))
+            found.add(net(place, n, max(1, round(middle * FACTOR ** (1 if place % 2 else -1)))))
+            continue
         shallow, deep = math.exp(min(low, math.log(last))) / ABOUT, math.exp(max(high, 0.0)) * ABOUT
         shallow, deep = np.clip([shallow, deep], first, last)
-        own = []
-        for depth in {round(depth) for depth in np.geomspace(shallow, deep, DEPTHS)}:
-            width = multiple * max(1, round(math.sqrt(n / per_block / depth) / multiple))
-            own.append(_Net(place, depth, width, per_block * depth * width**2))
-        off = {net: abs(math.log(net.n_params / n)) for net in own}
-        found |= {net for net in own if off[net] <= max(SAME_SIZE, min(off.values()))}
+        own = [net(place, n, depth) for depth in {round(depth) for depth in np.geomspace(shallow, deep, DEPTHS)}]
+        off = {one: abs(math.log(one.n_params / n)) for one in own}
+        found |= {one for one in own if off[one] <= max(SAME_SIZE, min(off.values()))}
     return sorted(found, key=lambda net: (net.place, net.depth))
 
 

@@ -1,9 +1,9 @@
-"""Cell means, and how far they can be trusted: σ, degrees of freedom, covariance; declared noise; documents.
+"""Noise of cell means: σ, degrees of freedom, covariance; declared noise; documents.
 
 *Replicates.* Two-way least squares splits the losses into cell and seed; σ comes from its residuals.
 
 *Scatter between shapes* is noise that replicates do not show. scatter.py judges it by the posterior of the losses, and
-``Noise.with_scatter`` puts it beside σ. Where nothing shows it, it is ``LIKELY_SHAPE_SD``.
+``Noise.with_scatter`` puts it beside σ. If nothing shows it, it is ``LIKELY_SHAPE_SD``.
 
 *Documents.* A sweep directory also has held-out losses per document, which pair the shapes on the same text, and
 training curves, which show whether training had settled.
@@ -26,12 +26,12 @@ from dwsweep.fit.cells import Candidate, Run
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.text import join
 
-MOST_SEEDS = 500  # seeds that are paired, at most; the error of so many in a mean is small beside the rest
-MOST_DENSE = 5_000  # cell means whose covariance is formed in full
+MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
+MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
 POOLING_P_VALUE = 0.05
 MIN_DF = 3.0
-FEWEST_SIZES = 4  # sizes of a curve that leave residuals about a parabola, at least
-SEPARABLE_SIZES = 6  # from which on scatter is told from the bend of a curve
+FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
+SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
 # sources of the scatter between shapes, an error that all seeds of a shape share
 SURFACE, SCATTER, DOCUMENTS, DECLARED, DEFAULT = "surface", "scatter", "documents", "declared", "default"
 # nats: reruns of Levine et al. 2020 agree to 0.001, shapes of public sweeps scatter by 0.002 to 0.004 about curves
@@ -44,7 +44,7 @@ FLOOR_NATS = 1e-7
 class MeanCovariance:
     """Covariance of K cell means, nats²: diag(``diagonal``) + ``factors``·``factors``ᵀ.
 
-    diagonal: (K,) what each mean has for itself. factors: (K, R) what seeds and documents add to all of them.
+    diagonal: (K,) variance of each mean alone. factors: (K, R) errors that seeds and documents add to all means.
     """
 
     diagonal: np.ndarray
@@ -93,7 +93,7 @@ class CellMeans:
 
     mean: (K,) nats. residual, leverage: (n,). paired: seeds are shared between cells, so that their common part
     cancels. cells, codes: (n,) the cell and the seed of each run. shares: (K, S) of the seeds in each cell. gain:
-    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 where they are not paired.
+    (S, S), the seeds' effects are gain · Σ (losses − mean of their cell). S = 0 if they are not paired.
     """
 
     mean: np.ndarray
@@ -118,7 +118,7 @@ class CellMeans:
 
 @dataclass(frozen=True)
 class SeedSlope:
-    """A seed that is better or worse the deeper the net.
+    """Seed whose losses drift with depth.
 
     slope: nats per unit of ln L that it adds to the mean of all seeds; worst: the seed that adds most, and how much.
     p: of no seed adding anything. sd: standard error that this leaves in the slope of the mean over seeds.
@@ -130,11 +130,11 @@ class SeedSlope:
     sd: float
 
 
-UNLIKELY = 0.01  # p below which seeds are taken to go with depth
+UNLIKELY = 0.01  # p below which a seed's losses count as drifting with depth
 
 
 def seed_slopes(means: CellMeans, seeds: Sequence[Hashable], y: np.ndarray) -> SeedSlope | None:
-    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None where seeds are not shared
+    """Slope of a seed's losses in y = ln L (n,), by an F test of one slope per seed. None if seeds are not shared
     between the shapes, or the test shows no slope."""
     from scipy.special import fdtrc
 
@@ -177,17 +177,18 @@ class Scatter:
 
     @property
     def judged(self) -> bool:
-        """True if losses show the scatter; else it is its prior, or no seed of a shape repeats."""
+        """True if the losses show the scatter; else it is its prior, or no seed of a shape repeats."""
         return self.sizes >= FEWEST_SIZES
 
     @property
     def separable(self) -> bool:
-        """True if scatter is distinguished from the bend of a curve."""
+        """True if scatter can be told from the bend of a curve."""
         return self.sizes >= SEPARABLE_SIZES
 
     def df(self, variance: float) -> float:
-        """Degrees of freedom of the whole variance of a mean of its own, to which its runs give ``variance`` by the
-        estimate of their noise, nats². Errors that means share cancel between them, and have none."""
+        """Degrees of freedom of a mean's whole variance, ``variance`` (nats²) of it from the noise of its runs.
+
+        Shared errors cancel between means, and have no degrees of freedom."""
         return chi2_df(np.log(self.scale * variance + self.own))
 
 
@@ -195,7 +196,7 @@ class Scatter:
 class Noise:
     """Noise of one run and of a fitted cell mean.
 
-    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None where replicates cannot tell).
+    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None if replicates cannot tell).
     df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
     equal σ. tau: scatter between shapes as it was judged, nats; tau_df its degrees of freedom; None, 0: it was not.
     shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
@@ -250,7 +251,7 @@ class Noise:
         df = {}
         for d, of_replicates in self.df.items():
             own = float(known.diagonal[depth == d].mean())
-            if source == DECLARED:  # a known variance that is added to an estimated one makes no interval narrower
+            if source == DECLARED:  # adding a known variance to an estimated one narrows no interval
                 df[d] = of_replicates
             elif found is not None:
                 df[d] = found.df(own)
@@ -274,7 +275,7 @@ class Noise:
         )
 
     def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
-        """(nats², what it rests on)."""
+        """(variance in nats², its source)."""
         default = LIKELY_SHAPE_SD**2
         if self.declared_shape_sd is not None:
             return self.declared_shape_sd**2, DECLARED
@@ -332,7 +333,7 @@ def _but_rounding(residual: np.ndarray) -> np.ndarray:
 
 
 def _linked(cells: np.ndarray, codes: np.ndarray, n_cells: int, n_seeds: int) -> bool:
-    """True where every cell can be reached from every other through shared seeds."""
+    """True if shared seeds link every cell to every other."""
     has = np.zeros((n_cells, n_seeds))
     has[cells, codes] = 1.0
     near, reached = has.T @ has > 0.0, np.arange(n_seeds) == 0
@@ -354,7 +355,7 @@ def estimate_noise(
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
-    known from elsewhere (documents), nats². shape_sd: declared sd of what all seeds of a shape share, nats.
+    known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
     """
@@ -421,7 +422,7 @@ def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
 
 
 def declared_shape(value: Any) -> float:
-    """sd in nats of what the seeds of a shape share.
+    """sd of the error that seeds of a shape share, nats.
 
     Raises:
         InputError: it is no number in the range.
@@ -437,7 +438,7 @@ def declared_shape(value: Any) -> float:
 def _sigma(
     means: CellMeans, run_depth: np.ndarray, depths: list[int]
 ) -> tuple[dict[int, float], dict[int, float], bool, float | None]:
-    """σ² and df per depth from the residuals; empty where there are no replicates."""
+    """σ² and df per depth from the residuals; empty if there are no replicates."""
     free = 1.0 - means.leverage
     total_df = float(free.sum())
     if total_df < 0.5:
@@ -453,7 +454,7 @@ def _sigma(
 
 
 def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:
-    """p-value of Bartlett's test that the variances ss/df are equal; None where fewer than two can be compared."""
+    """p-value of Bartlett's test that the variances ss/df are equal; None if fewer than two can be compared."""
     used = [d for d in ss if df[d] >= 1.0 and ss[d] > 0]
     if len(used) < 2:
         return None
@@ -509,7 +510,7 @@ def f_tail(x: float, dfn: float, dfd: float) -> float:
 
 # documents of the row's checkpoint give its loss up to rounding; documents of another checkpoint do not
 TOLERANCE = 2e-3
-FEW_DOCUMENTS = 30  # below which their spread says little about another sample of them
+FEW_DOCUMENTS = 30  # fewer documents give no estimate for another sample
 FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of training
 FEWEST_POINTS = 5
 
@@ -539,11 +540,11 @@ class Documents(NamedTuple):
 
 
 def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
-    """Error that another sample of documents would make in the candidates' mean losses.
+    """Error of the candidates' mean losses due to the sample of documents.
 
     With per-document summed nats s_j and tokens t_j, loss = Σs/Σt, and its sampling variance is that of the influence
     u_j = (s_j − loss·t_j)/Σt summed over documents; covariances between shapes are kept, so differences are paired on
-    the same text. Candidates are in the order of ``build_curves``. None where a run lacks its documents.npy, the
+    the same text. Candidates are in the order of ``build_curves``. None if a run lacks its documents.npy, the
     numbers of documents differ, or they belong to another checkpoint (their mean is not the row's loss).
     """
     root = paths.as_path(directory) / "runs"
@@ -557,7 +558,7 @@ def document_covariance(directory: str, runs: Sequence[Run]) -> Documents:
             return Documents(None, "not used: not every run has its documents.npy")
         try:
             values = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False).astype(float)
-        except (OSError, ValueError) as error:  # empty, cut short, or no array
+        except (OSError, ValueError) as error:  # an empty or shortened file, or no array
             return Documents(None, f"not used: documents.npy of {run_id} cannot be read: {error}")
         if values.ndim == 1:
             values = np.stack([values, np.ones_like(values)], axis=1)
@@ -588,7 +589,7 @@ def of_influences(influence: Mapping[Candidate, np.ndarray], tokens: np.ndarray)
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:
     """A warning where the loss still fell steeply at the end of training, judged at the largest shape of each depth
     (the smaller ones settle earlier), and one for each training curve that was judged without all of its lines;
-    nothing where the directory holds no training curves."""
+    nothing if the directory holds no training curves."""
     falls, warnings = {}, []
     for depth in sorted({run.depth for run in runs}):
         run = max((run for run in runs if run.depth == depth), key=lambda run: run.x)

@@ -1,9 +1,9 @@
 """Best depth of nets of about one size, where no curve runs over the size.
 
 The commonest sweep of a student: five depths, one size, a few seeds. The posterior of any table (posterior.py) is
-conditioned on them at that one size: its level is then an offset, and forms and departures say what depth does. Sizes
-that differ by rounding are corrected by the slope of published laws, with an error as large as itself that all shapes
-share. A best depth beyond those tried has no end there, since only forms speak of it.
+conditioned on them at that one size: its level is then an offset, and forms and departures give the effect of depth.
+Sizes that differ by rounding are corrected by the slope of published laws, with an error as large as itself that all
+shapes share. A best depth beyond the tried ones has no end there, since only forms reach so far.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dwsweep.records.fit import ONE_VARIABLE
 from dwsweep.records.studies import AtOneSize
 from dwsweep.text import join
 
-ONE_SIZE = 1.3  # largest over smallest N of one size
-SAME_SIZE = 1.05  # … of nets of one depth that are one size
+ONE_SIZE = 1.3  # largest over smallest N of nets that have one size
+SAME_SIZE = 1.05  # largest over smallest N of nets of one depth that are one size
 FEWEST_DEPTHS = 3
-FORMS = ("power", "free", "none")  # laws differ in how transitions move with the size: at one size they are one law
+FORMS = ("power", "free", "none")  # other laws are the same law at one size
 ROUNDING = 1e-6  # distance in ln L
 SIZE_SLOPE = -0.076  # slope of ln loss in ln N (Kaplan et al. 2020); its error is as large
 
@@ -48,12 +48,12 @@ def cells_of(curves: Curves) -> Cells:
 
 
 def at_size(curves: Curves, seed: int = 0) -> Posterior | None:
-    """The posterior of a table of one size; None where it has several, or two depths, or no estimate of the noise."""
+    """The posterior of a table of one size; None if it has several, or two depths, or no estimate of the noise."""
     return Posterior.of(cells_of(curves), seed, FORMS) if is_one_size(curves) and curves.noise.known else None
 
 
 def posterior_of(curves: Curves, runs: Sequence[Run], seed: int) -> Posterior | None:
-    """The posterior that a fit of ``runs`` has, of one size or of several; None where it has none."""
+    """Posterior of a fit of ``runs``, of one size or of several; None if it has none."""
     if is_one_size(curves):
         return at_size(curves, seed)
     if width_follows(runs) or not ask.enough(curves):
@@ -62,7 +62,7 @@ def posterior_of(curves: Curves, runs: Sequence[Run], seed: int) -> Posterior | 
 
 
 def at_one_size(curves: Curves, posterior: Posterior | None, confidence: float) -> AtOneSize | None:
-    """The best depth of a table of one size, of which ``posterior`` is; None where it has several sizes, or two
+    """Best depth of a table of one size, by its ``posterior``; None if it has several sizes, or two
     depths."""
     if not is_one_size(curves):
         return None

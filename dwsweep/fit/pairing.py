@@ -7,8 +7,8 @@ scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one
 
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
-is the covariance of the arms' errors: nothing is assumed of it, and where nothing is shared it is zero but for the
-noise of the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
+is the covariance of the arms' errors: no assumption is made, and without shared errors it is zero up to the noise of
+the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
 depth by the cell means carry Σ_AB to its error.
 """
 
@@ -29,7 +29,7 @@ from dwsweep.fit.scatter import of_curves
 from dwsweep.fit.transitions import Pair
 from dwsweep.text import NATS, join
 
-TOLERANCE = math.log(1.25)  # in ln of the size, between two shapes that are one: both are within 10 % of their budget
+TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
 # largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
 # (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
@@ -38,12 +38,12 @@ MOST_SHARED = 0.75
 
 @dataclass(frozen=True)
 class Arm:
-    """One recipe: its runs that count, their curves, and its held-out documents where every run has them.
+    """One recipe: its runs, their curves, and its held-out documents if every run has them.
 
     label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of
-    all depths together, gains: as ``fit_with_gains`` has them; None and empty where
+    all depths together, gains: of ``fit_with_gains``; None and empty where
     there are too few shapes. diverged: number of diverged runs and their treatment, in words; empty for none.
-    eval_tokens: of the held-out set, as its spec has them; empty where that is not known. unit: of the losses.
+    eval_tokens: of the held-out set, as its spec has them; empty if that is not known. unit: of the losses.
     """
 
     label: str
@@ -68,7 +68,7 @@ class Pairing:
     two curves. level: nats², variance of the error that a seed adds to the loss difference of all shapes alike;
     level_df: its degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where
     nothing is paired. by: names of the paired sources of noise; why_not: reason why one is not paired, or empty.
-    single_seed: with one seed, the error that a seed adds to all shapes is not known.
+    single_seed: True with one seed, so that the error that a seed adds to all shapes is unknown.
     """
 
     cross: np.ndarray
@@ -81,7 +81,7 @@ class Pairing:
     single_seed: bool
 
     def df(self, own: Sequence[tuple[float, float]], shared: float, depths: Sequence[int]) -> float:
-        """Degrees of freedom of the variance of a difference of two cell means at ``depths``, with the level. own:
+        """Degrees of freedom of a difference of two cell means at ``depths``, the level included. own:
         variance and degrees of freedom of either mean; shared: their covariance."""
         if self.noise is not None:
             least = min(self.noise.df.get(depth, math.inf) for depth in depths)
@@ -116,7 +116,7 @@ def pair_arms(
 
 
 def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
-    """Shapes of one depth that are each other's nearest in size, and close enough."""
+    """Matched shapes of one depth: mutually nearest in size, and close enough."""
     found = []
     for depth in sorted(set(a.depths) & set(b.depths)):
         i, j = a.at(depth), b.at(depth)
@@ -128,7 +128,7 @@ def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
 
 
 def different_text(a: Arm, b: Arm) -> str:
-    """Why the arms did not see the same text in training and at its end; empty where nothing says so."""
+    """Reason why the arms saw different texts in training or evaluation; empty if nothing shows that."""
     for name, what in (
         ("vocab_size", "vocabularies"),
         ("data_hash", "data"),
@@ -144,7 +144,7 @@ def different_text(a: Arm, b: Arm) -> str:
 
 
 def _chosen(arm: Arm) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
-    """(losses, cells, seeds) of the runs that the curves rest on: those at the best learning rate of each shape."""
+    """(losses, cells, seeds) of the runs behind the curves: runs at the best learning rate of each shape."""
     index = {_cell(arm.curves, k): k for k in range(len(arm.curves.x))}
     used = [(run, index[run.candidate]) for run in arm.runs if run.candidate in index]
     return np.array([run.loss for run, _ in used]), np.array([k for _, k in used]), [run.seed for run, _ in used]
@@ -190,7 +190,7 @@ def _paired(
         return noise.with_scatter(judged, found, depth), found
 
     noise, found = estimate(None if shape_sd is None else independent)
-    if shape_sd is None and noise.shape_source != SCATTER:  # not measured: the scatter of each arm is its own
+    if shape_sd is None and noise.shape_source != SCATTER:  # unmeasured: each arm has a scatter of its own
         noise, found = estimate(independent)
     covariance = found.dense()
     if not noise.known:
@@ -213,7 +213,7 @@ def _paired(
 
 
 def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
-    """sd of the difference of two runs that share nothing."""
+    """sd of the difference of two independent runs."""
     if isinstance(declared, Mapping):
         return {depth: math.sqrt(2.0) * sd for depth, sd in declared.items()}
     return math.sqrt(2.0) * declared
@@ -232,7 +232,7 @@ def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:
-    """(M, M) covariance of the matched differences over samples of documents, None where neither arm has any; and
+    """(M, M) covariance of the matched differences over samples of documents, None if neither arm has any; and
     whether both were evaluated on the same ones. Else each arm's documents are its own, and their variances add."""
     influences, tokens = [], []
     for side, arm in enumerate((a, b)):
@@ -254,7 +254,7 @@ def _over_documents(U: np.ndarray) -> np.ndarray:
 
 
 def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> tuple[float, float] | None:
-    """(variance of what the seeds add to all cells alike, its degrees of freedom); None with a single seed.
+    """(variance of the error that seeds add to all cells alike, its degrees of freedom); None with a single seed.
 
     The mean over cells of each seed's deviation has variance s² + σ²/K; the second part is in the cells' own noise
     already. Runs without seeds, or whose seeds do not link the cells, have all of it there.
@@ -276,7 +276,7 @@ def _level(losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable]) -> t
 
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
-    """Variance and degrees of freedom of one run, for what a single seed adds to all shapes and cannot show."""
+    """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
     return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
 
 

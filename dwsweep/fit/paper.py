@@ -1,4 +1,4 @@
-"""Paper's way of comparing two depths: their own two curves alone. A check beside the verdict of all losses together.
+"""Paper's comparison of two depths, by their own two curves alone. A check beside the verdict of all losses together.
 
 Levine et al. 2020 look at each pair of depths by itself. Two rows of transitions.csv do so:
 
@@ -8,7 +8,7 @@ levine  the paper's two-width rule: the first trained width of the shallower net
         with its left neighbour, where the two are indistinguishable. The noisier the losses, the later a width counts
         as worse: biased to larger widths.
 
-Where no model of all depths answers, the first of them is all that there is, and the verdict says so.
+Without a model of all depths the first of them is the only estimate, and the verdict names it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dwsweep.fit.noise import SEPARABLE_SIZES, t_two_sided
 
 @dataclass(frozen=True, eq=False)
 class OwnCurves:
-    """A pair of depths by its own two curves. difference: None where they share no range of sizes. crossing: of the two
+    """Pair of depths by its own two curves. difference: None if they share no range of sizes. crossing: of the two
     curves. two_widths: by the two-width rule, where it has an answer."""
 
     difference: Difference | None
@@ -51,7 +51,7 @@ class OwnCurves:
 
 
 def own_curves(curves: Curves, shallow: int, deep: int, confidence: float) -> OwnCurves:
-    """The pair as the paper looks at it."""
+    """Verdicts of the paper's rules on a pair."""
     d, noise = difference(curves, shallow, deep), curves.noise
     if d is None:
         single = next((depth for depth in (shallow, deep) if len(curves.sizes(depth)) < 2), None)
@@ -71,7 +71,7 @@ def own_curves(curves: Curves, shallow: int, deep: int, confidence: float) -> Ow
 
 
 def _of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
-    """The crossing, undecided where so few sizes cannot tell it from the scatter of a shape."""
+    """Crossing, undecided if too few sizes separate it from the scatter of a shape."""
     if crossing.status not in ("crossed", "ambiguous"):
         return crossing
     return Crossing(
@@ -87,7 +87,7 @@ def _of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
 
 
 def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
-    """PCHIP difference curve of two depths, or None where they share no range of sizes."""
+    """PCHIP difference curve of two depths, or None if they share no range of sizes."""
     grid = shared_grid(curves, shallow, deep)
     if grid is None:
         return None

@@ -31,8 +31,8 @@ def vertex(y: np.ndarray, rows: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, 
 
 
 def lowest(y: np.ndarray, rows: np.ndarray) -> Lowest:
-    """Where ``rows`` (…, n) over y (n,) are least, and how low they are: by the parabola through the least of at least
-    three points and its neighbours; at an end, that end."""
+    """Lowest place and value of ``rows`` (…, n) over y (n,), by the parabola through the least of at least three points
+    and its neighbours; at an end, that end."""
     last = len(y) - 1
     k = rows.argmin(axis=-1)
     place, value = vertex(y, rows, np.clip(k, 1, last - 1))

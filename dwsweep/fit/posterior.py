@@ -1,8 +1,8 @@
-"""The posterior of the loss: hyperparameters on importance nodes, draws of equal weight, and their Monte-Carlo error.
+"""Posterior of the loss: hyperparameters on importance nodes, draws of equal weight, Monte-Carlo errors.
 
 For each form of the model (model.py) Newton's method by differences finds the mode of η. Shifted lattices through a
-normal a little wider than the one at the mode are its nodes, with importance weights; where few nodes carry the
-weight the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
+normal a little wider than the one at the mode are its nodes, with importance weights; if few nodes carry the weight,
+the normal is moved to them. The weights of all nodes of a form add up to its evidence, so one list of weights
 weighs forms and η alike. Forms that matter get more nodes.
 
 Draws are taken from the nodes in proportion to the weights, by systematic resampling inside each scramble. Every draw
@@ -37,28 +37,29 @@ from dwsweep.fit.model import (
 )
 
 SCRAMBLES = 8
-FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, of one that carries weight, and at most
-AGAIN = 3  # times that a form is sampled at the most nodes, each time where the last ones found the weight
-ENOUGH = 400.0  # effective nodes of all forms together, up to which more are taken
-LEAST_SHARE, MUCH = 0.01, 0.1  # weight of a form from which on it gets more nodes, and many
-TEMPER = 0.5  # power of the evidence between forms
+FEW, MANY, MOST = 16, 64, 512  # nodes per scramble of a form: at first, with weight, and at most
+AGAIN = 3  # most times that a form is sampled at the most nodes, each time if the last nodes found weight
+ENOUGH = 400.0  # effective nodes of all forms together up to which more are taken
+LEAST_SHARE, MUCH = 0.01, 0.1  # weights of a form above which it gets more nodes, or many
+TEMPER = 0.5  # power to which the evidence of forms counts
 DRAWS = 1024
 DIGITS = 6  # significant digits of a node in files
-WIDER = 1.15  # the normal of the first nodes over that at the mode
+WIDER = 1.15  # scale of the first nodes' normal over the normal at the mode
 TAILS = 8.0  # degrees of freedom of the nodes' t
 LEAST_ESS, LEAST_POWER = (
     3.0,
     0.1,
-)  # effective nodes per hyperparameter, below which weights are tempered, down to a power
-LEAST_SPREAD = 1e-9  # of the nodes, in units of the normal that gave them
-SHRINK = 2.0  # effective nodes per hyperparameter that zero correlations count as
+)  # effective nodes per hyperparameter below which weights are tempered, down to a power
+LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
+SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
 ROUNDS, MOVES = 12, 1
-BRIDGE = 0.1  # in e^share·E per √ln L, sd of the loss between trained depths, where no shape measures it
+BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
-DEEPEST_FACTOR = 64.0  # the grid ends this many times deeper than the deepest net
+DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
-MISFIT_FROM = 0.5  # ln N beyond the sizes, from which on the misfit of a form counts in full
-KEPT = 4  # sizes whose profiles are kept
+MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
+STEEPNESS_POINTS = 11  # depths between the shallowest and the deepest net
+KEPT = 4  # most sizes whose profiles are kept
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Nodes:
 
     @property
     def ess(self) -> float:
-        """Effective number of these nodes."""
+        """Effective number of nodes."""
         w = np.exp(self.log_weight - self.log_weight.max())
         return float(w.sum() ** 2 / (w**2).sum())
 
@@ -98,7 +99,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Sums over the importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
+    """Sums over importance nodes. chosen: nodes with draws. weights: form → its posterior probability. ess:
     effective number of nodes, 1/Σw²."""
 
     chosen: tuple[Chosen, ...]
@@ -160,16 +161,16 @@ class Sampler:
             self._move()
 
     def more(self, each: int) -> None:
-        """Take ``each`` nodes per scramble, where those so far find the weight."""
+        """Take ``each`` nodes per scramble around the weight found so far."""
         self._move()
         self.nodes = self._sampled(each)
 
     def _move(self) -> None:
-        """Centre and shape the normal where the nodes find the weight."""
+        """Centre and shape the normal on the weight of the nodes."""
         t = np.linalg.solve(self.root, (self.nodes.z - self.centre).T).T
         n = t.shape[1]
         log_weight, power = self.nodes.log_weight - self.nodes.log_weight.max(), 1.0
-        while True:  # tempered: a few heavy nodes do not make a spread
+        while True:  # tempered weights: a few heavy nodes do not give a spread
             w = np.exp(power * log_weight)
             ess = float(w.sum() ** 2 / (w**2).sum())
             if ess >= LEAST_ESS * n or power < LEAST_POWER:
@@ -178,7 +179,7 @@ class Sampler:
         w /= w.sum()
         mean = w @ t
         covariance = ((t - mean) * w[:, None]).T @ (t - mean)
-        # where one node has all the weight there is no spread, and no direction
+        # one node with all the weight gives no spread and no direction
         sds = np.sqrt(np.maximum(np.diag(covariance), LEAST_SPREAD**2))
         correlation = covariance / np.outer(sds, sds) * ess / (ess + SHRINK * n)
         np.fill_diagonal(correlation, 1.0)
@@ -206,7 +207,7 @@ class Sampler:
 def weigh(
     cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS, enough: float = ENOUGH
 ) -> Weighed:
-    """The importance nodes of every form, and how many draws each gets. enough: effective nodes up to which more are
+    """Importance nodes of every form, and the number of draws of each. enough: effective nodes up to which more are
     taken."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
@@ -215,7 +216,7 @@ def weigh(
         samplers.append(Sampler(model, z, seed))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
     each = dict.fromkeys(range(len(samplers)), FEW)
-    left = dict.fromkeys(each, AGAIN)  # times that a form may still be sampled at its most nodes
+    left = dict.fromkeys(each, AGAIN)  # times left that a form may be sampled at its most nodes
     while True:
         nodes = [one.nodes for one in samplers]
         share = _shares(nodes)
@@ -225,7 +226,7 @@ def weigh(
             wanted = [k for k, part in enumerate(share) if part > LEAST_SHARE]
         elif ess >= enough:
             break
-        else:  # the forms that make up the most of 1/ess
+        else:  # forms with the largest part of 1/ess
             lost = [part**2 / one.ess for part, one in zip(share, nodes, strict=True)]
             wanted = [k for k in each if lost[k] > 0.5 / (enough * len(each)) and left[k]]
         if not wanted:
@@ -249,7 +250,7 @@ def weigh(
 
 @dataclass(frozen=True)
 class DepthScatter:
-    """Scatter that shapes of one depth share beside the effect of depth. sd: nats. odds: evidence of a form with such
+    """Scatter that shapes of one depth share, besides the effect of depth. sd: nats. odds: evidence of a form with such
     scatter over its evidence without."""
 
     sd: float
@@ -257,7 +258,7 @@ class DepthScatter:
 
 
 def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatter | None:
-    """Scatter along depths of ``cells`` beside a ``form``; None where means share another effect of unknown size, or
+    """Scatter along depths of ``cells`` under a ``form``; None if means share another effect of unknown size, or
     no depth has two sizes that could share any."""
     if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
         return None
@@ -275,8 +276,8 @@ def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatt
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:
     """Weights of the forms: each is a priori as likely as the others, and evidence between forms in which depth does
-    something counts by its root. Evidence assumes that one of the forms is true; where none is, it prefers one as
-    surely, and outside the data the wrong one."""
+    something counts by its root. Evidence assumes that one of the forms is true; if none is true, it prefers one just
+    as strongly, and outside the data the wrong one."""
     top = max(float(one.log_weight.max()) for one in nodes)
     evidence = np.array([np.exp(one.log_weight - top).sum() for one in nodes])
     effect = np.array([FORMS[one.form].effect for one in nodes])
@@ -297,7 +298,7 @@ def _systematic(weight: np.ndarray, scramble: np.ndarray, draws: int, seed: int)
     count = np.zeros(len(weight), dtype=int)
     own = np.array([weight[scramble == k].sum() for k in range(SCRAMBLES)])
     exact = draws * own / own.sum()
-    # scrambles of a good proposal weigh about the same: a heavier scramble gets more draws
+    # scrambles of a good proposal weigh about the same: a heavier one gets more draws
     edges = np.round(np.cumsum(np.concatenate([[0.0], exact]))).astype(int)
     start = np.random.default_rng([seed, 99]).random(SCRAMBLES)
     for k in range(SCRAMBLES):
@@ -325,7 +326,7 @@ class Draws:
 
 
 Setting = Mapping[str, float]
-"""Values of further columns; one that is not named has the value 0: the first arm, the mean of a covariate."""
+"""Values of further columns; 0 by default: the first arm, the mean of a covariate."""
 
 
 class Posterior:
@@ -347,7 +348,7 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
-        self.best: dict[tuple, np.ndarray] = {}  # best depths that were asked for
+        self.best: dict[tuple, np.ndarray] = {}  # best depths by request
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
@@ -355,7 +356,7 @@ class Posterior:
 
     @cached_property
     def forms(self) -> list[Draws]:
-        """The draws of each form that has some."""
+        """Draws of each form with weight."""
         return [self._drawn(one, k) for k, one in enumerate(self.weighed.chosen)]
 
     def _drawn(self, chosen: Chosen, place: int) -> Draws:
@@ -365,7 +366,7 @@ class Posterior:
         normal = []
         for n in chosen.count:
             half = rng.standard_normal(((n + 1) // 2, size))
-            normal.append(np.concatenate([half, -half])[:n])  # antithetic: their mean has no noise
+            normal.append(np.concatenate([half, -half])[:n])  # antithetic pairs: their mean has no noise
         rows = model.drawn(chosen.z, normal)
         eta = {name: values.repeat(chosen.count) for name, values in model.eta(chosen.z).items()}
         other = rng.standard_normal((len(rows), self.frame.waves[1]))
@@ -373,7 +374,7 @@ class Posterior:
 
     @cached_property
     def scramble(self) -> np.ndarray:
-        """(D,) the scramble that each draw comes from."""
+        """(D,) scramble of each draw."""
         return np.concatenate([one.scramble for one in self.forms])
 
     @property
@@ -381,12 +382,12 @@ class Posterior:
         return len(self.scramble)
 
     def stacked(self, name: str) -> np.ndarray:
-        """(D,) a hyperparameter of every draw."""
+        """(D,) hyperparameter of each draw."""
         return np.concatenate([one.eta[name] for one in self.forms])
 
     @cached_property
     def without_effect(self) -> np.ndarray:
-        """(D,) whether depth does nothing in a draw."""
+        """(D,) True for a draw without an effect of depth."""
         return np.concatenate([np.full(len(one.scramble), not one.model.form.effect) for one in self.forms])
 
     @cached_property
@@ -448,10 +449,10 @@ class Posterior:
         return running
 
     def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D, G) what depth does at x = ln axis, nats, from the middle depth on; zeros in a draw where it does nothing.
+        """(D, G) effect of depth at x = ln axis, relative to the middle depth, nats; zero in a draw without one.
 
-        Beyond the sizes of the data departures are forgotten over their own length, and all that depth does goes on
-        falling as gains do, which moves no best depth.
+        Beyond the sizes of the data departures are forgotten over their own length, and all effects of depth decay
+        as gains do, which moves no best depth. Beyond the nets trained a law is no steeper than among them.
         """
         key = (x, *sorted((setting or {}).items()))
         if key not in self._profiles:
@@ -462,7 +463,7 @@ class Posterior:
         return self._profiles[key]
 
     def _missed(self, place: int, x: float) -> np.ndarray:
-        """(D, 1) x with the error of a form: beyond the sizes it errs by as much as the data depart from it."""
+        """(D, 1) x moved by the error of a form, which beyond the sizes is as large as the data's departures."""
         at = min(max(x, self.frame.low), self.frame.high)
         return x + (min(1.0, abs(x - at) / MISFIT_FROM) * self._misfits[place])[:, None]
 
@@ -479,9 +480,33 @@ class Posterior:
         return waves
 
     def _beyond(self, draws: Draws, x: float) -> np.ndarray:
-        """(D, 1) factor by which all that depth does goes on falling beyond the largest size."""
+        """(D, 1) further decay of depth effects beyond the largest size, at most 1."""
         found: np.ndarray = np.exp(-np.maximum(draws.eta["a"], 0.0) * max(x - self.frame.high, 0.0))[:, None]
         return found
+
+    def _slope(self, place: int, x: float, law: np.ndarray, at: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """(D, n) slope in y of the ``law`` (D, 4) of a form at ln axis x, nats before their decay, at places of the
+        grid."""
+        model = self.forms[place].model
+        g, (_, low, high, k) = self._laws[place]
+        low, high, k = low[at], high[at], k[at]
+        w = x - (k + low * model.ends[0] + high * model.ends[1])
+        skew = w * w / np.sqrt(w * w + TURN**2)
+        # linear in 1, 1 − J, J, k and the skew: one product of matrices
+        gain = law[:, 2]
+        of_one = gain * (self.frame.x0 - self._missed(place, x)[:, 0])
+        slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
+        slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
+        slope *= g[:, at]
+        return slope
+
+    def _steepest(self, place: int, law: np.ndarray) -> np.ndarray:
+        """(D, 1) largest slope of the ``law`` (D, 4) of a form in y among the nets trained, nats: its powers of L and
+        N are not trusted to go on rising beyond them. What it limits has the same sign, which moves no best depth."""
+        a, frame = self.forms[place].eta["a"][:, None], self.frame
+        at = np.linspace(self.inside.start, self.inside.stop - 1, STEEPNESS_POINTS).round().astype(int)
+        each = [np.abs(self._slope(place, x, law, at) * decay(a, np.array(x), frame)) for x in (frame.low, frame.high)]
+        return np.concatenate(each, axis=1).max(axis=1, keepdims=True)
 
     def _of_form(self, place: int, x: float, setting: Setting) -> np.ndarray:
         draws = self.forms[place]
@@ -489,16 +514,12 @@ class Posterior:
         if not model.form.effect:
             return np.zeros((len(draws.scramble), len(self.grid)))
         law, delta = self._with(draws, setting)
-        g, (_, low, high, k) = self._laws[place]
-        w = x - (k + low * model.ends[0] + high * model.ends[1])
-        skew = w * w / np.sqrt(w * w + TURN**2)
-        # the slope is linear in 1, 1 − J, J, k and the skew: one product of matrices
-        gain = law[:, 2]
-        of_one = gain * (frame.x0 - self._missed(place, x)[:, 0])
-        slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
-        slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
-        slope *= g
-        decayed = decay(eta["a"], np.array(x), frame)[:, None]
+        slope = self._slope(place, x, law)
+        decayed = decay(eta["a"][:, None], np.array(x), frame)
+        steepest = self._steepest(place, law) / decayed
+        beyond = np.ones(len(self.grid), dtype=bool)
+        beyond[self.inside] = not frame.low <= x <= frame.high
+        slope[:, beyond] = np.clip(slope[:, beyond], -steepest, steepest)
         out = self._integral(slope)
         out *= decayed
         at = min(max(x, frame.low), frame.high)
@@ -515,7 +536,7 @@ class Posterior:
         return out
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D,) what all depths share at x, nats, beyond the sizes of the data by the asymptote and the waves' going on
+        """(D,) level common to all depths at x, nats; beyond the sizes by the asymptote and the continued waves
         (``_waves_at``)."""
         rows = []
         at = np.array([x])
@@ -571,14 +592,14 @@ class Posterior:
         return np.concatenate(found)
 
     def held_out(self) -> np.ndarray:
-        """(K,) how far each mean lies from what the others foretell, in standard deviations: by the likeliest form at
-        the mean of its hyperparameters."""
+        """(K,) residual of each mean from the others' prediction, in standard deviations, by the likeliest form at its
+        mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
         return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
 
     def _waves(self, draws: Draws, setting: Setting) -> np.ndarray:
-        """(D, J − 1) waves of the level with those of further columns."""
+        """(D, J − 1) waves of the level, further columns included."""
         waves = draws.parts["waves"].copy()
         for k, one in enumerate([one for one in self.cells.columns if one.waves]):
             waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
@@ -602,7 +623,7 @@ class Posterior:
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
-        """(law (D, 4), departures (D, J, M)) with what further columns add at their values."""
+        """(law (D, 4), departures (D, J, M)), further columns included."""
         law, delta = draws.parts["law"].copy(), draws.parts["departures"].copy()
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
@@ -638,7 +659,7 @@ class Posterior:
         return best, b * best + bend * best**2
 
     def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Setting) -> np.ndarray | float:
-        """(D, n) what nets at u, v (n,) gain where each is taken at its best learning rate."""
+        """(D, n) gain of nets at u, v (n,) from their best learning rate."""
         found: np.ndarray | float = 0.0
         for place, one in enumerate(self.cells.columns):
             if one.tuned and one.name not in setting:
@@ -646,7 +667,7 @@ class Posterior:
         return found
 
     def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(D, n) loss of nets at x, y (n,) with these values (n,) of further columns, less that with all at zero, nats.
+        """(D, n) effect of further columns at values (n,) on the loss of nets at x, y (n,), nats.
         A tuned column counts from its best value, unless it has a value here."""
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         u, v, zero = self.frame.u(x), self.frame.v(y), np.zeros(len(x))
@@ -678,12 +699,14 @@ class Posterior:
         return np.concatenate(rows)
 
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of what a shape scatters about them), nats."""
+        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of a shape about them), nats. Where depth
+        does nothing, the curve that all shapes of a depth share is scatter too."""
         losses = [
             between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
             for a, b in zip(x, y, strict=True)
         ]
-        return np.stack(losses, axis=1), np.exp(self.stacked("scatter"))
+        own = np.where(self.without_effect, np.exp(2.0 * self.stacked("depthwise")), 0.0)
+        return np.stack(losses, axis=1), np.exp(self.stacked("scatter")) * np.sqrt(1.0 + own)
 
 
 def between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -2,10 +2,10 @@
 
 The posterior of the losses has it as a hyperparameter (``scatter`` in model.py), and where a table has that posterior
 every output has its number (``of_posterior``). Few depths or sizes, curves over sizes along another column, and
-differences of two arms have no model of depth. There the same model answers with depth taken out: each curve has a
+differences of two arms have no model of depth. Elsewhere the same model answers without depth: each curve has a
 level, a slope, a curvature and smooth waves of its own, and depth effects are ``none`` (``of_curves``).
 
-One number stands for the draws of τ, their median. The degrees of freedom are of the whole variance of a mean,
+One number stands for the draws of τ, their median. The degrees of freedom belong to the whole variance of a mean,
 σ²/n + τ²: of the χ² whose logarithm varies as the draws of that sum do, so that neither part is counted twice.
 """
 
@@ -21,8 +21,8 @@ from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, budget_column, curved
 from dwsweep.fit.noise import FEWEST_SIZES, SEPARABLE_SIZES, MeanCovariance, Scatter
 from dwsweep.fit.posterior import Posterior, weigh
 
-MOST_CURVES, MOST_CELLS = 12, 240  # from which the scatter of many is judged
-NODES = 100.0  # effective: the median of τ is then known to 3 %
+MOST_CURVES, MOST_CELLS = 12, 240  # limits of curves and cells above which only a sample is judged
+NODES = 100.0  # effective nodes: the median of τ is then known to 3 %
 
 
 def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
@@ -36,14 +36,14 @@ def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
 
 
 def of_posterior(posterior: Posterior) -> Scatter:
-    """The scatter of a table by its own posterior."""
+    """Scatter of a table by its own posterior."""
     x, y = posterior.cells.x.round(9), posterior.cells.y
     return _of(posterior, max(len(np.unique(x[y == depth])) for depth in posterior.depths), joint=True)
 
 
 def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCovariance, df: float) -> Scatter | None:
     """The scatter of cell means (K,) about smooth curves of ln axis x (K,), by the label ``curve`` (K,) of each. known:
-    their covariance by replicates and documents; df: degrees of freedom of the replicates, 0 without. None where no
+    their covariance by replicates and documents; df: degrees of freedom of the replicates, 0 without. None if no
     curve has four sizes."""
     sizes = {label: len(np.unique(np.round(x[curve == label], 9))) for label in np.unique(curve)}
     long = [label for label, count in sizes.items() if count >= FEWEST_SIZES]
@@ -57,7 +57,7 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
     columns = [(budget_column if k else curved)(str(k), place == k) for k in range(len(labels))]
     cells = Cells(
         x=x[pick],
-        y=np.zeros(len(pick)),  # cells of one depth: the columns hold effects that depths share
+        y=np.zeros(len(pick)),  # cells of one depth: columns of effects that depths share
         mean=mean[pick],
         variance=own.diagonal,
         factors=own.factors,
@@ -75,5 +75,5 @@ def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
 
 
 def _spread(values: Sequence[Any] | np.ndarray, most: int) -> np.ndarray:
-    """At most so many of ``values``, evenly."""
+    """At most ``most`` of ``values``, evenly chosen."""
     return np.asarray(values)[np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))]

@@ -19,7 +19,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.crossing import NOISE, Crossing, classify
+from dwsweep.fit.crossing import NOISE, Crossing, classify, monte_carlo
 from dwsweep.fit.curves import Curves, Difference, shared_grid
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.paper import OwnCurves, own_curves
@@ -29,13 +29,13 @@ from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Contrast, Transi
 from dwsweep.text import format_count
 
 SURFACE_POINTS = 61
-MOST_CONTRASTED = 40  # depths, of which any two are compared
-MOST_Z_DISTANCE = 3.0  # standard errors between two estimates of a crossing that rest on the same losses
+MOST_CONTRASTED = 40  # most depths of which any two are compared
+MOST_Z_DISTANCE = 3.0  # standard errors that may lie between two estimates of a crossing from the same losses
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A difference curve and the crossing that is read from it. difference: None where there is no curve."""
+    """Difference curve, and its crossing. difference: None if there is no curve."""
 
     difference: Difference | None
     crossing: Crossing
@@ -53,7 +53,7 @@ class Pair:
 
     @property
     def judged(self) -> Judged:
-        """The curve and the crossing that the verdict is."""
+        """Curve and crossing of the verdict."""
         return self.joint or Judged(self.own.difference, self.own.crossing)
 
     @property
@@ -65,7 +65,7 @@ class Pair:
         return SURFACE if self.joint else PCHIP
 
     def estimates(self) -> Iterator[tuple[str, Judged]]:
-        """(estimator, what it says), the verdict first."""
+        """(estimator, its transition), the verdict first."""
         yield self.estimator, self.judged
         if self.joint:
             yield PCHIP, Judged(self.own.difference, self.own.crossing)
@@ -74,7 +74,7 @@ class Pair:
 
 
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
-    """Every pair of consecutive depths, shallow to deep. surface: the joint model, None where there is none."""
+    """Every pair of consecutive depths, shallow to deep. surface: the joint model, None if there is none."""
     pairs = [Pair(*depths, own_curves(curves, *depths, confidence)) for depths in pairwise(curves.depths)]
     if surface is None:
         return pairs
@@ -86,14 +86,15 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
         if len(inside) > 1:
             joint = of_draws(pair.shallow, pair.deep, grid[inside], drawn[:, inside])
             crossing = classify(joint, confidence)
+            crossing = replace(crossing, errors=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
             pair = replace(pair, joint=Judged(joint, _without_effect(crossing, surface.record) or crossing))
         found.append(pair)
     return found
 
 
 def of_draws(shallow: int, deep: int, x: np.ndarray, drawn: np.ndarray) -> Difference:
-    """A difference from its mean and draws (1 + D, M). The draws hold what is not known of the noise: no degrees of
-    freedom come on top."""
+    """A difference from its mean and draws (1 + D, M). The draws include the uncertainty of the noise: no degrees of
+    freedom are added."""
     return Difference(shallow, deep, x, drawn[0], drawn[1:] - drawn[0], math.inf)
 
 
@@ -120,7 +121,7 @@ def _compared(
 
 
 def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
-    """The crossing, undecided, where no effect of depth is shown: nothing is claimed of two depths. None elsewhere."""
+    """Undecided crossing, if no effect of depth is shown. None elsewhere."""
     if not record.flat:
         return None
     return Crossing(
@@ -142,8 +143,7 @@ def _z_distance(joint: Crossing, own: Crossing) -> float:
 
 
 def disagreements(pairs: Sequence[Pair]) -> list[str]:
-    """A line for each pair whose verdict is more than ``MOST_Z_DISTANCE`` standard errors from the crossing of its own
-    curves: no form fits there."""
+    """One line per pair whose verdict lies far (``MOST_Z_DISTANCE``) from its own curves' crossing."""
     found = []
     for pair in pairs:
         verdict, own = pair.verdict, pair.own.crossing
@@ -200,6 +200,9 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, c
         cause=c.cause,
         tie_low=tie.map(n_params).low,
         tie_high=tie.map(n_params).high,
+        n_params_error=c.errors.value,
+        n_params_low_error=c.errors.low,
+        n_params_high_error=c.errors.high,
     )
 
 
@@ -257,7 +260,7 @@ def _contrast_rows(curves: Curves, d: Difference, confidence: float) -> list[Con
 
 
 def size_ratio(row: Transition, other: Transition) -> tuple[float, float | None, float | None] | None:
-    """(N / N, low, high) of the crossings of one pair in two sweeps that share no run; None where one has not crossed.
+    """(N / N, low, high) of the crossings of one pair in two sweeps that share no run; None if one has not crossed.
 
     The interval of a difference of ln N from the intervals of the two, which may be lopsided or open (Zou and Donner
     2008, Statistics in Medicine 27): each end goes as far as the root of the sum of squares of the two distances.

@@ -30,15 +30,15 @@ KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
     *("crashed", "killed", "preempted", "preempting", "canceled", "cancelled", "error", "timeout"),
 }
-COUNT_FACTOR = 30.0  # n_params / (12·L·d²) of any block stays well within it; thousands and millions do not
-HIGHEST_LOSS = 12.0  # nats per token; the logarithm of a vocabulary of 160,000
-OTHER_QUANTITIES = {  # parts of a column's name → what it holds
+COUNT_FACTOR = 30.0  # bounds of n_params / (12·L·d²) for any block; thousands and millions lie outside
+HIGHEST_LOSS = 12.0  # nats per token: ln of a vocabulary of 160,000
+OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
     "perplexity": ("ppl", "perplexity"),
     "accuracy": ("acc", "accuracy"),
 }
 NEAR_CHANCE = 0.8  # share of ln V; shapes above 0.9 of it have learned nothing and are left out before (cells.py)
-BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error, from which on it doubles that error
-RISING_SHARE = 0.6  # share of a depth's steps from one size to the next
+BEYOND_DECLARED = math.sqrt(3.0)  # scatter over a declared error above which a warning is given
+RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
 SHOULD_AGREE = {
     "tokens": "the curves were trained on different amounts of text",
@@ -53,14 +53,14 @@ SHOULD_AGREE = {
     "data_hash": "different data: losses are not comparable",
     "attention_kernel": "different attention kernels",
 }
-GROWING = ("tokens", "steps")  # may follow the size, the same way at every depth
+GROWING = ("tokens", "steps")  # columns that may follow the size, alike at every depth
 GROWING_TOLERANCE = 0.05
 COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
 
 
 def check_status(rows: Sequence[Row]) -> None:
-    """Refuses a table whose statuses are all words that this package does not know, or nothing would be fitted."""
+    """Refuse a table whose statuses are all unknown words."""
     words = Counter(str(row.get("status") or "done").lower() for row in rows)
     if rows and not KNOWN_STATUSES & set(words):
         shown = ", ".join(repr(word) for word, _ in words.most_common(3))
@@ -71,7 +71,7 @@ def check_status(rows: Sequence[Row]) -> None:
 
 
 def check_fitted(result: Fit) -> None:
-    """Refuses a result without a single usable run: a command that has fitted nothing must not end well."""
+    """Refuse a result without a usable run: a command that fitted nothing must fail."""
     if not result.provenance.rows_used:
         cells = result.cells if isinstance(result, FitResult) else []
         reasons = "; ".join(sorted({cell.reason for cell in cells if cell.reason})[:3])
@@ -80,7 +80,7 @@ def check_fitted(result: Fit) -> None:
 
 
 def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Iterator[str]:
-    """Warnings where the loss or a count looks like something else. data: table of the runs.
+    """Warnings about a loss or a count that looks like another quantity. data: table of the runs.
     shorter: larger nets were trained on less, so that the loss may rise with N.
 
     Raises:
@@ -99,7 +99,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
         why = f"column {loss_column!r}" if kind else f"median {middle:.4g} is above ln V of any vocabulary"
         raise InputError(f"loss: {why}; it looks like perplexity, must be nats per token: give its logarithm")
     if rising and losses.max() < 0.0:
-        raise InputError("loss: below zero, and larger at larger N; it looks like log-likelihood: turn its sign")
+        raise InputError("loss: below zero, and larger at larger N; it looks like log-likelihood: change its sign")
     if kind == "accuracy" or (rising and losses.min() >= 0.0 and losses.max() <= 1.0):
         why = f"column {loss_column!r}" if kind else "all values from 0 to 1, and larger at larger N"
         raise InputError(f"loss: {why}; it looks like accuracy, must be nats per token ({rename('loss')})")
@@ -119,7 +119,7 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
 
 
 def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
-    """A warning where nets have learned little more than how frequent each token is."""
+    """Warning about nets that have learned little more than token frequencies."""
     known = [(run, chance) for run in runs if (chance := chance_loss(run, unit)) is not None]
     near = [(run, chance) for run, chance in known if run.loss > NEAR_CHANCE * chance]
     if near and 4 * len(near) >= len(runs):
@@ -151,8 +151,7 @@ def _counts(runs: Sequence[Run]) -> None:
 
 
 def _rising(runs: Sequence[Run]) -> list[int]:
-    """Depths, most of whose steps to the next size raise the loss, and by more in all than the others lower it; nothing
-    unless that is so of most depths."""
+    """Depths whose loss mostly rises with size, by more than it falls; empty unless that holds for most depths."""
     best: dict[int, dict[float, float]] = defaultdict(dict)
     for run in runs:
         at = best[run.depth]
@@ -163,7 +162,7 @@ def _rising(runs: Sequence[Run]) -> list[int]:
 
 
 def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: bool = False) -> Iterator[str]:
-    """Warnings about errors that rest on little. pairs: whether pairs of depths are compared; joint: by the model of
+    """Warnings about weakly supported errors. pairs: whether pairs of depths are compared; joint: by the model of
     all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
@@ -216,7 +215,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
 
 
 def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
-    """The warning that names what was left out, and the transitions that would be others with it."""
+    """Warning about left-out runs, and the transitions that they would change."""
     before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
     now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
     others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
@@ -233,7 +232,7 @@ def _said(row: Transition) -> str:
 
 
 def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
-    """A line about the pairs whose bound is no evidence about the sizes beyond it, from rows of transitions.csv."""
+    """Line on pairs whose bound says nothing about larger sizes, from rows of transitions.csv."""
     tied = [
         f"{row.shallow}→{row.deep} ({row.status.replace('_', ' ')}) from {format_count(row.tie_low)} to "
         f"{format_count(row.tie_high)}"
@@ -248,7 +247,7 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
 
 
 def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: that larger nets were trained on less is known."""
+    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less."""
     yield from _negative(runs)
     yield from moved(runs)
     yield from _differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE)
@@ -287,7 +286,7 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             continue
         if name in GROWING:
             by_size = _by_size(runs, name)
-            # the count changes with size at some depth, and not with depth alone
+            # the count changes with size at some depth, and does not depend on depth alone
             if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
                 yield from _at_equal_size(name, by_size)
                 continue
@@ -356,7 +355,7 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
         yield "confound learning_rate: the rates tried differ between depths"
     if curves.rate_edge:
         shapes = join((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
-        yield f"learning_rate: the best rate is at the edge of those tried for {shapes}; the optimum may lie beyond"
+        yield f"learning_rate: the best rate is at the edge of the tried rates for {shapes}; the optimum may lie beyond"
 
 
 def _capacity(runs: Sequence[Run]) -> Iterator[str]:
@@ -381,7 +380,7 @@ def _capacity(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _flops(runs: Sequence[Run]) -> Iterator[str]:
-    """Training FLOPs per parameter at equal N differ between depths (attention): say by how much."""
+    """Warning about training FLOPs per parameter that differ between depths at equal N (attention)."""
     per: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:
         flops, tokens = run.row.get("flops"), run.row.get("tokens")

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, crossings, effect, hull, law
+from dwsweep.fit.ask import LossSurface, answer, crossings, effect, hull, law
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law
 from dwsweep.fit.noise import chi2_quantile
@@ -23,23 +23,26 @@ from dwsweep.interval import Interval
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import Rival, RivalTransition, numbers
 
-UNKNOWN = 2.0  # width in ln d of a tie's interval, from which on the tie bounds no constant
-SAME_WIDTH = 0.01  # distance in ln d: trained widths are rounded
-POINTS = 61  # sizes at which a law is drawn
-WINNING_DELTA = 4.0  # −2·ln weight from which on a form is rejected, as for χ²
+UNKNOWN = 2.0  # width in ln d of a tie's interval above which the tie bounds no constant
+SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
+POINTS = 61  # number of sizes at which a law is drawn
+WINNING_DELTA = 4.0  # −2·ln weight above which a form is rejected, as for χ²
 FEWEST_PAIRS = 3
+DECIMALS = 3, 4  # of a and b in words
 
 
 @dataclass(frozen=True)
 class FormTies:
-    """A form by its draws. law: with its region. delta: −2·ln of its weight over the best form's. interval_a,
-    interval_b: of its constants. cov: of both. x: (pairs,) ln of the size of each tie; inside: (pairs,) whether that
-    lies in the sizes that the two depths share. bounded: the data bound both constants."""
+    """Draws of a form. law: with its region. delta: −2·ln of its weight over the best form's. interval_a,
+    interval_b: of its constants; errors: the Monte-Carlo errors of these. cov: of both. x: (pairs,) ln of the size of
+    each tie; inside: (pairs,) whether that lies in the sizes that the two depths share. bounded: the data bound both
+    constants."""
 
     law: Law
     delta: float
     interval_a: Interval
     interval_b: Interval
+    errors: tuple[Interval, Interval]
     cov: np.ndarray
     x: np.ndarray
     inside: np.ndarray
@@ -65,7 +68,7 @@ class LawReport:
         return cls(None, [], f"no width law fitted: {reason}")
 
     def beside(self, surface: Surface) -> LawReport:
-        """The report, which says so where the losses of all depths together reject the form of the law."""
+        """Report with a note if the losses of all depths together reject the form."""
         rejected = {form.form for form in surface.forms if form.rejected}
         if self.width_law is None or self.width_law.form not in rejected:
             return self
@@ -88,8 +91,8 @@ class LawReport:
 def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair], confidence: float) -> LawReport:
     """The exponential law and its alternatives by the draws of ``surface``.
 
-    There is a law only if ``FEWEST_PAIRS`` pairs say where their crossing lies (one of them crossed), so that one is
-    left to contradict its two constants, and the data bound both; otherwise the statement says what is missing.
+    There is a law only if ``FEWEST_PAIRS`` pairs bound their crossing (one of them crossed), so that one is
+    left to contradict its two constants, and the data bound both; otherwise the statement names the missing part.
     """
     if len(curves.depths) <= FEWEST_PAIRS:
         n = len(curves.depths)
@@ -142,10 +145,18 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         delta_chi2=float(chi2_quantile(confidence, 1.0)),
         region=tuple(numbers(point) for point in own.law.region),
         winner=winner,
+        a_error=own.errors[0].value,
+        b_error=own.errors[1].value,
+        interval_a_error=(own.errors[0].low, own.errors[0].high),
+        interval_b_error=(own.errors[1].low, own.errors[1].high),
     )
+    decimals = [
+        most if not error else max(0, min(most, -math.ceil(math.log10(error))))
+        for most, error in zip(DECIMALS, width_law.coarse, strict=True)
+    ]
     statement = (
-        f"{EXPONENTIAL.sentence(*own.law.theta)} by the losses of all depths; {used} of {len(pairs)} pairs tie at "
-        "sizes that both have"
+        f"{EXPONENTIAL.sentence(*own.law.theta, *decimals)} by the losses of all depths; {used} of {len(pairs)} pairs "
+        "tie at sizes of both depths"
     )
     warnings = []
     if winner is not None and winner != EXPONENTIAL.name and winner in laws:
@@ -162,7 +173,9 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
     ln_d = np.stack([curves.ln_width_of(d, drawn[:, k]) for k, d in enumerate(curves.depths[:-1])], axis=1)
     equation = FORMS[form]
     theta = equation.through(ln_d, depths, 1.0 / (ln_d.var(axis=0) + SAME_WIDTH**2))
-    theta = theta[np.isfinite(theta).all(axis=1)]
+    finite = np.isfinite(theta).all(axis=1)
+    theta, scramble = theta[finite], surface.posterior.scramble[finite]
+    a, b = (answer(each, scramble, confidence) for each in theta.T)
     constants = (float(np.median(theta[:, 0])), float(np.median(theta[:, 1])))
     x = np.median(drawn, axis=0)
     shared = [
@@ -173,16 +186,18 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
     n = equation.n_params_needed(np.asarray(constants), depths[inside] if inside.any() else depths)
     widths = [effect(ln_d[:, k], confidence) for k in np.flatnonzero(inside)]
     bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)
-    slope = effect(theta[:, 1], confidence)
-    bounded = bounded and slope.low is not None and slope.low > equation.least_b  # else it may be no law at all
+    bounded = (
+        bounded and b.interval.low is not None and b.interval.low > equation.least_b
+    )  # else it may be no law at all
     return FormTies(
         law=Law(
             f"own: {equation.label}", form, constants, float(n.min()), float(n.max()),
             _hull(_central(theta, confidence), constants),
         ),
         delta=delta,
-        interval_a=effect(theta[:, 0], confidence),
-        interval_b=slope,
+        interval_a=a.interval,
+        interval_b=b.interval,
+        errors=(a.errors, b.errors),
         cov=np.cov(theta, rowvar=False),
         x=x,
         inside=inside,

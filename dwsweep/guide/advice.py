@@ -44,13 +44,13 @@ from dwsweep.text import format_count
 
 Parsed = TypeVar("Parsed")
 
-LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets, with a fit and with public evidence
+LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
 LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
-BALANCED = 1.0  # % of compute that a shape wastes at most to be called balanced
+BALANCED = 1.0  # a shape that wastes at most this percentage of compute is balanced
 PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists
-# usual names of models by all parameters, and the share of embeddings from which on the count matters
+# usual names of models by all parameters; share of embeddings above which the count matters
 USUAL_TOTALS = (
     *(14e6, 70e6, 100e6, 110e6, 117e6, 124e6, 125e6, 130e6, 135e6, 150e6, 160e6, 200e6, 250e6, 300e6, 345e6, 350e6),
     *(
@@ -74,7 +74,7 @@ USUAL_TOTALS = (
     ),
 )
 MUCH_EMBEDDED = 0.1
-DEEPER_THAN_WIDE = 4  # ratio of depth to width from which on a shape is taken as written the wrong way round
+DEEPER_THAN_WIDE = 4  # ratio of depth to width above which a shape counts as exchanged
 SIZED = (("params", None), ("flops", None), ("hours", None), ("shapes", "--shape"), ("rules", "--rule"))
 RULE_SIZES = tuple(np.geomspace(1e7, 1e12, 11))
 
@@ -213,7 +213,7 @@ def _wrong_budget(params: Sequence[float], flops: float | None, hours: float | N
 def affordable(flops: float | None, hours: float | None, source: Source, options: Options) -> tuple[float, float]:
     """Parameters of the blocks and tokens that training with ``flops``, or for ``hours``, pays for at the best depth.
 
-    The N at which tokens(N) × cost of a token = budget, where the cost is that of the best shape of N.
+    Result: the N at which tokens(N) × cost of a token = budget, with the cost of the best shape of N.
 
     Raises:
         InputError: neither a size from SMALLEST_AFFORDED to LARGEST_AFFORDED.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
 
-# constraints under which shapes are compared, with their names in a sentence
+# constraints under which shapes are compared → words in a sentence
 SPOKEN = {
     "size": "equal size",
     "flops": "equal training FLOPs",

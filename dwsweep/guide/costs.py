@@ -17,15 +17,15 @@ from dwsweep.guide.shapes import BUDGET_TOLERANCE, Options, counted, matched, sh
 from dwsweep.guide.sources import Source, regret
 from dwsweep.shapes import Shape
 
-LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits of a layer while decoding one token, at any width
+LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token, at any width
 TOKENS_PER_STEP = 500_000  # tokens of the assumed training step
 TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print alike tie
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
-NEAR_BUDGET = 0.25  # ASSUMED: weight of a distance from the budget within its tolerance
+NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
 ANOTHER_SIZE = 1.5
 FEWEST_ROWS, MOST_ROWS = 4, 11
-SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: the candidates span the depths that waste at most one of them
+SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: candidates span the depths that waste at most one of them
 MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depths are compared
 
 
@@ -42,7 +42,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """Budget and the costs of its shapes. asked: the budget as ``options`` count it.
+    """Budget and the costs of its shapes. asked: the budget in the count of ``options``.
 
     n_params: the budget's part in the blocks. source: source of the answer at that size.
     """
@@ -120,7 +120,7 @@ class Budget:
             return math.inf, 0.0
         depths = np.array([float(shape.depth) for shape in possible])
         penalties = self.loss.penalties(depths)
-        for k, shape in enumerate(possible):  # embeddings within a total budget may leave blocks of another size
+        for k, shape in enumerate(possible):  # embeddings within a total budget may change the size of the blocks
             if abs(math.log(shape.n_params / self.n_params)) > math.log(ANOTHER_SIZE):
                 penalties[k] = self.source.loss(float(shape.n_params)).penalties(depths[k : k + 1])[0]
         best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]

@@ -35,7 +35,7 @@ def _row(row: GuidelineRow, source: Source) -> GuidelineRow:
     empty: dict[str, Any] = {name: None for name in GuidelineRow.keys() if name not in KEPT}  # noqa: SIM118
     name = law.name
     if law.own is not None:
-        name += ", from where your losses end" if law.own.bounded else ", inside the bounds of your losses"
+        name += ", beyond your losses" if law.own.bounded else ", inside the bounds of your losses"
     factor = law.extrapolation(n)
     if source.silent(n):
         return replace(row, **empty, law=f"{name}: refused, {source.reach(n)}", extrapolation_factor=factor)

@@ -1,4 +1,4 @@
-"""Losses of other depths at a size: by public evidence, by one's own losses, or by a law that is taken to be true.
+"""Losses of other depths at a size: by public evidence, by a user's losses, or by a law taken as true.
 
 A wrong depth is priced in size first: L layers do as well as the best depth at N·exp(−w). Nats are w times the slope
 −dloss/d ln N, so the percent of compute that a shape wastes, 100·(1 − e^(−w)), needs no level of the loss. By public
@@ -150,7 +150,7 @@ LAW_PRICE = 0.19
 LAW_PRICE_ENDS = (0.08, 0.32)
 LAW_GRID = 600
 REACH = 16.0  # factor in depth from the best
-REGION_STEP = 4  # every fourth of 360 points of a law's region has its extremes to 0.1 %
+REGION_STEP = 4  # a fourth of the region's 360 points gives its extremes to 0.1 %
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _around(best: float | None, points: int) -> np.ndarray:
     return np.geomspace(max(1.0, best / REACH), max(2.0, best * REACH), points)
 
 
-STEEPNESS = (0.05, 4.0)  # slope of the user's losses over the published laws' slope; larger ratios are noise
+STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
 
 
 def bounds_of(rows: Iterable[Optimum]) -> tuple[Bound, ...]:
@@ -237,7 +237,7 @@ class OwnLosses:
     def source(self) -> Mapping[str, Estimates]:
         """Own losses as one more source beyond their sizes: ``depth`` and the prices on its ``shallow`` and ``deep``
         side at the sizes at which the losses bound the best depth on both sides; empty without such a size."""
-        # reference: the tokens of the fit; other tokens move the answer by the trend of all sources
+        # reference: tokens of the fit; the trend of all sources moves the answer to other tokens
         return answers([(self.surface, None)], TOKENS_PER_PARAM, "own")
 
     @property
@@ -405,7 +405,7 @@ class Predicted:
         return self.loss(n_params).best_depth
 
 
-WHOLE, WITHIN = 48, 4.0  # whole numbers of layers around the best depth, and their ratio to it
+WHOLE, WITHIN = 48, 4.0  # whole numbers of layers near the best depth, and their ratio to it
 NEWTON_STEPS = 12
 
 
@@ -419,7 +419,7 @@ class PredictedLoss(LossAt):
     def tag(self) -> str:
         own = self.law.own
         beside = ", with the prices of your own losses near their sizes" if own and own.bounded else ""
-        return f"{self.slope_tag}; prices of a depth in size from {len(self.law.sources)} public sources{beside}"
+        return f"{self.slope_tag}; price of a depth (in size) from {len(self.law.sources)} public sources{beside}"
 
     @property
     def slope_tag(self) -> str:

@@ -78,7 +78,7 @@ def parse(text: str) -> Rule:
         has = {"depth": depth, "width": width, "n": n_params}
         try:
             said_value = expressions.evaluate(body, lambda name: has[ALIASES[name.lower()]])
-            # the rule's value crosses the value of the depth itself
+            # the rule's value crosses the value at the depth itself
             return math.log(said_value / width) if target == "width" else math.log(depth / said_value)
         except (ArithmeticError, ValueError, TypeError):
             return math.nan
@@ -110,14 +110,14 @@ def _root(excess: Callable[[float], float]) -> float | None:
     changes = np.flatnonzero(np.isfinite(values[:-1]) & np.isfinite(values[1:]) & (values[:-1] * values[1:] <= 0))
     if not len(changes):
         return None
-    with contextlib.suppress(ValueError):  # between the two the rule gives no number
+    with contextlib.suppress(ValueError):  # between the two depths the rule gives no number
         return float(brentq(excess, *GRID[changes[0] : changes[0] + 2], xtol=1e-13, rtol=1e-14))
     return None
 
 
 FILE = Path(__file__).with_name("families.csv")
-NEAR = 2.0  # factor in size within which a model is named
-ABOUT = 1.35  # factor in size within which a model counts as about as large
+NEAR = 2.0  # size factor within which a model is named
+ABOUT = 1.35  # size factor within which a model counts as equally large
 
 
 @dataclass(frozen=True)

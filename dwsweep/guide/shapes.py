@@ -21,16 +21,16 @@ from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape
 if TYPE_CHECKING:
     from dwsweep.records.fit import TrainedNets
 
-BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a size below the budget has a price
-LEAST_SHARE = 0.02  # least share of a total budget for the blocks
-FREE_GRID = 0.05  # step of a layer: the ends of nearly free depths lie on a grid
-SMALL = 3e7  # 12·L·d_x², below which nets have two heads, as in the published sweep
-MIDDLE, WIDE = 512, 2048  # widths from which on multiples of 64 and of 128 apply
+BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a price instead
+LEAST_SHARE = 0.02  # least share of the blocks in a total budget
+FREE_GRID = 0.05  # step of depths: the ends of nearly free depths lie on a grid
+SMALL = 3e7  # 12·L·d_x² below which nets have two heads, as in the published sweep
+MIDDLE, WIDE = 512, 2048  # widths above which multiples of 64, and of 128, apply
 HEAD_SIZES = (128, 96, 64)  # usual head sizes, tried in this order; in reverse below MIDDLE
 WIDEST = 1 << 20  # largest width compared
-INNER_OFF = 1.5  # largest factor by which multiples may change the inner width
-APART = 4.0  # largest factor between heads × head size and the width
-SPARSE = 2.0  # ratio of neighbouring widths from which on numbers of heads need not be round
+INNER_OFF = 1.5  # most by which multiples may change the inner width
+APART = 4.0  # most by which heads × head size may differ from the width
+SPARSE = 2.0  # ratio of neighbouring widths above which odd numbers of heads count too
 FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
 MOST_DEVICES = 1_000_000
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
@@ -59,7 +59,7 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
         depth = optimal_depth(size)
         return size + tables * options.vocabulary * math.sqrt(size / (12 * max(depth or 1.0, 1.0))) - n_params
 
-    # both parts grow with the size, so there is one root
+    # both parts grow with the size: there is one root
     low, high = 1e-6 * n_params, n_params
     for _ in range(100):
         middle = math.sqrt(low * high)
@@ -120,7 +120,7 @@ def lattice(low: float, high: float, unit: int = 1) -> list[int]:
     return [multiple * unit for multiple in multiples if multiple % max(1, 1 << multiple.bit_length() >> 7) == 0]
 
 
-VOCABULARY, CONTEXT = 50_257, 2048  # of GPT-2
+VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Options:
     embeddings included. context: positions in training and in the cache of a decoding step. at: the constraint under
     which a shape is recommended: equal size, flops, time or decode. tokens: of training; None:
     tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
-    context: None: those of the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
+    context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
     """
 
     width_multiple: int | None = None
@@ -358,7 +358,7 @@ class Options:
             positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,
-            # the part of each rank is a round number
+            # the part of each rank is round
             mlp_multiple=math.lcm(multiple, (8 if width >= MIDDLE or gated else 1) * self.tensor_parallel),
         )
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dwsweep.fit.guideline import OwnGuide
     from dwsweep.records.fit import FitResult, TrainedNets
 
-CONFIDENCE = 0.95  # confidence below which narrow intervals earn no trust, and a note says so
+CONFIDENCE = 0.95  # confidence below which narrow intervals earn no trust, with a note
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
 
@@ -221,7 +221,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     if guide.surface.record.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
     span = " to ".join(format_count(n) for n in (own.low, own.high))
-    notes.append(f"from {span} your own losses answer; elsewhere public evidence, from where they end")
+    notes.append(f"your own losses answer from {span}, public evidence elsewhere")
     inside = Source(
         guide.name.partition("; ")[0],
         guide,
@@ -251,7 +251,7 @@ def _bounded(fit: FitResult) -> OwnLosses | None:
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
-ENDLESS = 0.975  # quantile at which the loss of a draw is capped
+ENDLESS = 0.975  # quantile at which a draw's loss is capped
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
 

@@ -1,8 +1,8 @@
-"""Attention and positions: how the tokens of a window meet.
+"""Attention and positions.
 
 Dimension key: B batch, T sequence, H query heads, K key/value heads (a divisor of H), P head size, D width.
 
-How well a block's attention is conditioned: the condition number of what its heads put out.
+Conditioning of a block's attention: the condition number of its heads' outputs.
 
 Saratchandran, Teney and Lucey 2025 (arXiv 2505.20802, read in secondary sources) take the heads' outputs of one
 sequence side by side, before the matrix that mixes them, and the ratio of that matrix's extreme singular values:
@@ -87,7 +87,7 @@ attend.defvjp(_attend_forward, _attend_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def attend_linearly(q_BxHxTxP: jax.Array, k_BxHxTxP: jax.Array, v_BxHxTxP: jax.Array, scale: float) -> jax.Array:
-    """Attention without a softmax: Σ over s ≤ t of scale·(q_t·k_s)·v_s, divided by the t + 1 positions summed over.
+    """Attention without a softmax: mean over positions s ≤ t of scale·(q_t·k_s)·v_s.
 
     That is the attention of the network that Levine et al. 2020 analyse (their eq. 3), causal, as a mean in place of
     a sum. Saves q, k and v.
@@ -149,7 +149,7 @@ def causal_attention(
 
 
 class Past:
-    """Keys and values (B, S, K, P) of a block, written up to position ``at``; ``extend`` writes those that follow."""
+    """Keys and values (B, S, K, P) of a block, written up to position ``at``; ``extend`` writes later positions."""
 
     def __init__(self, keys: jax.Array, values: jax.Array, at: jax.Array | int) -> None:
         self.keys, self.values, self.at = keys, values, at

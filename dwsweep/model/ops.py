@@ -27,7 +27,7 @@ def product(
 ) -> jax.Array:
     """Batched product of the last two axes in ``dtype``, the result in ``out``; leading axes are batch axes.
 
-    Sums are float32 whatever ``out`` is: it is what is written to memory.
+    Sums are float32 for any ``out``, the type written to memory.
     """
     a, b = a.astype(dtype), b.astype(dtype)
     batch = tuple(range(a.ndim - 2))
@@ -62,10 +62,10 @@ def _column_sum(g_NxO: jax.Array) -> jax.Array:
 
 
 def _apart(values: Any) -> Any:
-    """``values``, written to memory on a GPU before anything is computed from them.
+    """``values``, which a GPU writes to memory before it computes from them.
 
-    Where layers are unrolled, its compiler would find that the backward pass computes again what the forward pass has
-    computed, and keep that in float32; and it would undo a rounding between two kernels, so that they exchange float32.
+    With unrolled layers its compiler would notice that the backward pass recomputes values of the forward pass, and
+    keep them in float32; and it would undo a rounding between two kernels, so that they exchange float32.
     """
     barrier = jax.lax.optimization_barrier
     return jax.lax.platform_dependent(values, cuda=barrier, rocm=barrier, default=lambda values: values)
@@ -95,7 +95,7 @@ linear.defvjp(_linear_forward, _linear_backward)
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": jax.nn.gelu,  # its approximation by tanh, as GPT-2's
+    "gelu": jax.nn.gelu,  # approximated by tanh, as in GPT-2
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,  # SwiGLU if gated (Shazeer 2020)
     "relu2": lambda h: jnp.square(jax.nn.relu(h)),  # So et al. 2021, Primer
@@ -115,7 +115,7 @@ Affine = tuple[jax.Array, jax.Array | None]
 
 
 def _parts(up: Affine, gated: bool) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """(gate, up) of matrices that stand side by side and of their biases, or (up,)."""
+    """(gate, up) from matrices side by side and their biases, or (up,)."""
     w, b = up
     n = 2 if gated else 1
     return tuple(jnp.split(w, n, axis=1)), () if b is None else tuple(jnp.split(b, n))
@@ -164,7 +164,7 @@ mlp.defvjp(_mlp_forward, _mlp_backward)
 
 
 def _moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mean, variance) over the last axis, which stays with length 1.
+    """(mean, variance) over the last axis, kept with length 1.
 
     On an accelerator both in one pass, for each pass reads the stream: with z = x − x₀, x₀ the first of the row,
     mean = x₀ + E z and variance = E z² − (E z)². Since x₀ is one of D values, it is at most √D standard deviations away
@@ -201,7 +201,7 @@ def _norm_forward(x: jax.Array, gain: jax.Array, bias: jax.Array | None, out: st
 
 def _norm_backward(out: str, saved: Any, g: jax.Array) -> Any:
     x, gain, bias, *statistics = saved
-    # on a CPU they are computed again: to the bit what it did before they were saved
+    # a CPU recomputes them, to the bits of an earlier version
     mean, variance = jax.lax.platform_dependent(
         x, *statistics, cpu=lambda x, *_: _moments(x), default=lambda _, *found: tuple(found)
     )
@@ -252,7 +252,7 @@ def token_nll(logits_NxV: jax.Array, targets_N: jax.Array) -> jax.Array:
 
 
 def softcapped(logits: jax.Array, cap: float | None) -> jax.Array:
-    """cap·tanh(logits/cap), which lies within ±cap (Bello et al. 2017); the logits themselves where cap is None."""
+    """cap·tanh(logits/cap), which lies within ±cap (Bello et al. 2017); the logits themselves if cap is None."""
     return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 

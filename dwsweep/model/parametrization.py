@@ -38,9 +38,9 @@ start at 0.02 under all three, free embeddings under `mup` and `completep` at 0.
 the initial stream, and only where the embedding outweighs that is its scale the same at every depth (measured, L48
 over L2: 0.24 with 0.02, 0.61 with 0.3; the losses of 200 steps differ by less than the seeds). A factored embedding is
 a table (V, r) with the scale of a full one times a matrix (r, d_x) of variance 1/r, so that the product's entries have
-that scale too. Its fan-in r is the same at every width, so nothing of it follows the width; AdamW updates both under
-Muon too, which is for the blocks. Decay is decoupled,
-p ← p − η_t·λ·p (Loshchilov & Hutter 2019), on matrices and tables only.
+that scale too. Its fan-in r is the same at every width, so none of its settings follows the width; AdamW updates both
+even under Muon, which serves the blocks only. Decay is decoupled, p ← p − η_t·λ·p (Loshchilov & Hutter 2019), on
+matrices and tables only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from dwsweep.spec import OPTIMIZERS, ModelSpec, TrainSpec
 ADAM_UPDATE = 0.2
 """Root mean square of an update by Adam over its learning rate, as Liu et al. 2025 take it."""
 ALPHA = 1.0
-"""CompleteP's depth exponent: the one under which every layer keeps learning non-linear features."""
+"""CompleteP's depth exponent, under which every layer keeps learning non-linear features."""
 TABLE_STD = 0.02
 EMBEDDING_STD = 0.3
 GPT2_WIDTH = 768
@@ -64,7 +64,7 @@ GPT2_WIDTH = 768
 class Group:
     """Settings shared by one kind of parameters."""
 
-    learning_rate: float  # at the schedule's peak
+    learning_rate: float  # peak of the schedule
     init_std: float  # sd of a normal at 0; norms start at gain 1 and biases at 0, whatever this value
     weight_decay: float  # λ of p ← p − learning_rate·λ·p
     epsilon: float  # Adam's ε
@@ -72,13 +72,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Scales:
-    """Everything that a parametrization decides for one shape and one base learning rate."""
+    """Scales of one shape at one base learning rate."""
 
     learning_rate: float  # base η
     embedding: Group  # token embedding (the tied table too), learned positions
     embedding_projection: Group  # the (r, d_x) matrix of a factored embedding
     hidden: Group  # matrices that read the residual stream: q, k, v, up, gate
-    residual: Group  # matrices that write to it: attention output, down; same rates as hidden
+    residual: Group  # matrices that write to the residual stream: attention output, down; rates as for hidden
     block_vector: Group  # biases and norms inside the blocks
     final_norm: Group
     unembedding: Group
@@ -88,7 +88,7 @@ class Scales:
     orthogonal_width: float | None = None  # d_base of Muon's factor; None: the standard one
 
     def groups(self) -> dict[str, Group]:
-        """The groups by name."""
+        """Groups by name."""
         names = ("embedding", "embedding_projection", "hidden", "residual", "block_vector", "final_norm", "unembedding")
         return {name: getattr(self, name) for name in names}
 
@@ -100,7 +100,7 @@ class Scales:
 
 
 def resolve(shape: Shape, model: ModelSpec, train: TrainSpec, learning_rate: float) -> Scales:
-    """The scales of ``shape`` at base rate ``learning_rate`` under ``model.parametrization``."""
+    """Scales of ``shape`` at base rate ``learning_rate`` under ``model.parametrization``."""
     scaled = model.parametrization != "standard"
     m_N = shape.width / model.base_width if scaled else 1.0
     m_L = shape.depth / model.base_depth if model.parametrization == "completep" else 1.0

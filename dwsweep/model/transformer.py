@@ -7,7 +7,7 @@ The residual stream, norms, softmax statistics, logits and master weights are fl
 ``compute`` dtype (products accumulate in float32). In bfloat16 a residual stream would lose more the deeper the net is:
 a bias against depth.
 
-How parameters are declared and how they start: each says its group and its kind of start, one draw fills them all.
+Declaration and initial values of parameters: each declares its group and kind of start, and one draw fills them all.
 
 A module declares its parameters by ``parameter``; the group and the kind of start are metadata of the ``nnx.Param``,
 which outlive the module (``nnx.split``) and which the optimizer's groups come from too. The modules do not draw their
@@ -41,7 +41,7 @@ from dwsweep.shapes import Shape
 
 @dataclass(frozen=True)
 class Placement:
-    """Constraints on where the parts of a divided model lie; the partitioner infers the rest."""
+    """Constraints on the placement of a divided model's parts; the partitioner infers the rest."""
 
     stream: NamedSharding  # sharding of the residual stream, (B, T, D)
     weights: NamedSharding | None  # sharding of a layer's parameters during its computation; None: as they are stored
@@ -49,7 +49,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Compute:
-    """Ways to compute the model: arithmetic, kernel, memory. None changes its result beyond rounding."""
+    """Compute options of the model: arithmetic, kernel, memory. None changes its result beyond rounding."""
 
     dtype: str = "float32"  # type of matrix products: float32 | bfloat16
     kernel: str = "xla"  # attention kernel: xla | cudnn
@@ -99,7 +99,7 @@ class NoNorm(nnx.Module):
 
 
 def _norm(shape: Shape, group: str) -> LayerNorm | RMSNorm | NoNorm:
-    """A norm of the residual stream."""
+    """Norm of the residual stream."""
     if shape.norm_type == "layernorm":
         return LayerNorm(shape.width, bias=shape.biases, group=group)
     return RMSNorm(shape.width, group=group) if shape.norm_type == "rmsnorm" else NoNorm()
@@ -112,7 +112,7 @@ class Attention(nnx.Module):
         H, K, P = shape.heads, shape.kv_heads, shape.head_size
         self.qkv = Linear(shape.width, H * P, K * P, K * P, bias=shape.biases, group="hidden")
         self.out = Linear(H * P, shape.width, bias=shape.biases, group="residual")
-        # norms of each head, before its positions, as in Qwen3
+        # norms of each head, before positions, as in Qwen3
         self.q_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.k_norm = RMSNorm(P, group="block_vector") if shape.qk_norm else None
         self.sizes = (H, K, P)
@@ -130,7 +130,7 @@ class Attention(nnx.Module):
         H, K, P = self.sizes
         dtype = self.compute.dtype
         qkv = ops.linear(x_BxTxD, *self.qkv.values(), dtype, dtype).reshape(B, T, H + 2 * K, P)
-        # split and not sliced: the derivative of three slices pads each to the whole and adds them up
+        # split, not slices: the derivative of three slices pads each to the whole and adds them
         q, k, v = jax.lax.split(qkv, (H, K, K), axis=2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q, dtype), self.k_norm(k, dtype)
@@ -200,7 +200,7 @@ PASSES: dict[str, tuple[Callable[..., jax.Array], ...]] = {
 def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
     if sharding is None:
         return tree
-    inside = jax.sharding.get_abstract_mesh()  # where replicas are divided by hand: the mesh without their axis
+    inside = jax.sharding.get_abstract_mesh()  # the mesh without its replica axis, if replicas are divided by hand
     placed = sharding if inside.empty else NamedSharding(inside, sharding.spec)
     return jax.lax.with_sharding_constraint(tree, placed)
 
@@ -243,7 +243,7 @@ class Transformer(nnx.Module):
 
     def heads(self, tokens_BxT: jax.Array) -> jax.Array:
         """Outputs of the heads of each block's attention, side by side, (L, B, T, H·P)."""
-        first = self.passes[0]  # the one with the attention in it
+        first = self.passes[0]  # the pass that holds the attention
         return self.through_blocks(self.embedded(tokens_BxT), first, Block.heads)[1]
 
     def embedded(self, tokens_BxT: jax.Array, at: jax.Array | int | None = None) -> jax.Array:
@@ -271,12 +271,12 @@ class Transformer(nnx.Module):
         apply: Callable[[Block, jax.Array], jax.Array],
         observe: Callable[[Block, jax.Array], Any] = lambda block, x: None,
     ) -> tuple[jax.Array, Any]:
-        """(the stream (B, T, D) after every block was applied to it, what was observed at each before, (L, …))."""
+        """(stream (B, T, D) after all blocks, observations before each block (L, …))."""
         graph, layers = nnx.split(self.blocks)
         placed = self.compute.placement
 
         def layer(x: jax.Array, params: nnx.State) -> tuple[jax.Array, Any]:
-            # a layer's weights are gathered here, one layer at a time, and not the activations of all instead
+            # gather a layer's weights here, one layer at a time, and not the activations of all
             params = _constrained(params, placed.weights if placed else None)
             block = nnx.merge(graph, params)
             return _constrained(apply(block, x), placed.stream if placed else None), observe(block, x)
@@ -286,7 +286,7 @@ class Transformer(nnx.Module):
         return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
     def continued(self, tokens_BxT: jax.Array, cache: Cache, at: jax.Array | int) -> tuple[jax.Array, Cache]:
-        """(what the unembedding reads of tokens at positions ``at``, at + 1, …, (B, T, D); the cache with them)."""
+        """(input of the unembedding for tokens at positions ``at``, at + 1, …, (B, T, D); the cache with them)."""
         attends, *others = self.passes
         graph, layers = nnx.split(self.blocks)
 
@@ -308,7 +308,7 @@ class Transformer(nnx.Module):
 
 @dataclass(frozen=True)
 class Model:
-    """A transformer taken apart: pure functions of a plain dict of parameters."""
+    """Transformer as pure functions of a plain dict of parameters."""
 
     shape: Shape
     scales: Scales
@@ -318,14 +318,13 @@ class Model:
     matrices: Params  # the ``Matrices`` of each
     init: Callable[[jax.Array], Params]  # PRNG key → parameters
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
-    hidden: Callable[[Params, jax.Array], jax.Array]  # the same, after the final norm: input of the unembedding
+    hidden: Callable[[Params, jax.Array], jax.Array]  # the stream after the final norm: input of the unembedding
     heads: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → of all blocks' heads (L, B, T, H·P)
     continued: Callable[[Params, jax.Array, Cache, jax.Array | int], tuple[jax.Array, Cache]]
     """(parameters, tokens (B, T), cache, position of the first) → (hidden (B, T, D), the cache with them)"""
 
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(x (B·T, K), table (V, K)), whose product x·tableᵀ is the logits: K is D, or r of a tied embedding of that
-        rank, whose matrix x has passed then."""
+        """(x (B·T, K), table (V, K)), with logits x·tableᵀ: K is D, or the rank r of a tied factored embedding."""
         # multiplied before it is reshaped: the other way round XLA fuses otherwise on a CPU, which moves the last bits
         # of a loss, and a sweep that was begun so would not end as it began
         x = (x_BxTxD * self.scales.unembedding_multiplier).reshape(-1, x_BxTxD.shape[-1])
@@ -362,7 +361,7 @@ class Model:
 
 
 def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
-    """The model of ``shape``: the module is split here, once, into pure functions to jit."""
+    """Model of ``shape``: its module is split once, here, into pure functions to jit."""
     graph, abstract = nnx.split(nnx.eval_shape(lambda: Transformer(shape, scales, compute)))
 
     @jax.jit
@@ -392,14 +391,14 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
 
 
 Params = dict[str, Any]
-"""A nested dict of arrays, or of anything that there is one of for each parameter."""
+"""Nested dict with one value per parameter."""
 
 NORMAL, ONES, ZEROS = "normal", "ones", "zeros"
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """The matrices of one array (…, n_in, Σ n_out), side by side; none in what is no weight of a block."""
+    """The matrices of one array (…, n_in, Σ n_out), side by side; none for parameters outside the blocks."""
 
     n_in: int = 0
     n_out: tuple[int, ...] = ()
@@ -408,7 +407,7 @@ class Matrices:
 def parameter(group: str, *shape: int, start: str = NORMAL, matrices: Matrices = Matrices()) -> nnx.Param:
     """A parameter of the parametrization's ``group``, which starts from a normal of the group's scale, ones or zeros.
 
-    The value here stands for its shape only: modules are built abstractly and filled by ``initial_values``.
+    The value here only gives its shape: modules are built abstractly and filled by ``initial_values``.
     """
     return nnx.Param(jnp.zeros(shape), group=group, start=start, matrices=matrices)
 
@@ -422,7 +421,7 @@ def metadata(declared: nnx.State, name: str) -> Params:
 def initial_values(key: jax.Array, declared: nnx.State, scales: Scales, *, divided: bool) -> Params:
     """The parameters of one replica, float32, from a typed key of the default generator.
 
-    On one device all is drawn at once. Of a model that is ``divided`` no device has room for all of it: there each
+    On one device all is drawn at once. If the model is ``divided``, no device has room for it: there each
     array draws its own part, and each device its share. The bits are the same.
     """
     shapes, starts, groups = nnx.to_pure_dict(declared), metadata(declared, "start"), scales.groups()

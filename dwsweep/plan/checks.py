@@ -1,4 +1,4 @@
-"""Errors and warnings about a valid spec whose values do not go together: all errors at once, before anything starts;
+"""Checks of a valid spec for values that do not go together: all errors at once, before anything starts;
 each warning one line with its reason.
 
 Warnings about the training lengths in a plan are among them.
@@ -24,13 +24,13 @@ from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec
 from dwsweep.text import format_count
 
-MAX_RUNS = 100_000  # most runs of one plan: beyond it the table alone takes minutes and gigabytes
+MAX_RUNS = 100_000  # most runs of one plan: the table of more takes minutes and gigabytes
 NEAR = 4.0  # a size counts as near a transition within this factor
 NEEDED = 2  # matched sizes wanted on each side of a transition
 
 
 def head_errors(spec: Spec) -> list[str]:
-    """Heads, key/value heads and rotary positions against the widths of the grid, rule by rule."""
+    """Errors of heads, key/value heads and rotary positions at the widths of the grid, rule by rule."""
     rules = spec.grid.head_rules()
     keys = [f"grid.heads[{k}]" for k in range(len(rules))] if isinstance(spec.grid.heads, list) else ["grid.heads"]
     return list(
@@ -87,7 +87,7 @@ def size_errors(spec: Spec) -> Iterator[str]:
 
 
 def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Lengths of the runs of these shapes; without shapes what is the same for any of them.
+    """Lengths of the runs of these shapes; without shapes, the checks that are the same for all.
 
     Raises:
         InputError: seconds, and no rate is known.
@@ -105,7 +105,7 @@ def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
     warmup, per_step = lengths.spec.train.warmup_steps, lengths.tokens_per_step
     if lengths.is_budget and fewest <= warmup:
         dearest = max(shapes, key=lengths.step_cost)
-        enough = 1.006 * (warmup + 1) * lengths.step_cost(dearest)  # three digits must not round it down too far
+        enough = 1.006 * (warmup + 1) * lengths.step_cost(dearest)  # three digits must not round the limit down too far
         return [
             f"{lengths.shown}; gives {dearest.label} {fewest:,} step{'s' * (fewest > 1)}, no more than "
             f"train.warmup_steps {warmup:,}; at least {enough:.3g} here, or fewer warm-up steps"
@@ -126,7 +126,7 @@ def pack_members(spec: Spec) -> list[list[tuple[int, float]]]:
 
 
 def device_errors(spec: Spec) -> Iterator[str]:
-    """Microbatch and mesh against batch and packs; how many devices there are, and of what name, is not known here."""
+    """Errors of microbatch and mesh for the batch and the packs; number and name of the devices are unknown here."""
     batch, micro, mesh = spec.train.batch_size, spec.execution.microbatch, spec.execution.mesh
     if micro is not None and batch % micro:
         yield f"execution.microbatch: {micro}; must divide train.batch_size {batch}"
@@ -188,7 +188,7 @@ def _learning_rate(spec: Spec, shapes: Sequence[Shape]) -> list[str]:
 
 
 def _transitions(shapes: Iterable[Shape]) -> Iterator[str]:
-    """Warn of pairs of depths whose published transition these shapes, of one rule of the heads, will not show."""
+    """Warn of pairs of depths whose published transition these shapes will not show, under one rule of the heads."""
     sizes: dict[int, list[int]] = defaultdict(list)
     for shape in shapes:
         sizes[shape.depth].append(shape.n_params)
@@ -202,7 +202,7 @@ def _transitions(shapes: Iterable[Shape]) -> Iterator[str]:
         if not low <= target <= high:
             outside.append(f"{shallow}/{deep} at N = {format_count(target)}")
             continue
-        # the curve that is read less densely limits what the pair can say
+        # the sparser of the two curves limits what the pair can show
         left, right = (
             min(sum(start <= n <= stop for n in sizes[depth]) for depth in (shallow, deep))
             for start, stop in ((target / NEAR, target), (target, target * NEAR))
@@ -298,13 +298,13 @@ def _flops(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-SAME_TOKENS = 0.01  # relative difference of tokens that is let pass
-SAME_BUDGET = 0.02  # relative miss of a budget by whole steps that is let pass
-SAME_SHAPE = 1.01  # factor in depth and width
+SAME_TOKENS = 0.01  # relative difference of tokens without a warning
+SAME_BUDGET = 0.02  # relative miss of a budget by whole steps without a warning
+SAME_SHAPE = 1.01  # factor in depth and width beyond which a measured shape counts as another
 
 
 def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
-    """Too few held-out documents, in the store or within ``train.eval_tokens`` of it."""
+    """Warning about too few held-out documents, in the store or within its ``train.eval_tokens``."""
     if data is None:
         return []
     if data.caution:
@@ -336,7 +336,7 @@ def warm_up(spec: Spec, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Warn of shapes whose rate behind ``train.seconds`` was not measured at the shape itself."""
+    """Warn of ``train.seconds`` at rates that were not measured at the shape itself."""
     if not lengths.needs_rates:
         return []
     rates = [lengths.rate(shape) for shape in shapes]
@@ -354,7 +354,7 @@ def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
 
 
 def _flaw(rate: FixedRate, alike: bool) -> str:
-    """Why a rate is not the shape's own; empty where it is. alike: the clock knows rates of its block and optimizer."""
+    """Why a rate is not the shape's own, or "". alike: True if the clock knows rates of its block and optimizer."""
     if rate.time_basis != MEASURED:
         return f"{rate.time_basis.upper()} for {rate.device}"
     if rate.fixed is None and not alike:
@@ -363,7 +363,7 @@ def _flaw(rate: FixedRate, alike: bool) -> str:
 
 
 def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Warn of budgets that whole steps cannot meet."""
+    """Warn of budgets that whole steps miss."""
     off = {shape: lengths.off(shape) for shape in shapes}
     far = [shape for shape in shapes if abs(off[shape]) > SAME_BUDGET]
     if not far:
@@ -381,7 +381,7 @@ def token_cautions(lengths: RunLengths, runs: Sequence[Run]) -> list[str]:
     """Warn of shapes that train on very different numbers of tokens."""
     if lengths.common_steps is not None:
         return []
-    if lengths.is_budget:  # branches have the same tokens everywhere
+    if lengths.is_budget:  # token branches have the same tokens at all shapes
         runs = [run for run in runs if run.steps == lengths.total_steps(run.shape)]
     total = max(run.tokens for run in runs) / min(run.tokens for run in runs)
     spread, fewest, most = _widest(runs)
@@ -405,8 +405,8 @@ def token_cautions(lengths: RunLengths, runs: Sequence[Run]) -> list[str]:
 
 
 def _widest(runs: Sequence[Run]) -> tuple[float, Run | None, Run | None]:
-    """(relative difference, the run with fewest tokens, that with most) inside the budget of N where they differ
-    most."""
+    """(relative difference, run with fewest tokens, run with most tokens) for the budget of N with the largest
+    difference."""
     groups: dict[float, list[Run]] = defaultdict(list)
     for run in runs:
         if run.budget is not None:
@@ -422,7 +422,7 @@ def _widest(runs: Sequence[Run]) -> tuple[float, Run | None, Run | None]:
 def epochs(runs: Sequence[Run], data: DataFacts | None) -> list[str]:
     if data is None:
         return []
-    longest: dict[Shape, int] = defaultdict(int)  # without the shorter runs of token branches
+    longest: dict[Shape, int] = defaultdict(int)  # steps of the longest branch: shorter token branches do not count
     for run in runs:
         longest[run.shape] = max(longest[run.shape], run.tokens)
     fewest, most = (pick(longest.values()) / data.n_train_tokens for pick in (min, max))
@@ -430,7 +430,7 @@ def epochs(runs: Sequence[Run], data: DataFacts | None) -> list[str]:
         return []
     text = (
         f"up to {max(longest.values()):,} tokens are read from a corpus of {data.n_train_tokens:,}: "
-        f"{most:.1f} epochs; repeated text favours what memorises less"
+        f"{most:.1f} epochs; repeated text favours nets that memorise less"
     )
     if most > (1 + SAME_TOKENS) * fewest:
         text += f"; the shapes read it {fewest:.2g} to {most:.2g} times, so they are compared at unequal repetition"

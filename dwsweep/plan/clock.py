@@ -20,11 +20,11 @@ class Clock:
 
     device_name: str
     basis: str
-    label: str | None  # measured, compiled or assumed; None: nothing is known
+    label: str | None  # measured, compiled or assumed; None: unknown
     calibration: Calibration | None
     spec: Spec
 
-    named: str | None = None  # the device that was asked for
+    named: str | None = None  # requested device
 
     def mfu(self, shape: Shape) -> float | None:
         device = find(self.device_name)
@@ -55,7 +55,7 @@ class Clock:
         return 1 / seconds if seconds else None
 
     def distance(self, shape: Shape) -> float | None:
-        """Factor in depth and width to the nearest shape whose rate is known; None where rates are not of shapes."""
+        """Factor in depth and width to the nearest shape whose rate is known; None if rates are not of shapes."""
         recipe = self.recipe(shape)
         return self.calibration.distance(shape.depth, shape.width, recipe) if self.calibration else None
 
@@ -64,19 +64,19 @@ class Clock:
         return recipe_of(shape, self.spec.train.optimizer)
 
     def knows_recipe(self, shape: Shape) -> bool:
-        """True if rates that were measured or compiled are those of the shape's block and the optimizer."""
+        """True if measured or compiled rates apply to the shape's block and the optimizer."""
         return self.calibration is None or self.calibration.knows(self.recipe(shape))
 
     def _calibrated(self, calibration: Calibration, shape: Shape) -> float:
         return calibration.flops_per_second(shape, self.spec.train.optimizer)
 
     def is_on(self, device: str) -> bool:
-        """True if ``device`` is the one that was asked for; any is where none was."""
+        """True if ``device`` is the requested one; any is where none was."""
         return self.named is None or find(self.named) == find(device)
 
 
 def clock_of(spec: Spec, calibrations: Sequence[Calibration]) -> Clock:
-    """The clock of ``execution.device`` by the first calibration that is of it, else by what is assumed."""
+    """Clock of ``execution.device``: by its first calibration, else by assumption."""
     named = spec.execution.device
     for one in calibrations:
         if _is_of(one, named, spec):
@@ -99,7 +99,7 @@ def clock_of(spec: Spec, calibrations: Sequence[Calibration]) -> Clock:
 
 
 def _is_of(calibration: Calibration, named: str | None, spec: Spec) -> bool:
-    """True if a calibration's rates are rates of the device in question. Rates measured on this host are used for a
+    """True if a calibration's rates apply to the device. Rates measured on this host are used for a
     device that nobody named; rates compiled for some chip are not."""
     if calibration.basis == MEASURED:
         return named is None or find(named) == find(calibration.device_kind)

@@ -33,13 +33,13 @@ from dwsweep.text import format_count
 UNHASHED = "unhashed"
 """Placeholder for the hash in every id while the data is not prepared."""
 
-HASH_VERSION = 2  # raise it when the same settings come to mean another result
+HASH_VERSION = 2  # raise it if the same settings come to mean another result
 
 ADDED = {
     **{"norm_type": "layernorm", "qk_norm": False, "rope_theta": ROPE_THETA, "attention": "softmax"},
     **{"logit_softcap": None, "z_loss": 0.0, "embedding_rank": None, "order": "interleaved"},
 }
-"""Facts of a shape that came after sweeps were trained, and what they were before: hashed where they are anything else.
+"""Facts of a shape added after sweeps were trained → former value: hashed only if another value.
 """
 
 _SKIP_REASONS = {
@@ -86,10 +86,10 @@ def _planned_arm(
 
 
 def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
-    """Refuse what cannot work; before shapes exist what concerns the grid, then what depends on their sizes."""
+    """Refuse a spec that cannot work; first the checks of the grid, then the checks of the shapes' sizes."""
     spec = lengths.spec
     errors = [*head_errors(spec), *device_errors(spec), *size_errors(spec)]
-    if shapes is not None or errors:  # errors that do not depend on the shapes join the other errors
+    if shapes is not None or errors:  # errors independent of the shapes join the other errors
         errors += length_errors(lengths, shapes or ())
     if errors:
         raise InputError(*errors)
@@ -98,7 +98,7 @@ def _check(lengths: RunLengths, shapes: Sequence[Shape] | None) -> None:
 @dataclass(frozen=True)
 class _Planned:
     """A shape of the grid. drop: reason to drop it, or empty. note: a remark, or empty. mark: distinguishes its
-    ids from those of other rules of ``grid.heads`` while there is no hash; empty where there is one rule."""
+    ids from those of other rules of ``grid.heads`` while there is no hash; empty if there is one rule."""
 
     shape: Shape
     budget: float | None
@@ -136,7 +136,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
         return [_Planned(block.shape(depth, width), None) for width in sorted(set(grid.widths[depth]))]
     found = []
     matched = [(match_width(depth, b, block, grid.width_multiple), b) for b in sorted(grid.budget_values())]
-    best: dict[Shape, float] = {}  # the budget that each shape is nearest to
+    best: dict[Shape, float] = {}  # nearest budget of each shape
     for shape, budget in matched:
         best[shape] = min(best.get(shape, budget), budget, key=lambda one: abs(shape.n_params / one - 1))
     for shape, budget in matched:
@@ -155,7 +155,7 @@ def _of_depth(spec: Spec, block: Block, depth: int) -> list[_Planned]:
 
 
 def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: str | None) -> list[Pack]:
-    """The packs of a shape; of a dropped one too, whose ids its budget keeps apart from those of the shape it is."""
+    """Packs of a shape, even a dropped one, whose budget keeps its ids apart from the equal shape's."""
     shape, mark = planned.shape, planned.mark if data_hash is None else ""
     dropped = f"-dropped{planned.budget:.3g}" if planned.drop else ""
     parts = pack_members(spec)
@@ -179,7 +179,7 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
         }
         suffix = content_hash(content, data_hash) + mark
         if data_hash is None and len(parts) > 1:
-            suffix += f"-{number}"  # without a hash nothing else tells the packs of one shape apart
+            suffix += f"-{number}"  # without a hash only this number tells packs of one shape apart
         packs.append(
             Pack(
                 pack_id=f"{shape.label}-{suffix}",
@@ -253,7 +253,7 @@ def content_hash(content: Any, data_hash: str | None) -> str:
 def run_id(
     spec: Spec, shape: Shape, seed: int, learning_rate: float, steps: int, data_hash: str | None, branch: bool = False
 ) -> str:
-    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash tells apart whatever changes the result.
+    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash covers all settings that change the result.
 
     A token branch that ends before the full length has its tokens in the name too: ``…-s0-t2.1e6-<8 hex>``.
     """
@@ -275,10 +275,10 @@ def build(
     Args:
         spec: the validated spec.
         data: facts of the prepared store; None before ``prepare``.
-        finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave those
-            out that are to be tried again.
+        finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave out
+        runs that are to be tried again.
         calibrations: rates that were measured or compiled, in order of preference.
-        rates: rates saved in the sweep directory (``train.seconds``); they stand, whatever ``calibrations`` say.
+        rates: rates saved in the sweep directory (``train.seconds``); they stay fixed, even against ``calibrations``.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too
@@ -328,7 +328,7 @@ def _named(plan: Plan, name: str, number: int) -> Plan:
 
 
 def _check_apart(plans: Sequence[Plan], names: Sequence[str]) -> None:
-    """Refuse arms that differ only in what changes no result: their runs would be one run."""
+    """Refuse arms that differ only in settings without an effect on results: their runs would coincide."""
     owner: dict[str, int] = {}
     for number, plan in enumerate(plans):
         for run in plan.runs:

@@ -1,4 +1,4 @@
-"""Training lengths: steps of the runs of each shape, by the one key of ``train`` that sets them.
+"""Training lengths: steps of each shape's runs, by the key of ``train`` that sets them.
 
 Let b = batch_size · seq_len tokens in a step, n_params the matched count, c the training FLOPs of a token
 (``cost.arithmetic``: attention over the whole window and the unembedding counted) and r the tokens per second of one
@@ -14,7 +14,7 @@ A second of ``seconds`` is a device-second of one run, as results.csv counts the
 devices that the pack takes, divided by the replicas that share it. Its rate is resolved once: the first plan written
 into a sweep directory saves the rates, and every later one takes them, since steps are part of a run's name.
 
-A budget is met to half a step, so short runs may miss it by percents; ``RunLengths.off`` says by how much.
+A budget is met to half a step, so short runs may miss it by percents; ``RunLengths.off`` gives the difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dwsweep.shapes import Shape
 from dwsweep.spec import LENGTHS, Spec
 
 NOMINAL_STEPS = 10_000  # steps of a benchmark or compilation before a rate is known; neither depends on the length
-DIGITS = 6  # significant ones of a rate: people read them
+DIGITS = 6  # significant digits of a rate, which people read
 
 
 def steps_of(tokens: float, tokens_per_step: int) -> int:
@@ -41,7 +41,7 @@ def steps_of(tokens: float, tokens_per_step: int) -> int:
 
 
 def with_nominal_length(spec: Spec) -> Spec:
-    """The spec with a number of steps in place of seconds: for `bench`, which is to find the rates."""
+    """Spec with a number of steps in place of seconds, for `bench`, which measures the rates."""
     if spec.train.seconds is None:
         return spec
     per_step = spec.train.batch_size * spec.train.seq_len
@@ -52,10 +52,10 @@ def with_nominal_length(spec: Spec) -> Spec:
 
 @dataclass(frozen=True)
 class RunLengths:
-    """The lengths of a sweep's runs by shape."""
+    """Lengths of a sweep's runs by shape."""
 
     clock: Clock
-    saved: tuple[FixedRate, ...] = ()  # rates of this sweep directory: they stand, whatever the clock has become
+    saved: tuple[FixedRate, ...] = ()  # rates of this sweep directory: fixed, even if the clock has changed
 
     @property
     def spec(self) -> Spec:
@@ -78,8 +78,7 @@ class RunLengths:
 
     @property
     def is_budget(self) -> bool:
-        """True for a length that is spent rather than counted: lengths then follow from what a step of each shape
-        costs."""
+        """True for a length in FLOPs or seconds: steps then follow from the cost of a step of each shape."""
         return self.key in ("flops", "seconds")
 
     @property
@@ -88,7 +87,7 @@ class RunLengths:
 
     @property
     def common_steps(self) -> int | None:
-        """Steps of a full-length run of any shape; None where they follow from the shape."""
+        """Steps of a full-length run of any shape; None if they follow from the shape."""
         train = self.spec.train
         return train.steps if train.tokens is None else steps_of(train.tokens, self.tokens_per_step)
 
@@ -124,7 +123,7 @@ class RunLengths:
         return tuple(sorted(branches | {self.total_steps(shape)}))
 
     def off(self, shape: Shape) -> float:
-        """Share of the budget by which whole steps overspend it; 0 where the length is no budget."""
+        """Share of the budget by which whole steps overspend it; 0 if the length is no budget."""
         return self.total_steps(shape) * self.step_cost(shape) / self.value - 1 if self.is_budget else 0.0
 
     def rate(self, shape: Shape) -> FixedRate:

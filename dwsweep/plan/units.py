@@ -45,11 +45,11 @@ class Run:
     shape: Shape
     seed: int
     learning_rate: float  # base learning rate; the parametrization resolves it
-    budget: float | None  # target n_params; None where widths were given
+    budget: float | None  # target n_params; None if widths were given
     steps: int  # optimizer steps, warm-up and cool-down included
     tokens: int  # steps · batch_size · seq_len
     action: str  # RUN | SKIP | DROP
-    reason: str  # why it is skipped or dropped, or what to know about it
+    reason: str  # reason for a skip or drop, or a remark
     arm: str = ""  # name of an arm, in a sweep with arms
 
     @property
@@ -60,13 +60,13 @@ class Run:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Facts of a prepared store that a plan needs."""
+    """Facts of a prepared store for a plan."""
 
     data_hash: str
     n_train_tokens: int
     n_validation_tokens: int
     n_heldout_documents: int | None = None
-    caution: str | None = None  # where the store holds out too few documents
+    caution: str | None = None  # warning if the store holds out too few documents
 
     @classmethod
     def of(cls, store: Store) -> DataFacts:
@@ -84,7 +84,7 @@ class RunEstimate:
     flops: int
     flops_6nd: int
     epochs: float | None  # passes over the training tokens; None before ``prepare``
-    device_seconds: float | None  # its share of its pack on one device; None: unknown
+    device_seconds: float | None  # the run's share of its pack on one device; None: unknown
     hidden_learning_rate: float
     residual_multiplier: float
 
@@ -95,9 +95,9 @@ class PackEstimate:
 
     flops: int  # FLOPs of all its replicas; a shared trunk of token branches counts once
     memory: Memory
-    fits: bool | None  # into what JAX may use of the device's memory; None: unknown device
+    fits: bool | None  # into the memory that JAX may use; None: unknown device
     mfu: float | None
-    checkpoint_bytes: int  # while it trains: those that are kept, and the one being written
+    checkpoint_bytes: int  # peak during training: kept checkpoints and the one being written
     device_seconds: float | None
 
 
@@ -106,7 +106,7 @@ class Estimates:
     """Estimates of every run and pack by id, and the totals of what is still to be trained."""
 
     device: str  # name of the device, or "unknown"
-    basis: str  # where the times come from, in words
+    basis: str  # source of the times, in words
     time_basis: str | None  # measured, compiled or assumed; None: there are no times
     runs: dict[str, RunEstimate]
     packs: dict[str, PackEstimate]
@@ -116,19 +116,19 @@ class Estimates:
     flops_6nd: int
     device_seconds: float | None
     peak_memory_bytes: int
-    checkpoint_bytes: int  # if the checkpoints of all packs are kept
+    checkpoint_bytes: int  # disk use if the checkpoints of all packs are kept
     results_bytes: int  # metrics and results of all runs
     params_bytes: int  # parameters that are kept (``execution.keep_params``)
-    disk_bytes: int  # at most at any time: the checkpoints of the packs at work, or of all where they are kept
+    disk_bytes: int  # largest disk use at any time: checkpoints of the packs at work, or of all kept packs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a sweep will do, before it does it."""
+    """Plan of a sweep: all that it will do."""
 
     spec: Spec
-    runs: tuple[Run, ...]  # runs of every shape, also skipped and dropped ones
-    packs: tuple[Pack, ...]  # all with a run that is not dropped, finished packs too
+    runs: tuple[Run, ...]  # runs of every shape, skipped and dropped ones included
+    packs: tuple[Pack, ...]  # all packs with a run that is not dropped, finished packs included
     warnings: tuple[str, ...]
     data: DataFacts | None
     estimates: Estimates
@@ -137,11 +137,11 @@ class Plan:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Readable names of the packs, by pack_id: their shape, with their arm where there are some."""
+        """Readable names of the packs, by pack_id: shape, and arm in a sweep with arms."""
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}
 
     def of(self, run: Run) -> Plan:
-        """The plan that a run is of: its arm's."""
+        """Plan of the run's arm."""
         return self.arms[run.arm] if run.arm else self
 
     @property
@@ -156,7 +156,7 @@ class Plan:
 
     @property
     def waiting_figures(self) -> list[str]:
-        """Names of the figures that are not known before ``prepare``."""
+        """Names of figures unknown before ``prepare``."""
         return ["hashes of the ids", "epochs", "memory of the token store"] if self.data is None else []
 
     @cached_property
@@ -196,7 +196,7 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
-    """Everything that config.json says of a run: facts are read from here, never from a name."""
+    """Content of a run's config.json: facts are read from here, never from a name."""
     spec = plan.of(run).spec
     return RunConfig(
         run_id=run.run_id,
@@ -284,7 +284,7 @@ def keeping_params(spec: Spec, runs: Sequence[Run]) -> list[Run]:
 
 
 def misfits(estimates: Estimates, packs: Sequence[Pack]) -> list[str]:
-    """A warning about packs that do not fit on the device even one sequence at a time, activations recomputed."""
+    """Warning about packs that exceed the device even with one sequence at a time and activations recomputed."""
     full = [pack for pack in packs if estimates.packs[pack.pack_id].fits is False]
     if not full:
         return []

@@ -1,5 +1,5 @@
 """The files of a sweep directory, each one frozen, typed record: its fields with their units, its reading, its writing.
 
-Training writes them, analysis reads them; nothing else passes between the two. ``reader`` has the rules that hold for
-all of them, the other modules the records themselves. Where each file lies, ``dwsweep.sweep.directory`` knows.
+Training writes them, analysis reads them; no other data pass between the two. ``reader`` has the rules that hold for
+all of them, the other modules the records themselves. ``dwsweep.sweep.directory`` knows the place of each file.
 """

@@ -1,4 +1,4 @@
-"""Adjustment of a heap of runs, in ``fit.json``: what is held, what each column matters, what cannot be separated."""
+"""Adjustment of a heap of runs, in ``fit.json``: held values, effect of each column, inseparable columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dwsweep.records.record import Count, Record, one_of
 
 @dataclass(frozen=True, kw_only=True)
 class DepthHeld(Record):
-    """Best depth at the middle size if a column is held at a value that was tried about as often as the held one."""
+    """Best depth at the middle size with a column at one of its equally common values."""
 
     value: float
     n_params: float
@@ -23,15 +23,15 @@ class DepthHeld(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedColumn(Record):
-    """A column that runs differ in. matters: root mean square over the runs of what it moves their losses, nats."""
+    """Column whose values differ between runs. matters: root mean square of its effect on the losses, nats."""
 
-    name: str  # in words
-    column: str  # of the table, by our name
+    name: str  # name in words
+    column: str  # our name of the table's column
     kind: Annotated[str, one_of("number", "text", "rate")]
-    held: str  # in words, "best" for a learning rate
-    low: float | None = None  # of the runs, for a number
+    held: str  # held value in words, "best" for a learning rate
+    low: float | None = None  # smallest value among the runs, if it is a number
     high: float | None = None
-    own: float  # share of its variance that size and depth leave
+    own: float  # share of the variance that size and depth leave
     r: float  # correlation with ln depth at equal size
     matters: float
     matters_low: float
@@ -41,8 +41,8 @@ class AdjustedColumn(Record):
     effect: tuple[float, ...] = field(default=(), repr=False)  # nats above the held value, at the middle size and depth
     effect_low: tuple[float, ...] = field(default=(), repr=False)
     effect_high: tuple[float, ...] = field(default=(), repr=False)
-    common: tuple[DepthHeld, ...] = ()  # at values that are as common as the held one, which is among them
-    best: bool = False  # whether the held one has the least loss at equal size of those; else it is the middle one
+    common: tuple[DepthHeld, ...] = ()  # best depths at the held value and at values as common
+    best: bool = False  # True if the held value has the least loss at equal size; else it is the middle value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Reading(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BestRate(Record):
-    """Best learning rate of a depth at the middle size, and what one rate for all depths costs it at most."""
+    """Best learning rate of a depth at the middle size, and the largest cost of one rate for all depths."""
 
     depth: Count
     n_params: float
@@ -68,7 +68,7 @@ class BestRate(Record):
     learning_rate_low: float | None
     learning_rate_high: float | None
     learning_rate_interval = IntervalOf()
-    cost: float  # nats, of the rate that is best for all
+    cost: float  # cost of the rate that is best for all, nats
     cost_high: float
 
 
@@ -97,8 +97,10 @@ EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time
 
 @dataclass(frozen=True, kw_only=True)
 class EqualWhat(Record):
-    """Best depth where nets are equal in ``equal``: parameters, tokens per parameter, FLOPs or seconds, ``budget`` of
-    it. n_params: of the best net, with an interval where each depth has its best size."""
+    """Best depth of nets with equal parameters, tokens per parameter, FLOPs or seconds: ``equal``, ``budget`` of it.
+
+    n_params: of the best net, with an interval if each depth has its best size.
+    """
 
     equal: Annotated[str, one_of(*EQUAL)]
     budget: float
@@ -106,7 +108,7 @@ class EqualWhat(Record):
     n_params_low: float | None = None
     n_params_high: float | None = None
     n_params_interval = IntervalOf()
-    tokens: float | None  # of the best net
+    tokens: float | None  # tokens of the best net
     depth: float | None
     depth_low: float | None
     depth_high: float | None
@@ -119,23 +121,23 @@ class Adjustment(Record):
     """Adjustment of the losses of a heap.
 
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
-    cannot tell from depth. readings: best depths under each reading of those.
+    cannot separate from depth. readings: best depths under both readings of these columns.
     """
 
     runs: Count
     columns: tuple[AdjustedColumn, ...]
-    follow: tuple[str, ...] = ()  # columns that follow the shape, and are part of it here
+    follow: tuple[str, ...] = ()  # columns that follow the shape and count as part of it
     depth_left: float
-    scatter: float  # of a run about the surface (sd), nats
-    shared: float | None = None  # sd of what points of one run share, nats
+    scatter: float  # sd of a run about the surface, nats
+    shared: float | None = None  # sd that the points of one run share, nats
     inseparable: tuple[str, ...] = ()
     readings: tuple[Reading, ...] = ()
     rates: tuple[BestRate, ...] = ()
-    along_tokens: tuple[DepthAfter, ...] = ()  # where runs have several counts
-    tokens_disagree: tuple[str, ...] = ()  # values of a text whose runs move the best depth otherwise with tokens
-    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs, time, as far as runs tell
-    shared_rate: float | None = None  # the learning rate that costs all depths least
-    sentences: tuple[str, ...] = ()  # what is held fixed and what cannot be separated: the first lines
+    along_tokens: tuple[DepthAfter, ...] = ()  # best depths by tokens, if runs have several counts
+    tokens_disagree: tuple[str, ...] = ()  # text values under which tokens move the best depth otherwise
+    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
+    shared_rate: float | None = None  # learning rate with the least cost over all depths
+    sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
 
     @property
     def held(self) -> dict[str, Any]:
@@ -145,7 +147,7 @@ class Adjustment(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRun(Record):
-    """A net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it. flops: of its
+    """Net to train next. ln_depth_sd: expected sd of ln of the best depth after it and those before it. flops: of its
     training, 6·N per token."""
 
     depth: Count
@@ -157,9 +159,10 @@ class NextRun(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
-    """Nets that narrow the best depth at ``n_params`` most, in order. held: values to train them at. ln_depth_sd: of
-    the best depth as it is known now. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
-    sizes at even steps of ln N from N/16 to 1.5·N."""
+    """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
+    the best depth at present. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
+    sizes at even steps of ln N from N/16 to 1.5·N, as these are. beyond: whether ``n_params`` is above the sizes of
+    the table."""
 
     n_params: float
     depth: float | None
@@ -169,5 +172,6 @@ class NextRuns(Record):
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
     flops_of_rule: float
+    beyond: bool = False
     tokens: float | None = None
     held: tuple[str, ...] = ()

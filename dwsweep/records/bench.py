@@ -1,6 +1,6 @@
 """Bench of a sweep's shapes. ``bench.json``: the rates that ``dwsweep bench`` measured, a list with a row per shape;
 ``plan`` and ``guide`` take rates from it. ``compiled.json``: the same by ``bench --compile-only --target``; ``plan``
-takes it where nothing was measured.
+takes it if nothing was measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Rate = Annotated[float, Field(ge=0, lt=1e150)]  # products of two are finite
 
 @dataclass(frozen=True)
 class PackingPoint:
-    """The rate of a pack of some replicas, all of them together."""
+    """Rate of a pack, all replicas together."""
 
     replicas: int
     tokens_per_second: float
@@ -33,13 +33,13 @@ class PackingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
-    """One shape as it was measured; steps and rates are of all replicas of its pack together.
+    """Measurement of one shape; steps and rates are of all replicas of its pack together.
 
-    Without a default are what a rate needs; a file of another tool may leave out the rest.
+    Fields without a default make a rate; a file of another tool may leave out the rest.
     """
 
     device_kind: str
-    devices: Positive = 1  # that the pack takes
+    devices: Positive = 1  # number of devices of the pack
     depth: Positive
     width: Positive
     heads: int | None = None
@@ -48,9 +48,9 @@ class BenchRow:
     attention_kernel: str | None = None
     compile_seconds: float | None = None
     step_seconds: float | None = None
-    tokens_per_second: Rate  # on all its devices
-    flops_per_token: Rate  # of training
-    memory_bytes: int | None = None  # of the program on one device
+    tokens_per_second: Rate  # rate of all devices of the pack
+    flops_per_token: Rate  # training FLOPs
+    memory_bytes: int | None = None  # memory of the program on one device
     achieved_flops: float | None = None  # FLOP/s
     peak_flops: float | None = None  # FLOP/s of one device
     peak_basis: str | None = None  # ``measured …`` or the name of a datasheet
@@ -65,18 +65,18 @@ class CollectiveRow:
     """Exchanges of one kind along the same axes of the mesh, in one step."""
 
     kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, collective-permute
-    axes: tuple[str, ...]  # of the mesh: replica, data, fsdp
+    axes: tuple[str, ...]  # mesh axes: replica, data, fsdp
     times: int
-    bytes: float  # of all of them
-    largest_bytes: float  # of one
+    bytes: float  # sum over all calls
+    largest_bytes: float  # largest single call
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledRow:
-    """One shape as it was compiled for a number of devices (``--compile-only``).
+    """Program of one shape compiled for a number of devices (``--compile-only``).
 
     Memory and costs are of one device, and of one training step, read from the compiled program. ``roofline_seconds``
-    and what follows from it is a bound that no run will reach.
+    and values derived from it are bounds that no run will reach.
     """
 
     device_kind: str
@@ -89,35 +89,35 @@ class CompiledRow:
     microbatch: int  # sequences
     remat: bool
     batch_size: int  # sequences
-    compile_seconds: float  # of the training program
-    memory_bytes: int | None  # by the compiled program's own analysis
-    state_bytes: int  # its part that stays between steps
-    n_train_tokens: int | None  # of the token store; None: compiled without one
-    target: str | None = None  # what it was compiled for, such as ``TPU-v5e:2x4``; None: the devices at hand
+    compile_seconds: float  # compilation of the training program
+    memory_bytes: int | None  # estimate by the compiler's own analysis
+    state_bytes: int  # part of memory that stays between steps
+    n_train_tokens: int | None  # size of the token store; None: compiled without a store
+    target: str | None = None  # compilation target, such as ``TPU-v5e:2x4``; None: the devices at hand
     heads: int | None = None
     head_size: int | None = None
     seq_len: int | None = None
     vocab_size: int | None = None
     precision: str | None = None
-    concessions: tuple[str, ...] = ()  # what was given up for a program that fits
+    concessions: tuple[str, ...] = ()  # memory savings that the program needed
     refused: str | None = None  # why it does not fit even so; then there is no roofline
     kernels: int | None = None  # launched
     traffic_bytes: float | None = None  # read and written in main memory
-    program_flops: float | None = None  # that XLA counts in the program, elementwise operations included
-    flops_per_token: float | None = None  # of training: what the model asks for
+    program_flops: float | None = None  # FLOPs that XLA counts, elementwise operations included
+    flops_per_token: float | None = None  # FLOPs of the model in training
     collectives: tuple[CollectiveRow, ...] = ()
     roofline_seconds: float | None = None
-    products_seconds: float | None = None  # each part of the roofline alone
+    products_seconds: float | None = None  # each part of the roofline alone (three fields)
     traffic_seconds: float | None = None
     launch_seconds: float | None = None
     link_seconds: float | None = None
-    bound: str | None = None  # products, traffic, launches or links: what takes most of the time
-    tokens_per_second: float | None = None  # at the roofline, of all replicas on all devices
-    mfu: float | None = None  # at the roofline, against the 16-bit peak of the data sheet
-    recipe: str | None = None  # as in bench.json
-    compile_cpu_seconds: float | None = None  # of all the compiler's threads and processes
+    bound: str | None = None  # largest part of the time: products, traffic, launches or links
+    tokens_per_second: float | None = None  # rate at the roofline, all replicas on all devices
+    mfu: float | None = None  # utilisation at the roofline, against the 16-bit peak of the data sheet
+    recipe: str | None = None  # recipe in the words of bench.json
+    compile_cpu_seconds: float | None = None  # CPU time of all the compiler's threads and processes
     unroll: int | None = None  # layers written out, 1: all in a loop
-    training_steps: int | None = None  # of all packs of the shape; None: its length follows from rates
+    training_steps: int | None = None  # steps of all packs of the shape; None: rates decide the length
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
@@ -128,7 +128,7 @@ def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
 
 
 def read(path: str | PathLike[str]) -> list[BenchRow] | None:
-    """Read the rows of a bench.json; None where there is no such file.
+    """Read the rows of a bench.json; None if there is no such file.
 
     Raises:
         InputError: the file is no list of such rows.
@@ -137,7 +137,7 @@ def read(path: str | PathLike[str]) -> list[BenchRow] | None:
 
 
 def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
-    """Write ``directory/compiled.json``, with the rows of other targets that it has; returns its path.
+    """Write ``directory/compiled.json``, keeping its rows of other targets; returns its path.
 
     Raises:
         InputError: the file that is there holds something else.
@@ -149,7 +149,7 @@ def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) 
 
 
 def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
-    """Pass the rows on, each written as it comes: compiling for a whole sweep takes long and may be interrupted."""
+    """Pass the rows on and write each at once: compiling for a whole sweep takes long and may be interrupted."""
     so_far: list[CompiledRow] = []
     for row in rows:
         so_far.append(row)
@@ -158,7 +158,7 @@ def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterato
 
 
 def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
-    """Read the rows of a compiled.json; None where there is no such file.
+    """Read the rows of a compiled.json; None if there is no such file.
 
     Raises:
         InputError: the file is no list of such rows.

@@ -1,8 +1,8 @@
-"""The columns of a table of runs: what each holds, what part it plays in a fit, what other projects call it.
+"""Columns of a table of runs: meaning, role in a fit, names in other projects.
 
-``results.csv`` has those of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
-column of results.csv is a column and its place in ``RESULTS`` here; a setting of the spec's ``model`` or ``train`` has
-its value by its name, and a measured number is a field of ``records.run.RunResult``.
+``results.csv`` has the columns of ``RESULTS``, in that order; a table from elsewhere needs depth, width and loss. A new
+column of results.csv is a column and its place in ``RESULTS`` here; the value of a setting of the spec's ``model`` or
+``train`` is found by its name, and a measured number is a field of ``records.run.RunResult``.
 Whoever asks for a kind of column asks here: ``named("recipe")``, ``of_type("count")``.
 """
 
@@ -20,9 +20,9 @@ class Column:
     """One column.
 
     type: a count is a number between fixed bounds where it is positive, and blank where it is not; a text stays one,
-    be it 7; any: as it reads. role: the size of a net or of its training, what a run ended with, what must be the same
-    for all runs of a shape, what must be so at one learning rate, what names a run. A count of parameters that does not
-    say so has the embeddings in it. meaning: in results.csv. any_case: its name is understood in another case, as that
+    be it 7; any: as it reads. role: size of a net or of its training, outcome of a run, setting equal for all runs of a
+    shape, setting equal at one learning rate, identity of a run. A count of parameters includes the embeddings unless
+    its name excludes them. meaning: in results.csv. any_case: its name is understood in another case, as that
     of each column with ALIASES is.
     """
 
@@ -37,7 +37,7 @@ class Column:
 COLUMNS = (
     Column("depth", "size", "number", "layers", "number of blocks L"),
     Column("width", "size", "number", "", "d_x, the width of the residual stream"),
-    Column("loss", "outcome", "number", "nats per token", "held-out loss per token, the end of each document counted"),
+    Column("loss", "outcome", "number", "nats per token", "held-out loss per token, end tokens included"),
     Column("learning_rate", "tuning", "number", "", "base rate, which the parametrization resolves for each shape"),
     Column("tokens", "tuning", "count", "tokens", "tokens that the run trained on"),
     Column(
@@ -53,14 +53,14 @@ COLUMNS = (
     Column("device_seconds", "outcome", "count", "s", "the run's share of its pack, on one device", any_case=True),
     Column("budget", "size", "any", "parameters", "non-embedding parameters that the shape was matched to"),
     Column("flops_6nd", "size", "any", "FLOPs"),
-    Column("train_flops", "size", "number", "FLOPs"),  # what each run was to spend
+    Column("train_flops", "size", "number", "FLOPs"),  # requested FLOPs of each run
     Column("train_seconds", "size", "number", "s"),
     Column("heads", "recipe", "number", "", "attention heads per block"),
     Column("head_size", "recipe", "number", "", "width of a head", any_case=True),
     Column(
         "parametrization", "recipe", "any", "", "rule by which rates and initial values follow from depth and width"
     ),
-    Column("optimizer", "recipe", "any", "", "how weights are updated"),
+    Column("optimizer", "recipe", "any", "", "optimizer"),
     Column("schedule", "recipe", "any", "", "of the learning rate over the steps"),
     Column("d_ff", "recipe", "number"),  # inner width of the MLP
     Column("mlp_ratio", "recipe", "number"),  # d_ff / d_x
@@ -93,8 +93,8 @@ COLUMNS = (
     Column("loss_stderr", "outcome", "any", "nats per token", "standard error of loss over held-out documents"),
     Column("wall_seconds", "outcome", "any", "s", "time of the whole pack that the run trained in"),
     Column("tokens_per_second", "outcome", "any", "tokens/s", "rate of the whole pack"),
-    Column("attention_kernel", "outcome", "any", "", "kernel that the attention ran with"),
-    Column("device_kind", "outcome", "any", "", "device, as JAX names it"),
+    Column("attention_kernel", "outcome", "any", "", "attention kernel"),
+    Column("device_kind", "outcome", "any", "", "JAX's name of the device"),
     Column("pack_size", "outcome", "any", "runs", "runs that were trained as one"),
     Column("status", "outcome", "any", "", "done, diverged, failed, oom, interrupted or pending; only done has a loss"),
     Column(
@@ -105,7 +105,7 @@ COLUMNS = (
         "shape, learning rate, seed, and a hash of all that changes the result",
         any_case=True,
     ),
-    Column("arm", "identity", "text", "", "recipe, where several are compared"),
+    Column("arm", "identity", "text", "", "recipe, if several are compared"),
 )
 RESULTS = (
     *("run_id", "depth", "width", "heads", "head_size", "seed", "learning_rate", "parametrization", "budget"),
@@ -134,7 +134,7 @@ AXES = {
     "flops": "training FLOPs",
     "device_seconds": "device seconds",
 }
-"""Columns that a fit may take for the size at which depths are compared, and how an axis calls them."""
+"""Columns that may be the axis of a fit (the size at which depths are compared), and their names as an axis."""
 ALIASES: dict[str, tuple[str, ...]] = {
     "depth": (
         *("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers"),
@@ -167,7 +167,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         *("num_params", "parameters", "n_parameters", "num_parameters", "parameter_count"),
         *("param_count",),
     ),
-    "flops": ("total_flops", "training_flops", "compute"),  # spent; train_flops are those asked for
+    "flops": ("total_flops", "training_flops", "compute"),  # spent; train_flops are requested FLOPs
     "heads": ("n_head", "n_heads", "num_heads", "num_attention_heads", "attention_heads", "nhead", "n_attention_heads"),
     "kv_heads": (
         *("n_kv_head", "n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv", "num_kv_groups", "kv_head"),
@@ -198,21 +198,33 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
     "vocab_size": ("n_vocab", "vocabulary_size"),
     "bits_per_byte": ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),
-    "wall_seconds": ("train_time_sec", "train_seconds_total", "training_seconds", "elapsed_seconds", "runtime"),
+    "wall_seconds": (
+        *(
+            "train_time_sec",
+            "train_seconds_total",
+            "training_seconds",
+            "elapsed_seconds",
+            "runtime",
+            "wall_s",
+            "wall_sec",
+        ),
+        *("wall_time_s", "wall_time_sec", "wall_time_seconds", "walltime_s", "wall_clock_seconds", "wall_clock_s"),
+        *("elapsed_s", "elapsed_sec", "train_time_s", "train_time_seconds", "training_time_s"),
+    ),
     "status": ("state", "run_state", "run_status"),
 }
 """Usual names elsewhere, the likelier first, by ours."""
 IN_ANY_CASE = tuple(column.name for column in COLUMNS if column.any_case or column.name in ALIASES)
-"""Columns that are understood in another case, or under an alias."""
+"""Columns recognised in another case, or under an alias."""
 HELD_OUT = ALIASES["loss"][:-3]
-"""Names of a loss on text that no run trained on: such a column wins over one that is called loss."""
+"""Names of a held-out loss: such a column wins over a column called loss."""
 TRAINING = ("train_loss", "training_loss", "loss_train", "final_train_loss", "train_nll", "train_lm_loss")
-"""Names of a loss on the text trained on: the last resort."""
+"""Names of a training loss: the last resort."""
 STEPS = (
     *("step", "global_step", "train_step", "training_step", "step_num", "steps_done", "iteration", "iter", "iter_num"),
     *("n_iter", "it", "update", "updates", "num_updates", "checkpoint", "checkpoint_step", "ckpt", "ckpt_step"),
     *("batch_idx", "epoch"),
 )
-"""Names of the place of a row on its run's curve, the finest first."""
+"""Names of a row's place on its run's curve, the finest first."""
 OF_RUNS = ("steps", "iterations", "iters", "epochs")
-"""Further ones, where the name of a run says that several rows are of one run."""
+"""Further names of that place, if a run's name repeats over rows."""

@@ -1,4 +1,4 @@
-"""Held-out documents of one run: ``documents.npy``, held against the loss that result.json records."""
+"""Held-out documents of one run: ``documents.npy``, checked against the loss in result.json."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.records.run import RunResult
 
-SUM_TOLERANCE = 1e-9  # of the loss: only the order of the additions differs between writing and checking
+SUM_TOLERANCE = 1e-9  # tolerance relative to the loss: writing and checking add in different orders
 
 
 def fault_of_documents(path: Any, result: RunResult) -> str:
-    """Tell why a ``documents.npy`` is not the one behind ``result``, empty where it is: rows of (summed nats, tokens),
-    one per held-out document, with Σ nats / Σ tokens = loss and, where it is recorded, Σ tokens = heldout_tokens.
+    """Fault of a ``documents.npy`` as the documents of ``result``, empty if sound: rows of (summed nats, tokens), one
+    per held-out document, with Σ nats / Σ tokens = loss and, if recorded, Σ tokens = heldout_tokens.
 
     Faults: other bytes than were written, cut short, no array, an array of another shape or with impossible values,
-    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing
-    file has none: without it a fit pairs nothing by document, and the loss stands. An object of a bucket is whole or
+    another loss or another number of tokens; a FIFO, a loop of links or another thing that is no file. A missing file
+    is no fault: the loss stands, and a fit pairs nothing by document. An object of a bucket is whole or
     not there at all, and is not read for this.
     """
     if paths.is_remote(path):
@@ -47,7 +47,7 @@ def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest:
         array = _array(data)
     except PermissionError:
         raise
-    except Exception as error:  # numpy has many ways to say that a header or a length is wrong
+    except Exception as error:  # numpy reports a bad header or length by many errors
         return f"is no whole array ({' '.join(str(error).split()) or type(error).__name__})"
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiu":
         found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
@@ -62,12 +62,12 @@ def _fault_of_documents(path: Any, loss: float, tokens_read: int | None, digest:
     if tokens_read is not None and tokens != tokens_read:
         return f"is of {tokens:.10g} held-out tokens; the recorded loss is of {tokens_read}"
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        return "is not what was written: its SHA-256 is not the one in result.json"
+        return "differs from the file written: its SHA-256 is not the one in result.json"
     return ""
 
 
 def _array(data: bytes) -> Any:
-    """The array of a .npy file. What costs time is its header, which thousands of files have in common."""
+    """Array of a .npy file. What costs time is its header, which thousands of files have in common."""
     import numpy as np
 
     start = data.find(b"\n") + 1  # ends the header

@@ -1,4 +1,4 @@
-"""Evaluation of one run in downstream tasks: ``eval.json``, where it was asked for."""
+"""Evaluation of one run in downstream tasks: ``eval.json``, if requested."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dwsweep.records.record import Count, Name, Positive
 class TaskScores:
     """Scores of a run in one task of lm-evaluation-harness."""
 
-    scores: dict[str, float]  # by metric
-    errors: dict[str, float]  # standard error of those that have one
+    scores: dict[str, float]  # score by metric
+    errors: dict[str, float]  # standard errors, if the harness gives them
     limit: Positive | None = None  # examples at most; None: all
-    shots: Count | None = None  # solved examples before each; None: as the task says
+    shots: Count | None = None  # solved examples before each; None: the task's own number
     versions: dict[str, str] | None = None
 
 
@@ -24,7 +24,7 @@ class Evaluation:
     """``eval.json``: how a finished run does in downstream tasks."""
 
     run_id: Name
-    params_sha256: str  # of the parameters that were evaluated
+    params_sha256: str  # hash of the evaluated parameters
     tasks: dict[str, TaskScores]
 
     def columns(self) -> dict[str, float]:

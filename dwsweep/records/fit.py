@@ -1,5 +1,5 @@
-"""``fit.json``: all that a fit found, as ``dwsweep.fit_table`` returns it and as guide, design and report read it. Its
-``surface`` is the joint model of the loss: what it takes to evaluate it anywhere.
+"""``fit.json``: the result of a fit, returned by ``dwsweep.fit_table`` and read by guide, design and report. Its
+``surface`` is the joint model of the loss, which can be evaluated anywhere.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from dwsweep.records.transitions import (
     SizedOptimum,
     TokenTransition,
     Transition,
+    coarse,
     verdicts,
 )
 from dwsweep.shapes import LARGEST_SIZE
@@ -59,14 +60,14 @@ class DepthSpan(Record):
     high: float
 
 
-NO_FORM_FITS = "no form fits"  # in a warning: what the surface says is not what the losses say
+NO_FORM_FITS = "no form fits"  # words of a warning: surface and losses disagree
 ModelForm = Literal["E + A·N^-α + waves + N^-a·h(ln N, ln L; transition law) + departures; nodes of hyperparameters"]
 (LOSS_FORM,) = get_args(ModelForm)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossForm(Record):
-    """The model with one form of the transition law: the nodes of its hyperparameters that draws come from.
+    """Model with one form of the transition law: nodes of its hyperparameters, from which draws come.
 
     ends: x_T at the shallowest and the deepest depth (ln of the axis) about which the form is linear. nodes: of the
     hyperparameters ``names``, in prior standard deviations from their prior means; counts: draws from each; scrambles:
@@ -77,8 +78,8 @@ class LossForm(Record):
     """
 
     form: str  # one of fit.model.FORMS
-    weight: Share  # of the form in the average, by its evidence
-    rejected: bool  # its weight is below 1 %
+    weight: Share  # weight of the form in the average, by its evidence
+    rejected: bool  # weight below 1 %
     tau: float  # scatter between shapes (sd), nats
     ends: tuple[float, float]
     names: tuple[str, ...]
@@ -99,7 +100,7 @@ class LossForm(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedColumn(Record):
-    """A further column of the cells: see ``fit.model.Column``."""
+    """Further column of the cells: see ``fit.model.Column``."""
 
     name: str
     value: tuple[float, ...] = field(repr=False)
@@ -111,7 +112,7 @@ class FittedColumn(Record):
 @dataclass(frozen=True, kw_only=True)
 class FittedCells(Record):
     """Cell means that a surface rests on: x, y = ln of the axis and of the depth; mean, variance of the noise of their
-    runs, factors of what they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
+    runs, factors that they share, in nats; df of that noise (None: declared); prior mean and sd of ln scatter.
 
     Raises:
         ValueError: they differ in length.
@@ -125,7 +126,7 @@ class FittedCells(Record):
     df: float | None
     scatter: tuple[float, float]
     columns: tuple[FittedColumn, ...] = ()
-    shared: Matrix | None = None  # effects that several means share, of unknown size
+    shared: Matrix | None = None  # effects of unknown size that several means share
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,21 +137,21 @@ class FittedCells(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut(Record):
-    """Each shape's mean loss against what the surface makes of all the others.
+    """Each shape's mean loss against its prediction from all others.
 
     inside: how many lie in the 95 % interval of their prediction. worst_depth, worst_width: the shape that is furthest
-    off, by ``worst`` standard deviations of its prediction, above zero where its loss is higher.
+    off, by ``worst`` standard deviations of its prediction, above zero if its loss is higher.
     """
 
     shapes: Count
     inside: Count
     worst_depth: Positive
     worst_width: PositiveNumber
-    worst: float | None  # None: beyond any number of them
+    worst: float | None  # None: no token count
 
     @property
     def too_few(self) -> bool:
-        """True if fewer lie inside than 95 % of them give in 99 of 100 tables."""
+        """True if fewer shapes lie inside their 95 % intervals than in 99 of 100 tables."""
         from scipy.special import bdtr
 
         return bool(bdtr(self.inside, self.shapes, 0.95) < 0.01)
@@ -160,7 +161,7 @@ class HeldOut(Record):
 class Surface(Record):
     """loss(ln axis, ln depth) for all depths together, one model per form of the law.
 
-    form: that of the model, which says what the numbers of ``LossForm`` mean; a file with another one is not read.
+    form: form of the model, which defines the numbers of ``LossForm``; a file with another one is not read.
 
     Raises:
         ValueError: the ends are the wrong way round, or no form has draws.
@@ -176,8 +177,8 @@ class Surface(Record):
     optima: tuple[SizedOptimum, ...]  # the best depth at a few sizes
     cells: FittedCells = field(repr=False)
     held_out: HeldOut | None = None
-    effect_p: float = 0.0  # probability that depth does nothing, the weight of the form ``none``
-    seed: int = 0  # of the nodes and draws
+    effect_p: float = 0.0  # probability of no effect of depth: the weight of the form ``none``
+    seed: int = 0  # seed of the nodes and draws
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,7 +196,7 @@ class Surface(Record):
 
     @property
     def falls(self) -> tuple[SizedOptimum, SizedOptimum] | None:
-        """Two sizes, of which the larger has the shallower best depth by more than the errors: no form does that."""
+        """Two sizes of which the larger has a significantly shallower best depth, which no form allows."""
         for k, small in enumerate(self.optima):
             for large in self.optima[k + 1 :]:
                 if large.depth_high is not None and small.depth_low is not None and large.depth_high < small.depth_low:
@@ -204,36 +205,49 @@ class Surface(Record):
 
     @property
     def bounded(self) -> list[SizedOptimum]:
-        """The sizes at which the data bound the best depth on one side at least."""
+        """Sizes at which the data bound the best depth on at least one side."""
         return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WidthLaw(Record):
-    """ln d_x = a + b·L: the width at which depth L stops being the better one, fitted to all pairs at once."""
+    """ln d_x = a + b·L: width at which depth L stops being better, fitted to all pairs at once."""
 
     form: str
     a: float
     b: float
-    cov: Matrix  # of (a, b)
+    cov: Matrix  # covariance of (a, b)
     interval_a: Ends
     interval_b: Ends
-    chi2: float | None  # of a fit to pairs alone, which is no more
+    chi2: float | None  # χ² of a fit to pairs alone
     df: int
     pairs_used: int
-    pairs_censored: int  # bound it from one side
+    pairs_censored: int  # limit on one side
     valid_from: float  # non-embedding parameters that its transitions span
     valid_to: float
     p_value: float | None
     confidence: float
-    delta_chi2: float  # that bounds the region
+    delta_chi2: float  # Δχ² that bounds the region
     region: Matrix = field(repr=False)  # (a, b) pairs: corners of the confidence region
     winner: str | None  # the form that fits clearly better than the others
+    # Monte-Carlo standard errors of the constants and of the ends of their intervals
+    a_error: float | None = None
+    b_error: float | None = None
+    interval_a_error: Ends = (None, None)
+    interval_b_error: Ends = (None, None)
+
+    @property
+    def coarse(self) -> tuple[float, float]:
+        """Monte-Carlo errors of a and of b that take digits; 0 where they take none."""
+        (a_low, a_high), (b_low, b_high) = self.interval_a, self.interval_b
+        of_a = (self.a_error, *self.interval_a_error), (a_high or 0.0) - (a_low or 0.0)
+        of_b = (self.b_error, *self.interval_b_error), (b_high or 0.0) - (b_low or 0.0)
+        return coarse(*of_a), coarse(*of_b)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedForm(Record):
-    """A form of the law that the data bound, with its region."""
+    """Form of the law that the data bound, with its region."""
 
     name: str
     form: str
@@ -270,26 +284,26 @@ class TransitionCovariance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
-    """The noise behind the errors of a fit. All but ``source`` is None where no run had a usable loss, and then left
+    """Noise behind the errors of a fit. All but ``source`` is None if no run had a usable loss, and then left
     out."""
 
-    source: str  # none, declared, replicates, scatter, replicates and scatter
+    source: str  # source of the noise: none, declared, replicates, scatter, replicates and scatter
     sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
     df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
-    pooled: bool | None = None  # one sigma for all depths
-    bartlett_p: float | None = None  # of equal sigma
+    pooled: bool | None = None  # True if all depths share one sigma
+    bartlett_p: float | None = None  # p value of equal sigma
     tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
     tau_df: float | None = None
-    shape_sd: float | None = None  # what all seeds of a shape share, nats
-    shape_source: str | None = None  # what that rests on: surface, scatter, documents, declared, default
+    shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
+    shape_source: str | None = None  # source of shape_sd: surface, scatter, documents, declared, default
     paired_seeds: bool | None = None
-    documents: str | None = None  # how the held-out documents were used
+    documents: str | None = None  # use of the held-out documents
     diverged_rule: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Record):
-    """The arguments of ``fit_table``."""
+    """Arguments of ``fit_table``."""
 
     axis: str = "n_params"
     noise: Any = None
@@ -301,21 +315,21 @@ class FitOptions(Record):
     documents: bool = True
     shape_noise: Any = None
     at_tokens: float | None = None
-    tokens_per_param: float | None = None  # of non-embedding parameters
-    unit: str | None = None  # of the losses; None: what their column's name says
-    drop: tuple[str, ...] | None = None  # columns that are not read
+    tokens_per_param: float | None = None  # tokens per non-embedding parameter
+    unit: str | None = None  # unit of the losses; None: read from the column's name
+    drop: tuple[str, ...] | None = None  # columns that were not read
     arm: str | None = None  # the column that tells arms apart
-    adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual ones
+    adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual columns
     no_adjust: tuple[str, ...] = ()
-    at: tuple[tuple[str, Any], ...] = ()  # (column, value) pairs: what the answer is for
+    at: tuple[tuple[str, Any], ...] = ()  # (column, value) pairs that the answer is for
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
 
 
 class FitKeywords(TypedDict, total=False):
-    """The keywords of ``fit_table``: fields of ``FitOptions``, with texts and lists of them where it has tuples, and
-    further sizes and tables."""
+    """Keywords of ``fit_table``: fields of ``FitOptions``, with texts and lists in place of tuples, and further sizes
+    and tables."""
 
     axis: str | None
     noise: float | Mapping[int, float] | None
@@ -338,20 +352,20 @@ class FitKeywords(TypedDict, total=False):
     beside: Iterable[Any]
 
 
-ONE_VARIABLE = "depth and width are one variable here"  # in a note of the account: no question of shape has an answer
+ONE_VARIABLE = "depth and width are one variable here"  # note of the account: no question of shape has an answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRows(Record):
-    """Rows of a table that a fit does not rest on."""
+    """Rows of a table that a fit leaves out."""
 
     rows: Count
     why: str  # "repeat another row exactly"
-    option: str = ""  # what to give for them to count
+    option: str = ""  # option that includes the rows
 
 
 def _of_one(why: str) -> str:
-    """A reason about rows as one about a row: ``have`` → ``has``."""
+    """Reason in the singular: ``have`` → ``has``."""
     verb, space, rest = why.partition(" ")
     return {"have": "has", "are": "is", "were": "was"}.get(verb, f"{verb}s") + space + rest
 
@@ -361,13 +375,13 @@ class Account(Record):
     """Account of the rows of a table."""
 
     read: Count
-    used: Count  # rows that a loss of the fit rests on
+    used: Count  # rows on which a loss of the fit rests
     left_out: tuple[LeftOutRows, ...] = ()  # most rows first
-    notes: tuple[str, ...] = ()  # what the columns were taken to mean, a sentence each
+    notes: tuple[str, ...] = ()  # meanings that the columns were given, one sentence each
 
     @property
     def one_variable(self) -> bool:
-        """True if nothing can be said of shape, for the width follows from the depth."""
+        """True if the width follows from the depth, so that shape has no answer."""
         return any(note.startswith(ONE_VARIABLE) for note in self.notes)
 
     @property
@@ -392,15 +406,15 @@ class Provenance(Record):
     rows_read: int
     rows_used: int
     columns_taken: tuple[str, ...]  # "ours = theirs", found under another usual name
-    left_out: dict[str, int]  # why runs have no loss that counts → how many
+    left_out: dict[str, int]  # reason why runs have no usable loss → count
     versions: dict[str, str]
     options: FitOptions
-    account: Account | None = None  # None in a file of before
+    account: Account | None = None  # None in older files
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedNets(Record):
-    """Facts that all nets of a fit share; None where they differ or the table does not say."""
+    """Facts that all nets of a fit share; None if they differ or the table has none."""
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
@@ -410,14 +424,14 @@ class TrainedNets(Record):
 class OtherFit(Record):
     """Transitions of another table, fitted with the same options, for comparison."""
 
-    name: str  # of its folder or file
+    name: str  # name of the table's folder or file
     input: str
     input_sha256: str
-    transitions: list[Transition]  # the verdict on each pair
+    transitions: list[Transition]  # verdict on each pair
     pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
-        """Find the row of the same two depths; None where it has none."""
+        """Find the row of the same two depths; None if it has none."""
         found = (row for row in self.transitions if (row.shallow, row.deep) == (pair.shallow, pair.deep))
         return next(found, None)
 
@@ -427,33 +441,33 @@ class _Kept(Record):
     """Content of fit.json."""
 
     def to_json(self) -> str:
-        """The text of fit.json."""
+        """Text of fit.json."""
         return reader.text_of(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlongFit(_Kept):
-    """The loss against a column, where nothing else was fitted."""
+    """Content of fit.json for a fit along a column alone."""
 
     along: Along
     left_out: list[LeftOutRun]  # impossible losses
-    warnings: list[str]  # one line each
-    noise: NoiseSummary  # of curves named by their depth and value
-    unit: str  # of every loss here
+    warnings: list[str]  # one warning per line
+    noise: NoiseSummary  # noise of curves, named by depth and value
+    unit: str  # unit of every loss here
     provenance: Provenance
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult(_Kept):
-    """Everything that a fit found in a table of losses.
+    """Result of a fit of a table of losses.
 
     Each table is a list of records whose fields are the columns of its CSV file.
     """
 
-    cells: list[Cell]  # one per shape
-    transitions: list[Transition]  # one per pair and estimator, the verdict first
+    cells: list[Cell]  # one cell per shape
+    transitions: list[Transition]  # one row per pair and estimator, the verdict first
     width_law: WidthLaw | None
-    law_statement: str  # the law in a sentence, or why there is none
+    law_statement: str  # the law in a sentence, or the reason for none
     rivals: list[Rival]  # the forms compared, the best first
     laws: list[FittedForm]
     guideline_law: str | None  # the form that guides; None: the published law does
@@ -461,32 +475,32 @@ class FitResult(_Kept):
     guideline: list[GuidelineRow]
     published: PublishedLaw
     transition_cov: TransitionCovariance
-    warnings: list[str]  # one line each
+    warnings: list[str]  # one warning per line
     noise: NoiseSummary
-    by_tokens: list[TokenTransition]  # where the table holds several token counts
+    by_tokens: list[TokenTransition]  # transitions by tokens, if the table holds several token counts
     curves: FitCurves
     rates: list[RateRun]
     contrasts: list[Contrast]  # any two depths at equal size
     left_out: list[LeftOutRun]  # impossible losses
-    with_left_out: list[Transition]  # the verdicts, had they counted
+    with_left_out: list[Transition]  # verdicts of the estimators that did not count
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
-    equal_budgets: EqualBudgets | None  # where runs were trained at equal compute, which is the axis
-    comparisons: list[Comparison] = field(default_factory=list)  # other recipes against this one, paired
+    equal_budgets: EqualBudgets | None  # best shapes by budget, if the axis of the fit is compute
+    comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
     along: Along | None = None  # the loss against a column
-    adjusted: Adjustment | None = None  # where runs differ in more than depth and size
-    at_one_size: AtOneSize | None = None  # the best depth, where all nets have about one size
+    adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
+    at_one_size: AtOneSize | None = None  # the best depth, if all nets have nearly one size
     nets: TrainedNets
-    unit: str  # of every loss here
+    unit: str  # unit of every loss here
     provenance: Provenance
 
     @property
     def verdicts(self) -> list[Transition]:
-        """The verdict on each pair of depths: the one row per pair that every output reads."""
+        """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
 
     @property
     def own_law(self) -> bool:
-        """True if the guideline follows a law of this sweep, and not the published one."""
+        """True if the guideline follows this sweep's own law, and not the published one."""
         return self.guideline_law is not None
 
     def __repr__(self) -> str:
@@ -507,7 +521,7 @@ Fit = FitResult | AlongFit
 
 
 def read(path: Any, argument: str = "--fit") -> FitResult:
-    """The fit in a fit.json that compares depths. ``path``, ``argument``: those of ``read_any``.
+    """The fit in a fit.json that compares depths. ``path``, ``argument``: as in ``read_any``.
 
     Raises:
         InputError: as ``read_any``; or depths were not compared.
@@ -544,7 +558,7 @@ def read_any(path: Any, argument: str = "--fit") -> Fit:
 
 
 def folder_beside(table: Any) -> Any:
-    """Folder of a table's fit where no other is given: ``runs.csv`` → ``runs-fit``, also of a packed one."""
+    """Default folder of a table's fit: ``runs.csv`` → ``runs-fit``, for a packed table too."""
     stem = table.with_name(table.stem).stem if table.suffix in (".gz", ".xz", ".bz2", ".zip") else table.stem
     return table.with_name(f"{stem}-fit")
 
@@ -581,7 +595,7 @@ def write(result: Fit, out_dir: Any) -> list[str]:
 
 
 def tables_of(result: Fit) -> dict[str, str]:
-    """The CSVs beside fit.json, by their names."""
+    """CSV files beside fit.json, by name."""
     texts = {}
     if isinstance(result, FitResult):
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
@@ -603,7 +617,7 @@ def tables_of(result: Fit) -> dict[str, str]:
 
 
 def check_folder(out_dir: Any) -> None:
-    """Refuse a folder that holds the runs of a sweep: what a fit writes there would be taken for runs.
+    """Refuse a folder that holds the runs of a sweep: files of a fit there would be taken for runs.
 
     Raises:
         InputError: it is one of a sweep's own folders, or in one; or it is a file.
@@ -619,7 +633,7 @@ def check_folder(out_dir: Any) -> None:
 
 
 def replaced(result: Fit, out_dir: Any) -> str:
-    """Says so where the folder holds a fit of another table or with other options, which ``write`` will replace; empty
+    """Notice that ``write`` will replace a fit of another table or with other options; empty
     where it holds none, or an earlier one of this table."""
     file = paths.as_path(out_dir) / "fit.json"
     if not file.exists():

@@ -1,8 +1,8 @@
-"""Footing of a run's last bits: everything besides config.json and the tokens that they rest on.
+"""Footing of a run's last bits: all conditions besides config.json and the tokens.
 
 Two attempts on one footing give equal bits, however often each was interrupted. On another footing sums are taken in
 another order, or by other instructions, and last bits differ. Each attempt at a pack is recorded with its footing
-(``PackState.started``), and a resume on another one names what differs.
+(``PackState.started``), and a resume on another one names the differences.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ FLAGS = (
     "JAX_DEFAULT_PRNG_IMPL",
     "JAX_ENABLE_X64",
 )
-"""Variables of the environment that change a program or how it rounds."""
+"""Environment variables that change a program or its rounding."""
 _VECTOR = re.compile(r"((avx|amx|sse4|fma|sve|asimd)\w*|f16c|sme2?|bf16|i8mm)")
 
 
 @dataclass(frozen=True)
 class Footing:
-    """Host and software of an attempt, as its worker found them; ``StartFacts`` has the devices and
+    """Host and software of an attempt, found by its worker; ``StartFacts`` has the devices and
     the choices of the program."""
 
-    host: str = ""  # for a person; no bit rests on it
-    processor: str | None = None  # its name; None where the system does not say
-    instructions: tuple[str, ...] = ()  # sets of vector instructions that XLA may use on a CPU
-    cores: Positive | None = None  # that the worker may use
+    host: str = ""  # host name, for a person; no bit rests on it
+    processor: str | None = None  # name of the processor; None if the system does not give it
+    instructions: tuple[str, ...] = ()  # vector instruction sets that XLA may use on a CPU
+    cores: Positive | None = None  # cores that the worker may use
     workers: Positive | None = None  # ``execution.workers``, which share the host's cores
-    flags: dict[str, str] = field(default_factory=dict)  # those of FLAGS that are set
+    flags: dict[str, str] = field(default_factory=dict)  # environment flags among FLAGS that are set
     backend: str | None = None  # version of the device's own software: CUDA, libtpu
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -80,15 +80,14 @@ def _version(package: str) -> str | None:
 
 
 def versions(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
-    """Give the versions here of Python and of the installed ``packages`` (name → distribution), by default those that
-    last bits depend on."""
+    """Versions of Python and of the installed ``packages`` (name → distribution), by default all that last bits depend
+    on."""
     found = {name: _version(package) for name, package in packages.items()}
     return {"python": platform.python_version(), **{name: one for name, one in found.items() if one is not None}}
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Name what differs between two footings as mappings, such as ``cores 2 → 1``; a value that one of them does not
-    know differs from none."""
+    """Differences between two footings as mappings, such as ``cores 2 → 1``; an unknown value counts as equal."""
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
         if old == new or name in ("host",) or (not prefix and (old is None or new is None)):

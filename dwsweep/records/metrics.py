@@ -10,7 +10,7 @@ from dwsweep import paths
 from dwsweep.records.record import Damaged, read
 from dwsweep.records.run import RunResult
 
-MOST = 1 << 63  # of a whole number: one with 400 digits has no float
+MOST = 1 << 63  # largest whole number: one with 400 digits has no float
 METRICS = ("loss", "learning_rate", "grad_norm", "seconds")
 
 
@@ -21,20 +21,20 @@ class MetricsRow(TypedDict, total=False):
     loss: float | None  # training, nats per token
     learning_rate: float | None
     grad_norm: float | None
-    seconds: float | None  # of training so far
-    conditioning: list[float | None]  # after this step: condition number of each block's attention (train.conditioning)
-    conditioning_at_start: list[float | None]  # in the first row: the same before the first step
+    seconds: float | None  # training seconds so far
+    conditioning: list[float | None]  # condition number of each block's attention after this step (train.conditioning)
+    conditioning_at_start: list[float | None]  # condition numbers before the first step; set in the first row
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """The readable rows of a run's metrics."""
+    """Readable rows of a run's metrics."""
 
-    rows: tuple[MetricsRow, ...]  # in the order of the file, steps rising
-    lost: int = 0  # lines that are no such row, bar a last one that a kill cut off
+    rows: tuple[MetricsRow, ...]  # rows in file order, steps rising
+    lost: int = 0  # damaged lines, except a last line that a kill cut off
 
     def left_out(self, run_id: str) -> str:
-        """Warning of a reader that goes on without the lost lines, naming the run's file; empty where none is lost."""
+        """Warning about lost lines of a run's file; empty if none is lost."""
         if not self.lost:
             return ""
         lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"
@@ -42,14 +42,14 @@ class Metrics:
 
 
 def read_metrics(path: Any) -> Metrics:
-    """The rows of a file, uploaded segments included; what is no row, is not as it was written or is another run's is
-    counted and left out, and so are lines that were taken out of the middle."""
+    """Rows of a file, uploaded segments included; lines without a row, changed lines, another run's lines and lines
+    missing in the middle are counted and left out."""
     text = paths.read_text_of_lines(path)
     rows: list[MetricsRow] = []
     bad, last, last_number = 0, -1, 0
     found = list(paths.checked_lines(text, path))
     if found and found[-1][1] is None and not text.endswith("\n"):
-        found.pop()  # a kill cut it off
+        found.pop()  # a kill cut off the last line
     for number, content in found:
         row = _metrics_row(content) if content is not None else None
         if row is None or row["step"] <= last or (number is not None and number <= last_number):
@@ -63,7 +63,7 @@ def read_metrics(path: Any) -> Metrics:
 def metrics_of(folder: Any) -> Metrics:
     """Metrics in the ``folder`` of a run; lost are also lines that its result.json counts and the file lacks."""
     found = read_metrics(folder / "metrics.jsonl")
-    with contextlib.suppress(Damaged, OSError):  # what is wrong with result.json, others name
+    with contextlib.suppress(Damaged, OSError):  # faults of result.json are reported elsewhere
         result = read(folder / "result.json", RunResult)
         if result is not None and result.metrics_rows is not None:
             return replace(found, lost=max(found.lost, result.metrics_rows - len(found.rows)))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:  # `_section` imports them where a pack is read: `status` reads none, and making these models takes long
     ExecutionSpec = ModelSpec = TrainSpec = Any
 
-REBUILT = "rebuilt"  # other packs took the replicas over
-IN_PART = "the other replicas are finished or belong to another pack"  # why a pack lacks some that the plan has in it
+REBUILT = "rebuilt"  # packs that took the replicas over
+IN_PART = "the other replicas are finished or belong to another pack"  # reason why replicas of the plan are missing
 
 ATTEMPTS_KEPT = 20
 
@@ -27,7 +27,7 @@ PACK_STATES = (PENDING, RUNNING, DONE, INTERRUPTED, FAILED, OOM, REBUILT)
 
 
 def _section(name: str, *, strict: bool) -> BeforeValidator:
-    """A section of the spec as a spec reads it; unless ``strict``, keys that this version does not know are dropped."""
+    """Section of the spec, validated; unless ``strict``, keys that this version does not know are dropped."""
 
     def build(value: Any) -> Any:
         from dwsweep import spec
@@ -52,12 +52,12 @@ def _section(name: str, *, strict: bool) -> BeforeValidator:
     return BeforeValidator(build)
 
 
-_sections: dict[str, dict[str, Any]] = {}  # by name and content, the last: all packs of a sweep have one
+_sections: dict[str, dict[str, Any]] = {}  # last section by name and content: all packs of a sweep share one
 
 
 @dataclass(frozen=True)
 class Replica:
-    """A member of the ensemble of seeds and learning rates that a pack trains together; it yields one run for each of
+    """Replica: a seed and a learning rate of the ensemble that a pack trains together; it yields one run for each of
     the pack's ``branch_steps``."""
 
     seed: Count
@@ -83,7 +83,7 @@ class Pack:
     train: Annotated[TrainSpec, _section("TrainSpec", strict=True)]
     execution: Annotated[ExecutionSpec, _section("ExecutionSpec", strict=False)]  # changes no result
     data_hash: str
-    rebuilt_from: Name | None = None  # the pack whose replicas it took over
+    rebuilt_from: Name | None = None  # pack whose replicas it took over
     reason: str | None = None  # why it did
 
     @property
@@ -96,22 +96,22 @@ class StartFacts:
     """Facts of a pack on its hardware, reported once per (re)start, after compilation."""
 
     device_kind: str | None = None
-    devices: Positive | None = None  # that the pack takes
+    devices: Positive | None = None  # number of devices of the pack
     mesh: dict[str, int] | None = None  # devices along each axis
     attention_kernel: str | None = None
     attention_why: str | None = None  # why this kernel
     microbatch: Positive | None = None  # sequences of each replica in one forward and backward pass
     remat: bool | None = None  # activations are recomputed in the backward pass
     unroll: Positive | None = None  # layers written out, 1: all in a loop
-    concessions: tuple[str, ...] = ()  # what was given up for a program that fits into the device's memory, in words
+    concessions: tuple[str, ...] = ()  # memory savings that the program needed, in words
     streamed: bool | None = None  # batches come from the host
     pack_size: Positive | None = None  # replicas that train together
     compile_seconds: Amount = None
-    step: Count = 0  # that training begins or resumes at
-    footing: Footing | None = None  # the rest of what the last bits depend on; None in files of earlier versions
+    step: Count = 0  # step at which training begins or resumes
+    footing: Footing | None = None  # further conditions of the last bits; None in files of earlier versions
 
     def differences(self, after: StartFacts) -> list[str]:
-        """Name what the last bits rest on and what is another in a later attempt."""
+        """Conditions of the last bits that changed in a later attempt."""
         mine, theirs = ({name: plain(getattr(facts, name)) for name in _FOOTING} for facts in (self, after))
         return [*differences(mine, theirs), *differences(plain(self.footing) or {}, plain(after.footing) or {})]
 
@@ -121,32 +121,32 @@ _FOOTING = ("device_kind", "devices", "mesh", "attention_kernel", "microbatch", 
 
 @dataclass(frozen=True)
 class PackEvent:
-    """Something that happened to a pack and what was done about it."""
+    """Event of a pack, and the action that it led to."""
 
     time: float  # seconds since the epoch
     kind: str  # crash | oom | error | disk_full | interrupted | rebuilt | retry
     cause: str
-    action: str  # what follows from it
+    action: str  # action taken after the event
     step: int = 0
     log_tail: str | None = None
 
 
 @dataclass(frozen=True)
 class PackState:
-    """``state.json``: how often a pack was tried, what went wrong, what was changed on its account."""
+    """``state.json``: attempts, failures and changed settings of a pack."""
 
     state: Annotated[str, one_of(*PACK_STATES)] = PENDING
     attempts: Count = 0  # times a worker started it
     retries: Count = 0  # retries granted since the last new checkpoint
     checkpoint: Count = 0  # number of the newest checkpoint at the end of the last attempt; 0: none
-    resumed_step: Count = 0  # the step that the last attempt resumed from
-    microbatch: Positive | None = None  # sequences; set after an out-of-memory, else as the spec says
-    halvings: Count = 0  # of the microbatch
+    resumed_step: Count = 0  # step at which the last attempt resumed
+    microbatch: Positive | None = None  # microbatch after an out-of-memory error, else as in the spec
+    halvings: Count = 0  # halvings of the microbatch
     rebuilt_into: tuple[Name, ...] = ()  # packs that took the replicas over
     events: tuple[PackEvent, ...] = field(default=())
-    begun: Amount = None  # when a worker was last given it, seconds since the epoch; None in files of earlier versions
-    compiling: Amount = None  # when its program was last begun to be compiled, likewise
-    started: tuple[StartFacts, ...] = ()  # what each attempt trained on, oldest first; the last ATTEMPTS_KEPT
+    begun: Amount = None  # last handover to a worker, seconds since the epoch; None in files of earlier versions
+    compiling: Amount = None  # last start of the compilation, likewise
+    started: tuple[StartFacts, ...] = ()  # training conditions of each attempt, oldest first; the last ATTEMPTS_KEPT
 
     def with_start(self, facts: StartFacts) -> PackState:
         return replace(self, started=(*self.started, facts)[-ATTEMPTS_KEPT:])
@@ -157,11 +157,11 @@ class PackState:
 
 @dataclass(frozen=True)
 class PackProgress:
-    """``progress.json``: how far a pack has come, written about once per second while it trains."""
+    """``progress.json``: progress of a pack, written about once per second while it trains."""
 
     step: Count = 0
-    steps: Count = 0  # of the full length
-    tokens_per_second: Amount = None  # of all replicas
+    steps: Count = 0  # full length
+    tokens_per_second: Amount = None  # rate of all replicas
     losses: tuple[Number, ...] = ()  # last training loss of each replica, nats per token
     started: StartFacts | None = None
     updated: Amount = None  # seconds since the epoch

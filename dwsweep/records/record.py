@@ -1,8 +1,8 @@
 """Reading and writing of records: one validating reader and one writer for all files of a sweep directory.
 
 A record is a frozen dataclass. Its file is a JSON object with the fields' names as keys, or a row of a CSV with the
-fields as columns, in their order. Reading is strict: an integer is an integer and no text, a number is finite where the
-field says so, a status is a known one. Keys that the record does not have are passed over, since a later version may
+fields as columns, in their order. Reading is strict: an integer must be no text, a number finite where the field
+requires it, and a status known. Keys that the record does not have are passed over, since a later version may
 add some; fields that default to None are left out of the file while they are None.
 
 The last key of a JSON object is ``content_sha256``, the hash of the text without that key, compared on reading: a file
@@ -33,9 +33,9 @@ from dwsweep.errors import InputError
 Kind = TypeVar("Kind")
 
 LEAVES = {str, int, bool, type(None)}
-MOST_DIGITS = 300  # of a whole number: JSON's have no limit, and those of floats end there
+MOST_DIGITS = 300  # digit limit of a whole number: JSON has none, and floats end here
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # of a run or a pack
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=255)]  # name of a run or a pack
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -66,13 +66,13 @@ def holding(**kinds: type) -> AfterValidator:
 
 
 Number = Annotated[float | None, AfterValidator(lambda value: None if value is None else _finite(value))]
-"""A figure that may be unknown: JSON has no NaN, so a value that is not finite reads as None."""
+"""Number, or None if unknown: JSON has no NaN, so a non-finite value reads as None."""
 Amount = Annotated[Number, AfterValidator(lambda value: _not_negative(value))]
-"""A figure that may be unknown and is not negative: seconds, a rate."""
+"""Non-negative number, or None if unknown: seconds, a rate."""
 
 
 class Damaged(InputError):
-    """A file that cannot be what it is meant to be; the message names the file, the field and what is wrong with it."""
+    """Damaged file; the message names the file, the field and the fault."""
 
     def __init__(self, path: Any, name: str, why: str) -> None:
         self.path, self.why = path, why
@@ -81,7 +81,7 @@ class Damaged(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Part of a fit: plain values only, a number that is not finite is None. Read by attribute or as ``row["status"]``;
+    """Part of a fit: plain values only, None for a non-finite number. Read by attribute or as ``row["status"]``;
     ``dict(row)`` has its columns."""
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Record:
         return columns_of(cls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the part as fit.json has it."""
+        """JSON form of the part for fit.json."""
         return to_dict(self)
 
 
@@ -115,7 +115,7 @@ def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{
 
 
 def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number: Callable[[float], str]) -> str:
-    """Write rows as CSV; what is None or not there is blank."""
+    """Write rows as CSV; None and missing values are blank."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, str):
@@ -131,17 +131,17 @@ def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number
     return buffer.getvalue()
 
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # at the start of a cell, a spreadsheet runs it
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # signs with which a spreadsheet formula begins
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-](inf|nan)")
 
 
 def quoted_text(text: str) -> str:
-    """A text as a cell of a CSV: with an apostrophe in front where it begins like a formula and is no number."""
+    """Cell of a CSV for a text: an apostrophe precedes a text that begins like a formula and is no number."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def unquoted_text(cell: str) -> str:
-    """The text of a cell: what ``quoted_text`` was given."""
+    """Text of a cell: the inverse of ``quoted_text``."""
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
 
 
@@ -150,14 +150,14 @@ _SEALED = re.compile(rb',?\n "([^"\n]{1,40})": "([^"\n]{64})"\n\}\n\Z')
 
 
 def sealed(text: str) -> str:
-    """The text of a JSON object, indented by one, with the hash of itself as its last key."""
+    """Text of a JSON object, indented by one, with its own hash as the last key."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     body = text.rstrip("\n").removesuffix("}").rstrip("\n")
     return f'{body}{"," * (body != "{")}\n "{SEAL}": "{digest}"\n}}\n'
 
 
 def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
-    """Tell why the bytes of a record are not those that were written; empty where they are, or have no hash because an
+    """Reason why the bytes of a record differ from those written; empty if they are, or have no hash because an
     earlier version wrote them. ``known``: keys that the record has."""
     found = _SEALED.search(data, max(0, len(data) - 200))
     if found and found[1] == SEAL.encode():
@@ -171,11 +171,11 @@ def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
 
 
 def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool = True) -> Kind | None:
-    """Read the record, or a list of them, in a file; None where there is no file. ``name``: of the path in errors.
+    """Read the record, or a list of them, in a file; None if there is no file. ``name``: of the path in errors.
 
     Raises:
-        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have; or it is
-            not as it was written.
+        Damaged: the file is not JSON of that kind, or a field is missing or has a value that it cannot have; or it was
+        changed since it was written.
         OSError: the file cannot be read.
     """
     shown = name or str(path)
@@ -192,7 +192,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
     fault = fault_of_seal(data, _keys(cast(Any, kind))) if data[:1] == b"{" else ""
-    if fault or SEAL.encode() not in data:  # a file that has its hash is ours, and has each key once
+    if fault or SEAL.encode() not in data:  # a file with its own hash is ours and has each key once
         try:
             _decoder.decode(data.decode())
         except ValueError as error:
@@ -248,7 +248,8 @@ def parse(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
 
 
 def write(path: Any, content: Any, *, durable: bool = False, folder: bool = True) -> None:
-    """Write a record, or a list of them, atomically; ``durable`` waits until the disk has it, ``folder``: its name too.
+    """Write a record, or a list of records, atomically. ``durable``: wait until it is on the disk; ``folder``: its name
+    too.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old content is still there.
@@ -257,20 +258,20 @@ def write(path: Any, content: Any, *, durable: bool = False, folder: bool = True
 
 
 def text_of(content: Any) -> str:
-    """The text of the file of a record or of a list of them: valid JSON, null for a number that does not exist, each
-    list of numbers on one line; an object has its hash."""
+    """Text of the file of a record, or of a list of records: valid JSON, null for missing numbers, each list of numbers
+    on one line; an object has its hash."""
     found = [to_dict(one) for one in content] if isinstance(content, list | tuple) else to_dict(content)
     text = _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", _indented(found)) + "\n"
     return sealed(text) if isinstance(found, dict) else text
 
 
 def line_of(content: Mapping[str, Any]) -> str:
-    """A record's keys as one line of JSON, in ASCII: some readers end a line at other characters, too."""
+    """Keys of a record as one line of JSON, in ASCII, since some readers end lines at other characters too."""
     return json.dumps(plain(content), allow_nan=False, default=str)
 
 
 def to_dict(record: Any) -> dict[str, Any]:
-    """Give the record as its file has it: without fields that are None by default, but for rows of a table."""
+    """Content of the record's file: without fields that are None by default, except in rows of a table."""
     if isinstance(record, Record) or not is_dataclass(record):
         return cast(dict[str, Any], plain(record))
     return {
@@ -281,8 +282,8 @@ def to_dict(record: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Give a value as JSON has it, all the way down: records whole and as dicts, tuples and arrays as lists, a number
-    that is not finite as None."""
+    """JSON form of a value, all the way down: records as dicts, tuples and arrays as lists, a non-finite number as
+    None."""
     if type(value) in LEAVES:  # most values are leaves, and the checks below are slow
         return value
     if isinstance(value, float):
@@ -300,14 +301,14 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
-# dumps makes an encoder per call
+# json.dumps would make an encoder per call
 _encoded = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=str).encode
 _NUMBERS = {int, float, type(None)}
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as file names may have: no UTF-8 has it
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as in some file names: UTF-8 has none
 
 
 def _indented(value: Any, end: str = "\n") -> str:
-    """``value`` as JSON, one space deeper at each level. ``end``: of the line before the bracket that closes it."""
+    """``value`` as JSON, one space deeper at each level. ``end``: text before the closing bracket."""
     if not value or not isinstance(value, dict | list):
         return _encoded(value)
     if isinstance(value, list) and set(map(type, value)) <= _NUMBERS:
@@ -332,7 +333,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _describe(error: ValidationError) -> str:
-    """Describe the first error: field, value, what it must be."""
+    """Describe the first error: field, value, allowed values."""
     first, *others = error.errors(include_url=False)
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     message = str(first["msg"]).removeprefix("Value error, ").replace("Input should", "must", 1)

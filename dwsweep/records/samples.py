@@ -12,7 +12,7 @@ from dwsweep.records.record import Amount, Name
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One text of ``samples.json``: what a trained model wrote after ``prompt``."""
+    """One text of ``samples.json``: a trained model's continuation of ``prompt``."""
 
     run_id: Name
     depth: Annotated[int, Field(ge=1)]

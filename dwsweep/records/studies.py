@@ -1,13 +1,13 @@
 """Records of the studies: equal budgets, losses along a column, arms compared; as ``fit.json`` and
 ``equal_budgets.csv``, ``equal_budget_depths.csv`` have them.
 
-A minimum is given only where it is reached: the loss surely falls before it and surely rises after it, within what was
-tried. Otherwise the bound stands that there is, and the other end and the minimum itself are None. Intervals hold one
+A minimum is given only if it is reached: the loss is shown to fall before it and to rise after it, within the tried
+range. Otherwise the existing bound is given, and the other end and the minimum are None. Intervals hold one
 at a time.
 
 Loss along a column of the table (heads, depth, …): ``along`` of fit.json, and the rows of ``along.csv``.
 
-A group is what is compared: one arm at one depth and size, or at one size where the column is the depth. Within a group
+A group is one comparison: one arm at one depth and size, or at one size if the column is the depth. Within a group
 all intervals hold together, at the confidence of the fit.
 
 Two arms over a common axis: ``comparisons`` of fit.json, and the rows of ``comparison.csv``.
@@ -23,7 +23,7 @@ from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.records.transitions import Numeric, Sampled, Values
 from dwsweep.text import SHORT
 
-FLOPS, SECONDS = "flops", "device_seconds"  # columns that a budget may be of
+FLOPS, SECONDS = "flops", "device_seconds"  # columns in which a budget may be given
 REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH = "reached", "not_reached_low", "not_reached_high"
 UNDECIDED, TOO_FEW = "undecided", "too_few"
 TRENDS = ("n_params", "tokens", "depth", "width")  # quantities of the best shape
@@ -32,10 +32,10 @@ MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_F
 
 @dataclass(frozen=True, kw_only=True)
 class DepthAtBudget(Record):
-    """One depth at one budget: the size at which its loss is least."""
+    """Best size of one depth at one budget."""
 
-    axis: str  # what was equal: flops or device_seconds
-    budget: float  # its value
+    axis: str  # the equal quantity: flops or device_seconds
+    budget: float  # value of the equal quantity
     depth: Positive
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
     n_params: float | None = None  # non-embedding, at the minimum
@@ -57,21 +57,21 @@ class DepthAtBudget(Record):
     sizes: Count  # distinct ones tried
     smallest: float  # non-embedding parameters
     largest: float
-    tried_width: Numeric  # of the shape of this depth with the lowest mean loss
+    tried_width: Numeric  # width of this depth's shape with the lowest mean loss
     tried_n_params: Numeric
     tried_loss: float | None
-    misfit: float | None = None  # factor by which the errors were widened, since no smooth curve passes the points
+    misfit: float | None = None  # factor that widens the errors if no smooth curve passes the points
     confidence: float
-    reason: str  # why there is no minimum
+    reason: str  # reason why there is no minimum
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestAtBudget(Record):
-    """One budget: the depth whose best size has the least loss, between the depths that were tried."""
+    """Best shape at one budget: the depth whose best size has the least loss, between the tried depths."""
 
     axis: str
     budget: float
-    spread: float  # of the runs' own values: largest / smallest − 1
+    spread: float  # largest / smallest value of the runs, − 1
     runs: Count
     shapes: Count
     depths: Count
@@ -97,13 +97,13 @@ class BestAtBudget(Record):
     loss_low: float | None = None
     loss_high: float | None = None
     loss_interval = IntervalOf()
-    worst_depth: float | None = None  # of the depths tried, each at its best size
-    worst_nats: float | None = None  # above the best depth
+    worst_depth: float | None = None  # worst depth tried, each at its best size
+    worst_nats: float | None = None  # loss above the best depth
     worst_nats_low: float | None = None
     worst_nats_high: float | None = None
     worst_nats_interval = IntervalOf()
-    worst_percent: float | None = None  # of the loss
-    tried_depth: int | None  # of the shape with the lowest mean loss
+    worst_percent: float | None = None  # excess in percent of the loss
+    tried_depth: int | None  # depth of the shape with the lowest mean loss
     tried_width: Numeric | None
     tried_n_params: Numeric | None
     tried_loss: float | None
@@ -125,7 +125,7 @@ class BudgetCurve(Record):
     depth: Positive
     n_params: Values
     mean: Values
-    se: Values | None  # None where the noise is not known
+    se: Values | None  # None if the noise is unknown
     grid: Values
     loss: Values
     half: Values | None  # half the pointwise band
@@ -142,7 +142,7 @@ class DepthProfile(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Record):
-    """All results of one budget."""
+    """Results of one budget."""
 
     best: BestAtBudget
     depths: tuple[DepthAtBudget, ...]
@@ -154,15 +154,15 @@ class Budget(Record):
 class BudgetTrend(Record):
     """quantity ∝ budget^exponent over the budgets at which it is reached."""
 
-    quantity: str  # one of TRENDS, of the best shape
+    quantity: str  # one of TRENDS: a quantity of the best shape
     exponent: float
     exponent_low: float | None
     exponent_high: float | None
     exponent_interval = IntervalOf()
     budgets: Count
     at_budget: float  # the geometric mean of the budgets …
-    value: float  # … and the quantity there
-    misfit: float = 1.0  # factor by which the errors were widened, since no power law passes the points
+    value: float  # the quantity at that budget
+    misfit: float = 1.0  # factor that widens the errors if no power law passes the points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +170,10 @@ class EqualBudgets(Record):
     """The budgets of a table, the smallest first."""
 
     axis: str
-    known_from: str  # how the budgets were recognised
-    only: bool  # every shape was trained to its budget, so that no curve runs over the axis
+    known_from: str  # evidence by which the budgets were recognised
+    only: bool  # every shape was trained to its budget: no curve runs over the axis
     budgets: tuple[Budget, ...]
-    trends: tuple[BudgetTrend, ...]  # with three budgets or more
+    trends: tuple[BudgetTrend, ...]  # trends, if there are three budgets or more
 
     @property
     def best(self) -> list[BestAtBudget]:
@@ -192,7 +192,7 @@ BASE, OTHER, NEITHER = "base", "other", "neither"
 
 @dataclass(frozen=True, kw_only=True)
 class AlongRow(Record):
-    """One value of the column in one group.
+    """Value of the column in one group.
 
     Losses are in the unit of the table, at ``budget``. Those above the best are above the lowest true loss of the
     group, whichever value has it, so their intervals allow for the best having been chosen by its loss.
@@ -202,7 +202,7 @@ class AlongRow(Record):
     column: str
     value: Numeric
     depth: Positive
-    budget: float | None  # size at which losses are compared; None where the column is a size
+    budget: float | None  # size at which losses are compared; None if the column is a size
     width: Numeric
     heads: Numeric | None
     head_size: Numeric | None
@@ -211,15 +211,15 @@ class AlongRow(Record):
     n: Count  # runs
     loss: float | None
     se: float | None
-    correction: float  # added to the mean of the runs, for ``n_params`` is not quite ``budget``
+    correction: float  # correction of the runs' mean, since ``n_params`` differs slightly from ``budget``
     above_best: float | None
     above_best_low: float | None
     above_best_high: float | None
     above_best_interval = IntervalOf()
-    above_first: float | None  # above the first value of the group
+    above_first: float | None  # loss above the first value of the group
     above_first_low: float | None
     above_first_high: float | None
-    above_base: float | None = None  # above the first arm at this value
+    above_base: float | None = None  # loss above the first arm at this value
     above_base_low: float | None = None
     above_base_high: float | None = None
     above_base_interval = IntervalOf()
@@ -229,16 +229,16 @@ class AlongRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AlongCurve(Record):
-    """One group: its values in rising order, and what they say together."""
+    """Group: its values in rising order, and their joint verdict."""
 
     arm: str
-    depth: Positive | None  # None where the column is the depth
+    depth: Positive | None  # None if the column is the depth
     budget: float | None
     rows: tuple[AlongRow, ...]
     best: Numeric  # value with the lowest loss
-    worse_from: Numeric | None  # from here on every value is shown to be worse than the best one
-    worse_to: Numeric | None  # up to here every value is
-    spread: float | None  # loss of the worst value − that of the best, less what noise adds to it
+    worse_from: Numeric | None  # least value at and above which all are shown to be worse than the best
+    worse_to: Numeric | None  # largest value up to which every value is shown to be worse
+    spread: float | None  # loss of the worst value − loss of the best value, less the part due to noise
     spread_low: float | None
     spread_high: float | None
     spread_interval = IntervalOf()
@@ -246,16 +246,19 @@ class AlongCurve(Record):
     sentence: str
 
     def percent(self, nats: float | None) -> float | None:
-        """Give nats as percent of the lowest loss; None where that is not positive."""
+        """Give nats as percent of the lowest loss; None if that is not positive."""
         lowest = min((row.loss for row in self.rows if row.loss is not None), default=0.0)
         return None if nats is None or lowest <= 0.0 else 100.0 * nats / lowest
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmDivergence(Record):
-    """The value at which another arm leaves the first one, in one group. start: the first value from which on ``ahead``
-    is ahead at every value tried, by the simultaneous band. after: the last value below it at which the other one is
-    shown ahead: they part between the two; None: below ``start`` nothing is shown."""
+    """Divergence: value from which another arm differs from the first, in one group.
+
+    start: first value at and above which ``ahead`` is ahead at every tried value, by the simultaneous band. after: last
+    value below ``start`` at which the other arm is shown ahead, so that the arms diverge between the two; None: no
+    lead is shown below ``start``.
+    """
 
     base: str
     arm: str
@@ -264,7 +267,7 @@ class ArmDivergence(Record):
     ahead: Annotated[str, one_of(BASE, OTHER, NEITHER)]
     start: Numeric | None
     after: Numeric | None
-    pairing: str  # by what, or why not
+    pairing: str  # kind of pairing, or the reason for none
     sentence: str
 
 
@@ -278,11 +281,11 @@ class EqualShape(Record):
     heads: Numeric | None
     head_size: Numeric | None
     n_params: Numeric
-    saved_percent: float  # of the baseline's n_params
+    saved_percent: float  # saving in percent of the baseline's n_params
     loss: float | None
     worse: float | None  # than the baseline
-    worse_high: float | None  # at most, at the confidence; holds for all shapes of the table together
-    equal: bool  # worse_high is below the margin
+    worse_high: float | None  # upper bound at the confidence, simultaneous over all shapes of the table
+    equal: bool  # True if worse_high is below the margin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +298,7 @@ class EqualToBaseline(Record):
     loss: float
     margin: float
     confidence: float
-    rows: tuple[EqualShape, ...]  # the most that is saved first
+    rows: tuple[EqualShape, ...]  # largest saving first
     sentence: str
 
 
@@ -311,7 +314,7 @@ class Along(Record):
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]
     partings: tuple[ArmDivergence, ...]
-    equal: tuple[EqualToBaseline, ...] = ()  # of each arm, where a baseline was asked for
+    equal: tuple[EqualToBaseline, ...] = ()  # one table per arm, if a baseline was given
     notes: tuple[str, ...] = ()
 
     @property
@@ -320,7 +323,7 @@ class Along(Record):
 
     @property
     def groups(self) -> list[tuple[int | None, float | None]]:
-        """(depth, budget) of the groups, those of all arms once."""
+        """(depth, budget) of the groups of all arms, each once."""
         return list(dict.fromkeys((curve.depth, curve.budget) for curve in self.curves))
 
 
@@ -330,18 +333,18 @@ class AtOneSize(Record):
 
     n_params: float  # geometric mean of the sizes
     confidence: float
-    known: bool  # the noise is: without it there is no interval
-    lowest: Positive  # the depth tried with the least loss
-    at_edge: str = ""  # below, above: where the best depth lies beyond the depths tried
+    known: bool  # source of the noise: without noise there is no interval
+    lowest: Positive  # tried depth with the least loss
+    at_edge: str = ""  # below or above: the best depth lies beyond the depths tried on that side
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
     depth_interval = IntervalOf()
-    worst_depth: Positive | None = None  # of the depths tried
-    worst_percent: float | None = None  # by how much its loss is above the least
+    worst_depth: Positive | None = None  # worst depth tried
+    worst_percent: float | None = None  # excess of the worst depth over the least loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
-    effect_p: float | None = None  # probability that depth does nothing
+    effect_p: float | None = None  # probability of no effect of depth
 
     @property
     def flat(self) -> bool:
@@ -351,7 +354,7 @@ class AtOneSize(Record):
 
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
 UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
-VERDICTS = {  # by quantity: where the interval lies below no change, and above it
+VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
     TRANSITION: ("smaller", "larger"),
     BEST_DEPTH: ("shallower", "deeper"),
     LOSS: ("better", "worse"),
@@ -360,18 +363,18 @@ VERDICTS = {  # by quantity: where the interval lies below no change, and above 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow(Record):
-    """One number under both arms, and how it changes from the one to the other. Each interval holds by itself.
+    """Number under both arms, and its change. Each interval holds by itself.
 
     ``change``: the ratio other / base of two sizes or depths, the difference other − base of two losses. An end that is
     None is unbounded; without either end nothing can be compared.
     """
 
-    arm: str  # the other arm
+    arm: str  # name of the other arm
     quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
-    depth: Positive | None = None  # of a loss; the shallower one of a transition
-    deep: Positive | None = None  # of a transition
-    n_params: float | None = None  # the value of the axis at which depths or losses are compared
-    base_status: str = ""  # of a transition
+    depth: Positive | None = None  # depth of a loss, or the shallower depth of a transition
+    deep: Positive | None = None  # deeper depth of a transition
+    n_params: float | None = None  # value of the axis at which depths or losses are compared
+    base_status: str = ""  # status of a transition in the base arm
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
     base_high: float | None
@@ -385,7 +388,7 @@ class ComparedRow(Record):
     change_low: float | None
     change_high: float | None
     change_interval = IntervalOf()
-    correlation: float | None = None  # of the errors of the two; 0: nothing is paired
+    correlation: float | None = None  # correlation of the two errors; 0: nothing is paired
     confidence: float
     verdict: str
 
@@ -423,7 +426,7 @@ class ArmContrast(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmsAtDepth(Record):
-    """``ArmContrast`` of one depth, with where the arms part."""
+    """``ArmContrast`` of one depth, with its ranges of sizes at which one arm is ahead."""
 
     curve: ArmContrast = field(repr=False)
     partings: tuple[Divergence, ...]
@@ -431,18 +434,18 @@ class ArmsAtDepth(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Record):
-    """One arm against the base: the table that the fit is of."""
+    """Comparison of one arm with the base, the table that was fitted."""
 
     base: str
     base_input: str
     arm: str
     input: str
     input_sha256: str
-    unit: Annotated[str, one_of(*SHORT)]  # of the losses that are compared
+    unit: Annotated[str, one_of(*SHORT)]  # unit of the compared losses
     paired: bool = False
-    pairing: str  # by what, or why not
+    pairing: str  # kind of pairing, or the reason for none
     matched_shapes: Count = 0
-    answer: tuple[str, ...]  # does it change the answer? Best depth, transitions, losses
+    answer: tuple[str, ...]  # answer to "does it change the answer?": best depth, transitions, losses
     rows: tuple[ComparedRow, ...] = ()
     depths: tuple[ArmsAtDepth, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-"""The tables of a sweep, one row per run: ``plan.csv`` (what is to be done) and ``results.csv`` (what came out).
+"""Tables of a sweep, one row per run: ``plan.csv`` (work to do) and ``results.csv`` (results).
 
 ``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
 fields here, in their order, and take their values in ``plan.units``.
 
-The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (what results.csv was derived from), and the lock
+The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (the source of results.csv), and the lock
 that names the owner of the directory.
 
 The manifest of a token store: ``manifest.json`` beside its shards, written last.
@@ -49,7 +49,7 @@ from dwsweep.records.record import (
 )
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
 
-RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to be trained; already there; left out
+RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to train; done before; left out
 
 Flops = Annotated[float, Field(gt=0, lt=1e300, allow_inf_nan=False)]
 
@@ -59,9 +59,9 @@ class PlanRow:
     """One run: its shape, cost and fate. None, an empty field, where a figure is unknown or waits for the data."""
 
     run_id: str
-    pack_id: str = ""  # none where the run is dropped
+    pack_id: str = ""  # empty for a dropped run
     action: Annotated[str, one_of(RUN, SKIP, DROP)]
-    reason: str = ""  # why it is skipped or dropped, or what to know about it
+    reason: str = ""  # reason for a skip or drop, or a remark
     depth: Positive
     width: Positive
     heads: int | None = None
@@ -74,22 +74,22 @@ class PlanRow:
     steps: Positive
     tokens: Positive
     mismatch: float | None = None  # n_params / budget − 1
-    hidden_learning_rate: float | None = None  # of the hidden weights, as the parametrization resolves the base rate
+    hidden_learning_rate: float | None = None  # derived by the parametrization from the base rate
     residual_multiplier: float | None = None
-    flops: Flops  # of the run's training
+    flops: Flops  # FLOPs of the run's training
     flops_6nd: float | None = None
     epochs: float | None = None  # passes over the training tokens
     device_seconds: float | None = None  # the run's share of its pack, on one device
     pack_size: int | None = None  # replicas
-    pack_memory_bytes: float | None = None  # on one device
+    pack_memory_bytes: float | None = None  # memory on one device
     microbatch: int | None = None  # sequences
     pack_checkpoint_bytes: float | None = None  # while it trains
     time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
-        None  # of device_seconds: measured, compiled or assumed
+        None  # source of device_seconds: measured, compiled or assumed
     )
-    arm: str | None = None  # of a sweep with arms
-    rate: float | None = None  # tokens per second of one device that the steps follow from (``train.seconds``)
-    rate_origin: str | None = None  # where that rate comes from, and when it was fixed
+    arm: str | None = None  # arm of the run, in a sweep with arms
+    rate: float | None = None  # tokens per second of one device from which the steps follow (``train.seconds``)
+    rate_origin: str | None = None  # source of the rate, and the time at which it was fixed
 
 
 PLAN_COLUMNS = columns_of(PlanRow)
@@ -109,7 +109,7 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
 
 
 def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
-    """One run by the columns of results.csv: what was asked, what came out, what it cost.
+    """One run by the columns of results.csv: settings, results, cost.
 
     None, an empty field, where it is not known. ``result`` counts only where the state is done.
     """
@@ -132,22 +132,22 @@ def results_text(
 
 @dataclass(frozen=True)
 class Derived:
-    """``derived.json``: the tables derived from the directories of the runs, and from which state of these."""
+    """``derived.json``: hashes of the tables derived from the run directories, and of the state behind them."""
 
     files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
     runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
 
 
 RESULTS_NAME, DERIVED_NAME = "results.csv", "derived.json"
-LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains its table and the hash of it are written one after the other
+LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
 
 
 def read_results(path: Any) -> bytes:
-    """Read results.csv as it was derived from the runs beside it, by the hash in derived.json; one that another tool or
+    """Read results.csv, checked by the hash in derived.json; one that another tool or
     an earlier version wrote, without such a hash, as it is.
 
     Raises:
-        Damaged: it is not what was written.
+        Damaged: it was changed since it was written.
         OSError: it cannot be read.
     """
     for look in range(LOOKS):
@@ -171,12 +171,12 @@ _CALLS_KEPT = 100
 
 @dataclass(frozen=True)
 class Manifest:
-    """``manifest.json``: with what, where and how a sweep was made."""
+    """``manifest.json``: versions, hosts and calls that made a sweep."""
 
-    versions: dict[str, str] = field(default_factory=dict)  # of dwsweep, Python and the packages, at the last call
+    versions: dict[str, str] = field(default_factory=dict)  # dwsweep, Python, packages; last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
-    devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # what workers reported, by device_kind
-    rates: tuple[FixedRate, ...] = ()  # at which the lengths of runs were fixed (``train.seconds``)
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of workers, by device_kind
+    rates: tuple[FixedRate, ...] = ()  # rates by which run lengths were fixed (``train.seconds``)
     files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
 
     def with_call(self, **flags: Any) -> Manifest:
@@ -191,13 +191,13 @@ class Manifest:
         return replace(self, versions=versions(_PACKAGES), calls=(*self.calls, call)[-_CALLS_KEPT:])
 
     def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """Copy with the rates that it lacks, time-stamped now; a rate that is there stands."""
+        """Copy with missing rates added, time-stamped now; an existing rate stays."""
         now, there = timestamp(), {(*rate.kind, rate.recipe, rate.device) for rate in self.rates}
         new = [rate for rate in dict.fromkeys(rates) if (*rate.kind, rate.recipe, rate.device) not in there]
         return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in new)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
-        """Copy with what a worker reported of its devices, once for each kind."""
+        """Copy with a worker's report on its devices, once per kind."""
         kind = facts.device_kind
         if kind is None or kind in self.devices:
             return self
@@ -206,12 +206,12 @@ class Manifest:
         return replace(self, devices=self.devices | {kind: known})
 
 
-FORGOTTEN_SECONDS = 600.0  # without renewal, by clocks that may differ, after which nobody counts on an owner
+FORGOTTEN_SECONDS = 600.0  # age of a lock, by clocks that may differ, beyond which its owner does not count
 
 
 @dataclass(frozen=True)
 class Owner:
-    """``locks/shard-I-of-N.lock``: who owns a sweep directory, or a shard of it.
+    """``locks/shard-I-of-N.lock``: owner of a sweep directory, or of a shard of it.
 
     The start time tells a process from a later one that was given the same number.
     """
@@ -222,12 +222,12 @@ class Owner:
     shard: tuple[Count, Positive]  # (index, count)
     since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
     nonce: str
-    epoch: Count = 0  # grows with every owner of the directory; 0 in files of earlier versions
+    epoch: Count = 0  # number that grows with every owner of the directory; 0 in files of earlier versions
     renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = (
         None  # seconds since the epoch; None: of an earlier version
     )
-    beats: Count = 0  # how often it was renewed
-    space: str | None = None  # of process numbers: containers of one host each have their own
+    beats: Count = 0  # count of renewals
+    space: str | None = None  # namespace of process numbers: containers of one host have different ones
 
     @classmethod
     def this_process(cls, shard: tuple[int, int]) -> Owner:
@@ -239,8 +239,8 @@ class Owner:
 
     @property
     def is_local(self) -> bool:
-        """True where this process can see whether the owner lives: the same host since the same boot, and the same
-        space of process numbers."""
+        """True if this process can see whether the owner lives: same host, same boot, and same namespace of process
+        numbers."""
         if not self.is_of_this_name or (self.space is not None and self.space != space_of_processes()):
             return False
         boot, colon, _ = self.started.partition(":")
@@ -248,11 +248,11 @@ class Owner:
 
     @property
     def is_of_this_name(self) -> bool:
-        """True for a host of this name: this one, before a restart too, or another container or machine."""
+        """True for a host of this name: this one, even before a restart, or another container or machine."""
         return self.host == platform.node()
 
     def is_late(self, seconds: float) -> bool:
-        """True if the lock was not renewed for so long by this host's clock."""
+        """True if the lock was not renewed for ``seconds`` by this host's clock."""
         return self.renewed is None or abs(time.time() - self.renewed) > seconds
 
     @property
@@ -269,7 +269,7 @@ class Owner:
 
 
 def process_start(pid: int) -> str | None:
-    """Start mark that tells a process from a later one of the same number; None when there is no such process.
+    """Start mark of a process, which tells it from a later one with the same number; None if it does not exist.
 
     Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
     """
@@ -281,7 +281,7 @@ def process_start(pid: int) -> str | None:
         if Path("/proc/self/stat").exists():
             return None
         try:
-            os.kill(pid, 0)  # no /proc here: the number alone
+            os.kill(pid, 0)  # no /proc here: only the number is known
         except (ProcessLookupError, OverflowError):
             return None
         except PermissionError:
@@ -292,7 +292,7 @@ def process_start(pid: int) -> str | None:
 
 @cache
 def boot_id() -> str | None:
-    """Id of this boot of this host; None where there is no /proc."""
+    """Id of this boot of this host; None if there is no /proc."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
@@ -300,7 +300,7 @@ def boot_id() -> str | None:
 
 
 def space_of_processes() -> str | None:
-    """Id of this space of process numbers, of which each container has its own; None where there is no /proc."""
+    """Id of this namespace of process numbers; each container has its own; None if there is no /proc."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -325,7 +325,7 @@ def git_commit() -> str | None:
 
     try:
         if not git("ls-files", "__init__.py"):
-            return None  # installed into a folder of somebody else's repository
+            return None  # installed into a folder of another repository
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return None
@@ -340,18 +340,18 @@ class StoreSplit:
     """Contents of one split of a token store."""
 
     n_documents: Count
-    n_tokens: Positive  # of the stream, end tokens included
-    n_bytes: Count  # of the documents' UTF-8
+    n_tokens: Positive  # tokens of the stream, end tokens included
+    n_bytes: Count  # bytes of the documents in UTF-8
     n_shards: Positive
 
 
 Settings = Annotated[
     dict[str, str | int | float | None], AfterValidator(lambda settings: _with_fraction(settings))
-]  # those of ``data``
+]  # settings of ``data``
 
 
 def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
-    fraction = settings.get("validation_fraction", 0.5)  # who writes a store by hand may leave it out
+    fraction = settings.get("validation_fraction", 0.5)  # a store written by hand may lack it
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
         raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
     return settings
@@ -380,25 +380,25 @@ class StoreManifest:
     format: Literal[2] = FORMAT
     source: str  # data.source
     revision: str | None = None  # commit of the source, where it has one
-    settings: Settings  # the section ``data`` of the spec, without what changes nothing
+    settings: Settings  # the section ``data`` of the spec, without keys that change nothing
     vocab_size: Positive
-    dtype: Literal["<u2", "<u4"]  # of the shards, as NumPy writes it
+    dtype: Literal["<u2", "<u4"]  # dtype of the shards, as NumPy writes it
     end_token: Count
     tokenizer_hash: str  # SHA-256 (hex) of pieces.json
     tokenizer_file_hash: str | None = None  # SHA-256 (hex) of the file of data.tokenizer, where that is one
     splits: Annotated[dict[str, StoreSplit], AfterValidator(_both)]
-    n_documents: Count  # of both splits, as are the next three
+    n_documents: Count  # documents of both splits; the next three fields count both splits too
     n_tokens: Count
     n_characters: Count
     n_bytes: Count
     characters_per_token: float
     bytes_per_token: float
     duplicates: Count  # documents dropped since their text had come before
-    left_out: dict[str, Count]  # by design, by reason: redirects, empty articles
+    left_out: dict[str, Count]  # documents left out by design, by reason: redirects, empty articles
     skipped: dict[str, Count]  # bad records by reason
-    first_skipped: str | None  # where the first bad one is
-    seconds: dict[str, float]  # by pass
-    versions: dict[str, str]  # of Python and the packages
+    first_skipped: str | None  # place of the first bad record
+    seconds: dict[str, float]  # seconds by pass
+    versions: dict[str, str]  # versions of Python and the packages
     data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
     # SHA-256 (hex) of each file but the manifest; earlier versions kept none, or none of the tokenizer's
     files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))] = field(default_factory=dict)

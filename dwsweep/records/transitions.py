@@ -1,9 +1,9 @@
-"""The tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
+"""Tables of a fit, one record per row: ``cells.csv``, ``transitions.csv``, ``guideline.csv``, rivals and rates.
 
 A number that does not exist (or is not finite) is None, an empty field of the CSV and null in fit.json.
 
-Below them what the figures of a fit draw. All x are values of the fit's axis (parameters by default), losses nats per
-token.
+Below them the curves in the figures of a fit. All x are values of the fit's axis (parameters by default), losses nats
+per token.
 
 Sequences that belong together have one length; None in them is a value that does not exist or an end without a bound.
 """
@@ -15,20 +15,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
-from dwsweep.interval import IntervalOf
+from dwsweep.interval import Interval, IntervalOf
 from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 SURFACE, PCHIP, LEVINE = "surface", "pchip", "levine"  # all losses together; the pair's own two curves; two widths
 VERDICT = (SURFACE, PCHIP)  # estimators of the verdict on a pair: the first that answers
-CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does it
+CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does
 RESTS_ON = {SURFACE: "all losses", PCHIP: "the pair alone", LEVINE: "two widths"}
 
 Numeric = int | float  # whole numbers stay whole
 
 
 def numbers(values: Any) -> tuple[float | None, ...]:
-    """A sequence or an array as floats; None for what is not finite."""
+    """A sequence or an array as floats; None for a number that is not finite."""
     return tuple(float(v) if v is not None and math.isfinite(v) else None for v in values)
 
 
@@ -40,19 +40,36 @@ class Cell(Record):
     width: Numeric
     n_params: Numeric  # non-embedding
     mean: float | None  # nats per token
-    se: float | None  # nats; None where the noise is not known
+    se: float | None  # nats; None if the noise is unknown
     n: Count  # runs
     learning_rate: Numeric | None
     excluded: bool
-    reason: str  # why it is excluded, or what was left out of it
-    axis_value: float | None  # on the axis of the fit
-    block: str = ""  # what tells it from other nets of its depth and width, such as "d_ff 528"
+    reason: str  # reason for exclusion, or the excluded part
+    axis_value: float | None  # value on the axis of the fit
+    block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
+
+
+WITHOUT_DIGITS = 0.1  # share of an interval, above which a Monte-Carlo error takes digits
+
+
+def known_to(value: float, error: float) -> float:
+    """A number without the digits below its error; its first digit stays."""
+    if not error or not value:
+        return value
+    return round(value, -min(math.ceil(math.log10(error)), math.floor(math.log10(abs(value)))))
+
+
+def coarse(errors: Iterable[float | None], width: float) -> float:
+    """The largest Monte-Carlo error where it exceeds a tenth of the interval's width; else 0."""
+    largest = max((error for error in errors if error is not None), default=0.0)
+    return largest if largest > WITHOUT_DIGITS * width else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transition(Record):
-    """One pair of consecutive depths by one estimator: where the deeper net overtakes. The first row of a pair is the
-    verdict on it (``verdicts``).
+    """Transition of a pair of consecutive depths by one estimator: size at which the deeper net overtakes.
+
+    The first row of a pair is the verdict on it (``verdicts``).
 
     Sizes are non-embedding parameters; widths are the shallower net's. An end of an interval that is None is
     unbounded.
@@ -62,7 +79,7 @@ class Transition(Record):
     deep: Positive
     estimator: str  # surface, pchip or levine
     status: Annotated[str, one_of(*STATUSES)]
-    n_params: float | None  # only where it crossed
+    n_params: float | None  # crossing, if the curves crossed
     n_params_low: float | None
     n_params_high: float | None
     n_params_interval = IntervalOf()
@@ -71,7 +88,7 @@ class Transition(Record):
     width_high: float | None
     width_interval = IntervalOf()
     se_ln_n: float | None
-    slope_difference: float | None  # of the loss difference at the crossing, nats per ln of the axis
+    slope_difference: float | None  # slope of the loss difference at the crossing, nats per ln of the axis
     sup_t_left: float | None  # largest t of the shallower's lead left of the crossing
     sup_t_right: float | None  # largest t of the deeper's lead right of it
     sign_changes: Count
@@ -80,15 +97,38 @@ class Transition(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     interval_method: str
-    threshold: float  # nats by which the deeper net must be ahead: 0
+    threshold: float  # lead that the deeper net needs, nats: 0
     sup_t_critical: float | None
     axis_value: float | None
     axis_low: float | None
     axis_high: float | None
     reason: str
-    cause: str  # of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
-    tie_low: float | None  # ends of the stretch beyond the bound where the two do not differ
+    cause: str  # cause of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
+    tie_low: float | None  # ends of the stretch beyond the bound in which the two do not differ
     tie_high: float | None
+    # Monte-Carlo standard errors of ln of the size and of ln of the ends of its interval, by all losses together
+    n_params_error: float | None = None
+    n_params_low_error: float | None = None
+    n_params_high_error: float | None = None
+
+    @property
+    def known(self) -> Interval:
+        """The size and its ends, to the digits that their Monte-Carlo errors support."""
+        return self.n_params_interval.map(lambda value: known_to(value, value * self._coarse))
+
+    @property
+    def known_width(self) -> Interval:
+        """The width and its ends, to the digits that their Monte-Carlo errors support: ln N is twice ln of a width."""
+        return self.width_interval.map(lambda value: known_to(value, value * self._coarse / 2.0))
+
+    @property
+    def _coarse(self) -> float:
+        """Monte-Carlo error of ln N that takes digits."""
+        low, high = self.n_params_low, self.n_params_high
+        if not low or not high:
+            return 0.0
+        errors = (self.n_params_error, self.n_params_low_error, self.n_params_high_error)
+        return coarse(errors, math.log(high / low))
 
     @property
     def name(self) -> str:
@@ -101,7 +141,7 @@ class Transition(Record):
 
     @property
     def rests_on(self) -> str:
-        """The losses behind the row, in words."""
+        """Losses behind the row, in words."""
         return RESTS_ON.get(self.estimator, self.estimator)
 
 
@@ -148,9 +188,9 @@ class GuidelineRow(Record):
 
     name: str
     n_params: Numeric  # non-embedding
-    trained_depth: int | None  # of the model of this name
+    trained_depth: int | None  # depth of the model of this name
     trained_width: int | None
-    depth: float | None  # None where the law gives none, as ``law`` says
+    depth: float | None  # None if the law gives none: see ``law``
     depth_low: float | None
     depth_high: float | None
     depth_interval = IntervalOf()
@@ -160,12 +200,12 @@ class GuidelineRow(Record):
     width_interval = IntervalOf()
     depth_int: int | None  # a shape one can build
     width_int: int | None
-    n_params_actual: int | None  # of that shape
+    n_params_actual: int | None  # size of that shape
     law: str
-    rival_depth_min: float | None  # over the intervals of every form that is not rejected
+    rival_depth_min: float | None  # least depth over the intervals of all forms that are not rejected
     rival_depth_max: float | None
-    extrapolation_factor: float  # outside the range of the law; 1 inside
-    loss_penalty: float | None  # nats that the trained depth loses against the best one
+    extrapolation_factor: float  # factor outside the range of the law; 1 inside
+    loss_penalty: float | None  # loss of the trained depth above the best depth's, nats
     penalty_low: float | None
     penalty_high: float | None
     equivalent_size_percent: float | None  # size at which the best depth would have the same loss
@@ -173,7 +213,7 @@ class GuidelineRow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RivalTransition(Record):
-    """Place at which a form puts the transition of one pair."""
+    """Transition of one pair by a form."""
 
     shallow: Positive
     ln_x: float | None
@@ -181,17 +221,17 @@ class RivalTransition(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Rival(Record):
-    """One form of a law (exponential, linear or power) held against the same transitions."""
+    """One form of a law (exponential, linear or power), fitted to the same transitions."""
 
     form: str
     a: float | None
     b: float | None
     chi2: float | None
     df: int
-    delta_chi2: float | None  # above the best form's
+    delta_chi2: float | None  # Δχ² above the best form
     rejected: bool
     winner: bool
-    bounded: bool  # the data bound both constants
+    bounded: bool  # True if the data bound both constants
     transitions: tuple[RivalTransition, ...]
 
 
@@ -213,7 +253,7 @@ class Contrast(Record):
 
     shallow: Positive
     deep: Positive
-    n_params: float | None  # non-embedding, where the two are compared
+    n_params: float | None  # size of the comparison, non-embedding parameters
     shallow_width: float
     deep_width: float
     difference: float | None  # loss of the shallower − loss of the deeper, nats: positive where the deeper is ahead
@@ -223,14 +263,14 @@ class Contrast(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     rests_on: str = "all losses together"
-    size_gap: float | None = None  # blank, since no two shapes are compared as measured
+    size_gap: float | None = None  # blank: no two shapes are compared as measured
     n_seeds: Count  # fewest runs of a cell involved
     noise_source: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRun(Record):
-    """A run whose loss is impossible beside the other seeds of its shape and the curve of its depth."""
+    """Run with an impossible loss, by the other seeds of its shape and its depth's curve."""
 
     run_id: Any
     depth: Positive
@@ -268,7 +308,7 @@ class SmoothCurve(Sampled):
 
     x: Values
     mean: Values
-    se: Values | None  # None where the noise is not known
+    se: Values | None  # None if the noise is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,13 +322,13 @@ class DepthCurve(Sampled):
     mean: Values
     se: Values | None
     n: tuple[Count, ...]  # runs of each cell
-    smooth: SmoothCurve | None  # None with a single size
+    smooth: SmoothCurve | None  # None for a single size
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairCurve(Sampled):
-    """g = loss of the shallower − loss of the deeper net by one estimator; positive where the deeper is ahead. The
-    verdict is read from the one that ``verdicts`` picks.
+    """g = loss of the shallower − loss of the deeper net by one estimator; positive where the deeper is ahead.
+    ``verdicts`` picks the one with the verdict.
 
     ``low``, ``high``: the simultaneous (sup-t) band that the status is read from. It, ``se`` and ``critical`` are None
     where the noise is not known.
@@ -307,7 +347,7 @@ class PairCurve(Sampled):
     root_low: float | None
     root_high: float | None
     reason: str
-    estimator: str = PCHIP  # surface or pchip; an earlier version kept the latter alone
+    estimator: str = PCHIP  # surface or pchip; earlier versions kept the latter alone
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -325,7 +365,7 @@ class LawBand(Sampled):
     width: Values
     width_low: Values
     width_high: Values
-    error_tag: str  # where the errors come from, when not from this fit
+    error_tag: str  # source of the errors, if not this fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,18 +394,18 @@ class Optimum(Record):
     depth_high: float | None
     depth_interval = IntervalOf()
     loss: float
-    at_edge: str | None  # below or above
+    at_edge: str | None  # edge of the depths tried: below or above
     depth_min: float  # depths that the data span there
     depth_max: float
 
     @property
     def is_one_layer(self) -> bool:
-        """True if it is a single layer, which was trained: there is no net of less."""
+        """True for a trained net of one layer: no net is shallower."""
         return self.at_edge == "below" and self.depth_min <= 1
 
     @property
     def beyond(self) -> str:
-        """Words for an optimum without a depth: at an edge of the depths tried, or on either side of it."""
+        """Words for an optimum without a depth: beyond an edge of the tried depths, or unbounded."""
         if self.at_edge is None:
             return "not known"
         return "1, the fewest" if self.is_one_layer else f"{self.at_edge} the depths tried"
@@ -376,23 +416,23 @@ class SizedOptimum(Optimum):
     """An optimum of the list in fit.json, with its size."""
 
     n_params: float  # the value of the axis
-    worst_depth: float | None = None  # of the depths tried at this size: the one with the highest loss …
-    worst_percent: float | None = None  # … and by how many percent of the best depth's loss it is above that
+    worst_depth: float | None = None  # depth with the highest loss among the depths tried at this size
+    worst_percent: float | None = None  # its excess over the best depth's loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
-    # Monte-Carlo standard errors of ln depth and of ln of the ends of its interval
+    # Monte-Carlo standard errors of ln depth and of the ln of its interval's ends
     depth_error: float | None = None
     depth_low_error: float | None = None
     depth_high_error: float | None = None
 
     @property
     def digits(self) -> int:
-        """Decimals to which the depth and its ends are known: one, or fewer where the Monte-Carlo error of one of them
-        exceeds a tenth of the interval."""
+        """Known decimals of the depth and its ends: one, or none if a Monte-Carlo error exceeds a tenth of the
+        interval."""
         low, high = self.depth_low or self.depth, self.depth_high or self.depth
         if not low or not high or low >= high:
             return 1
-        least = 0.1 * math.log(high / low)
+        least = WITHOUT_DIGITS * math.log(high / low)
         each = (
             (self.depth, self.depth_error),
             (self.depth_low, self.depth_low_error),

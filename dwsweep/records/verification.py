@@ -21,16 +21,16 @@ class Check:
     """One check: it passes where ``value`` is at most ``tolerance``, or in the sense of ``said``."""
 
     name: str
-    passed: bool | None  # None: not judged, or not possible here, for the reason in ``said``
+    passed: bool | None  # None: not judged, or impossible here, for the reason in ``said``
     value: Number = None
     tolerance: Number = None
     unit: str = ""
-    said: str = ""  # what was compared, or why not
+    said: str = ""  # quantity compared, or the reason for no comparison
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeRate:
-    """Rate of one shape here, beside a figure that others published for another device."""
+    """Rate of one shape here, beside a published figure for another device."""
 
     depth: Positive
     width: Positive
@@ -57,18 +57,18 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Everything that one call of ``dwsweep bench --verify`` found."""
+    """Result of one call of ``dwsweep bench --verify``."""
 
     created: str  # UTC, ISO 8601
     dwsweep: str
-    versions: dict[str, str]  # of Python and the packages that results depend on
+    versions: dict[str, str]  # versions of Python and of the packages that results depend on
     system: str
     processor: str | None
     cores: Positive
     device_kind: str
     devices: Positive
-    backend: str  # JAX's platform and the version it gives of it
-    driver: str | None  # of the device; None: not found, or the device has none
+    backend: str  # JAX's platform and its version
+    driver: str | None  # driver of the device; None: not found, or the device has none
     settings: dict[str, str]  # environment variables that change programs
     seconds: float
     checks: tuple[Check, ...]

@@ -1,15 +1,19 @@
-"""Adjustment of a heap as parts of a document: what each column matters, and what cannot be told from depth."""
+"""Adjustment of a heap as parts of a document: effect of each column, and columns inseparable from depth."""
 
 from __future__ import annotations
+
+import math
 
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
+REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simulations/next_runs.py
+
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
-    """Tables of the columns, of the readings of those that follow depth, and of the best learning rates."""
+    """Tables of the columns, of both readings of columns that follow depth, and of the best learning rates."""
     short = SHORT[unit]
     table = Table(
         f"Adjusted for (matters: root mean square effect of a column on the losses of {record.runs} runs, {short}; "
@@ -87,7 +91,7 @@ def budget(row: EqualWhat) -> str:
 
 
 def next_runs_parts(found: NextRuns) -> list[Part]:
-    """The nets to train next, in order, with what each is expected to leave."""
+    """Nets to train next, in order, with the expected error after each."""
     best = found.depth_interval.format(".1f", "not known")
     lines = [
         f"Best depth at {format_count(found.n_params)} by this table: {best}; sd of ln depth {found.ln_depth_sd:.3f}."
@@ -104,7 +108,12 @@ def next_runs_parts(found: NextRuns) -> list[Part]:
     each = "20 tokens per parameter" if found.tokens is None else f"{format_count(found.tokens)} tokens each"
     sizes = "sizes at even steps of ln N from N/16 to 1.5·N" if len(found.runs) > 1 else "size N"
     cost = f"Together {sum(row.flops for row in found.runs):.2g} FLOPs at {each}; {sizes}."
-    return [Lines(lines), table, Lines([cost], apart=True)]
+    after = found.runs[-1].ln_depth_sd
+    expected = f"Expected sd of ln depth: {found.ln_depth_sd:.3f} now, {after:.3f} after all, a 95 % interval of "
+    expected += f"÷ to × {math.exp(1.96 * after):.2f} about the best depth."
+    if found.beyond:
+        expected += f" Beyond the sizes of the table simulated heaps reached {REACHED} of the sd that was expected."
+    return [Lines(lines), table, Lines([expected, cost], apart=True)]
 
 
 def held(one: AdjustedColumn) -> str:

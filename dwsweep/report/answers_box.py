@@ -19,11 +19,11 @@ from dwsweep.report import guide_report
 from dwsweep.report.markup import escaped, html_of
 from dwsweep.text import format_count
 
-LEAST, MOST = 1e3, 1e12  # smallest and largest sizes of the box; the smallest is guide's limit with a fit
+LEAST, MOST = 1e3, 1e12  # smallest and largest sizes of the box; with a fit the smallest is guide's limit
 BELOW = 2.0  # factor below the smallest net at which the list begins
-# sizes per decade: the first list with few enough answers
+# sizes per decade: the first density with few enough answers counts
 DECADES = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,))
-# an answer takes 0.3 s of a CPU by own losses, 0.1 s by a law; a page may spend three seconds
+# an answer takes 0.3 s of a CPU with own losses, 0.1 s with a law; a page may spend 3 s
 MOST_BY_LOSSES, MOST_BY_LAW = 12, 24
 
 

@@ -100,7 +100,7 @@ def _compiled_here(rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
         )
     text = "" if rows[0].n_train_tokens else "; without the token store, which is not prepared"
     legend = (
-        f"Compiled for {rows[0].device_kind}; nothing was trained or allocated. Of one device: state, parameters "
+        f"Compiled for {rows[0].device_kind}; nothing was trained or allocated. Per device: state, parameters "
         "and moments; memory, the whole training program, by the compiler's own analysis, which differs between "
         f"backends{text}."
     )
@@ -147,7 +147,7 @@ def _whole_sweep(found: SweepSeconds) -> Line:
 
 
 _TARGET_LEGEND = (
-    "Of one device and one step of all replicas (seeds and learning rates) of a pack. micro: sequences of each replica "
+    "Per device, for one step of all replicas (seeds and learning rates) of a pack. micro: sequences of each replica "
     "in a forward pass, r with activations recomputed. traffic: bytes read and written in the device's memory by XLA's "
     "cost analysis, loops multiplied out. step ≥, MFU ≤: a roofline, kernel by kernel, that no run reaches; bound: the "
     "part that takes most of it (products, traffic, launches, links)."

@@ -43,7 +43,7 @@ runs = load_dataset("OWNER/NAME", split="train").to_pandas()
 _BY_NAME = {column.name: column for column in COLUMNS}
 _ROLES = {
     "size": "size of the net or of its training",
-    "outcome": "what the run ended with",
+    "outcome": "result of the run",
     "recipe": "equal for all runs of a shape",
     "tuning": "setting of the training",
     "identity": "names the run",
@@ -99,7 +99,7 @@ def typed(rows: Sequence[Row]) -> pa.Table:
         if any(isinstance(value, str) for value in known):
             kind = pa.string()
             found = [None if value is None else str(value) for value in found]
-        elif all(isinstance(value, int) and abs(value) < 2**63 for value in known):  # FLOPs may be more
+        elif all(isinstance(value, int) and abs(value) < 2**63 for value in known):  # FLOPs may exceed it
             kind = pa.int64()
         else:
             kind = pa.float64()

@@ -1,4 +1,4 @@
-"""Report of ``dwsweep design``: expected errors, what alternatives buy, and their figure."""
+"""Report of ``dwsweep design``: expected errors, gains of alternatives, and their figure."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def _halving(study: Study) -> str:
 
 
 LEGEND = (
-    "N, width: of the transition that the prior expects (width: the shallower net's). ± one standard deviation. "
-    "bias: of interpolating between the sizes. P(crossed): chance that `fit` will call it crossed. Best depth ±: "
-    "what noise, and forms of the law that these runs cannot reject, would do to it, in layers; stated ±: half of "
+    "N, width: size and shallower net's width of the transition that the prior expects. ± one standard deviation. "
+    "bias: error of the interpolation between sizes. P(crossed): chance that `fit` will call it crossed. Best depth "
+    "±: its error from noise and from forms of the law that these runs cannot reject, in layers; stated ±: half of "
     "the central 68 % that `fit` would give, which also allows for departures from every form. FLOPs: training, "
     "all learning rates."
 )

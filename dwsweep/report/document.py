@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dwsweep.interval import Form, Interval, written
 from dwsweep.text import printable
 
-Said = str | tuple[str, str]  # a text, or a text with its style: bold, dim or a colour
+Said = str | tuple[str, str]  # a text, or (text, style): bold, dim or a colour
 Line = str | Sequence[Said]
 MISSING = "–"
 BLANKS = "\n\t\u00a0"  # kept on a page; other control characters are spelled out

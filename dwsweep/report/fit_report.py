@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import groupby
 from typing import Any
@@ -24,6 +25,7 @@ from dwsweep.records.transitions import (
     GuidelineRow,
     SizedOptimum,
     Transition,
+    known_to,
     verdicts,
 )
 from dwsweep.report import console
@@ -48,7 +50,7 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
-OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
+OWN = "own"  # prefix of a guideline row's law for the fit's own law
 NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
 
@@ -126,7 +128,7 @@ def _crossings(result: FitResult) -> str:
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
     for row in told:
-        size = row.n_params_interval
+        size = row.known
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
         said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(size)})'}")
     if len(told) < len(rows):
@@ -147,7 +149,7 @@ def _beyond(result: FitResult) -> str:
     far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    if depth.high is None:  # an average of forms without bounds is no answer
+    if depth.high is None:  # an average of unbounded forms is no answer
         bound = "unbounded" if depth.low is None else f"above {depth.low:.1f}"
         return f"{size} the best depth is {bound} by these losses{outside}."
     return f"{size} the best depth is {depth.format('.1f')} by these losses{outside}."
@@ -244,10 +246,10 @@ def _transitions(result: FitResult) -> list[Part]:
         table.add(
             f"{row.shallow}→{row.deep}",
             _status(row),
-            shown(row.n_params, format_count),
-            _ends(row.n_params_interval),
-            shown(row.width, ".0f"),
-            _ends(row.width_interval, ".0f"),
+            shown(row.known.value, format_count),
+            _ends(row.known),
+            shown(row.known_width.value, ".0f"),
+            _ends(row.known_width, ".0f"),
             row.rests_on,
         )
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
@@ -255,10 +257,7 @@ def _transitions(result: FitResult) -> list[Part]:
         "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
     )
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {
-            row.estimator: [shown(row.n_params, format_count, _status(row)), _ends(row.n_params_interval)]
-            for row in rows
-        }
+        by = {row.estimator: [shown(row.known.value, format_count, _status(row)), _ends(row.known)] for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     fold: list[Part] = []
     if any(row.estimator == SURFACE for row in result.verdicts):
@@ -294,8 +293,8 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
     if row.n_params:
-        return row.n_params_interval.format(format_count)
-    return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
+        return row.known.format(format_count)
+    return " ".join(filter(None, (_status(row), _ends(row.known))))
 
 
 def _uncrossed(result: FitResult) -> list[Contrast]:
@@ -320,7 +319,7 @@ def _by_tokens(result: FitResult) -> Table:
     """Table of each pair's transition size by training tokens."""
     rows = verdicts(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    cells = {(row.tokens, row.shallow, row.deep): shown(row.n_params, format_count, _status(row)) for row in rows}
+    cells = {(row.tokens, row.shallow, row.deep): shown(row.known.value, format_count, _status(row)) for row in rows}
     table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
     for tokens in dict.fromkeys(row.tokens for row in rows):
         table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
@@ -334,7 +333,10 @@ def _law(result: FitResult) -> list[Part]:
         lines += [f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"]
         more = []
     else:
-        ends = [f"{low:.4g} … {high:.4g}" for low, high in (law.interval_a, law.interval_b)]
+        ends = [
+            Interval(None, *both).map(functools.partial(known_to, error=error)).ends(".4g")
+            for both, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+        ]
         span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
         lines = [f"Width law: {result.law_statement}"]
         more = [
@@ -345,7 +347,7 @@ def _law(result: FitResult) -> list[Part]:
     by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
-        if row.form in by_losses:  # two tests, which need not agree: each verdict names its basis
+        if row.form in by_losses:  # two tests, which may disagree: each verdict names its basis
             joint = " and" if verdict == "rejected" else ", rejected"
             verdict += f" by the transitions{joint} by the losses of all depths"
         more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}")
@@ -359,7 +361,7 @@ def _second_route(result: FitResult) -> str:
         return ""
     law = map_law(guide)
     if law is None:
-        return "from the surface: no form of the law holds, a quadratic in ln N and ln L fits better than each"
+        return "from the surface: no form of the law holds: a quadratic in ln N and ln L fits better than every form"
     low, high = law.region.min(axis=0), law.region.max(axis=0)
     ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
     return (
@@ -481,7 +483,7 @@ def _best_depths(result: FitResult) -> list[Part]:
         depth = row.depth_interval.map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
         form = f".{max(digits, 0)}f"
         width = width_at(row.n_params, row.depth if bounded else None)
-        # an upper end of one layer only means that one layer is best
+        # an upper end of one layer means only that one layer is best
         empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
@@ -497,7 +499,7 @@ def _shape_matters(result: FitResult) -> str:
     without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it
+    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it already
         return ""
     axis = result.curves.size_name
 

@@ -260,7 +260,7 @@ def _risk(row: BudgetAnswer) -> list[Part]:
     at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
     share = (f"{expected:.1f} % of compute in expectation", "bold")
     bound = f", at most {worst:.1f} % (95 %)."
-    if expected > worst:  # a mean over draws of which a few lose without bound, at depths that were not trained
+    if expected > worst:  # a mean over draws, of which a few lose without bound at untrained depths
         bound = f"; at most {worst:.1f} % in 95 % of the draws of the fit, and far more in the others."
     return [
         _said(
@@ -287,10 +287,10 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         depth = estimate(one.depth_interval, ".1f")
         table.add(f"  {one.name}", *depth, one.words, _outside(one.outside), one.kind, one.sure)
     legend = (
-        f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; of built models, the median "
-        "depth that was built. words: whose they are; extrapolated up to 3 times outside the source's "
-        "sizes, beyond all sources' with the source's offset. sure: P read at the origin, S in a second place, "
-        "C computed from the origin's figures."
+        f"Best depth of each source's own recipe at {format_count(row.optimum.n_params)}; for built models, their "
+        "median depth. words: own figures, or extrapolated: up to 3 times outside the source's sizes by these, farther "
+        "by all sources with this source's offset. sure: P read in the original, S quoted elsewhere, C computed from "
+        "the original's figures."
     )
     forms = row.optimum.rivals
     if forms:
@@ -312,7 +312,7 @@ def forest(row: BudgetAnswer) -> Figure:
     return Figure(
         style.svg(lambda: laws.sources([row])),
         f"Best depth at {size} by source",
-        f"{caption} Filled: the source's own words; empty: extrapolated.",
+        f"{caption} Filled: the source's own figures; empty: extrapolated.",
     )
 
 
@@ -327,7 +327,7 @@ def _apart(row: BudgetAnswer, shape: Candidate) -> str:
     on_budget = (
         f"Widths come in steps: at {depth} layers one lies nearest to the budget ({shape.mismatch:+.1%}). "
         if shape.size and shape.size.nats - shape.missing_nats > shape.missing_nats
-        else "It wastes least on average over everything that the losses leave open. "
+        else "It wastes least on average over all best depths that the losses allow. "
     )
     return f" {on_budget}The likeliest best depth is {likeliest:.1f}."
 
@@ -392,7 +392,7 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 
 def _best_depth(best: BestDepth) -> str:
     depth = best.depth_interval
-    text = "Median of what recipes may have: depth" if best.basis == "range" else "Best depth"
+    text = "Median over possible recipes: depth" if best.basis == "range" else "Best depth"
     text += f" {_estimate(depth)}, width {_estimate(best.width_interval, 0)}"
     if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
@@ -417,9 +417,9 @@ def _tolerated(row: BudgetAnswer) -> str:
 
 def _costs_explained(assumptions: Assumptions) -> str:
     return (
-        "size, FLOPs, time, latency: wasted compute, the percent less of it that would do as well in the best shape; "
-        "at equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency "
-        f"on the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its "
+        "size, FLOPs, time, latency: wasted compute, the percent that the best shape would save at equal loss; at "
+        "equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
+        f"the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its "
         f"distance from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
     )
 
@@ -432,7 +432,7 @@ def _decoding(assumptions: Assumptions, usual: bool) -> str:
         f"{assumptions.decode_seconds_per_layer * 1e6:.0f} µs per layer (ASSUMED)."
     )
     if assumptions.tokens:
-        count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices at the rate of one each"
+        count = "one device" if assumptions.devices == 1 else f"{assumptions.devices} devices, each at the rate of one"
         text += f" hours: of training on {format_count(assumptions.tokens)} tokens, on {count}."
     return f"{MARK} recommended{', · usual' if usual else ''}. {text}"
 

@@ -8,7 +8,7 @@ from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Lines, Table, label, number, prose
 from dwsweep.sweep.inventory import LOST, REBUILT, Fault, Inventory
 
-MOST_FAULTS = 3  # files that a row names
+MOST_FAULTS = 3  # most files that a row names
 
 
 def render(found: Inventory) -> Any:

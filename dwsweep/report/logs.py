@@ -20,7 +20,7 @@ class Logged(NamedTuple):
 
     curves: list[TrainingCurve]
     conditions: list[Conditions]
-    left_out: list[str]  # a warning for each log that lacks lines
+    left_out: list[str]  # one warning per log that lacks lines
 
 
 def logged(every: Sequence[Row], shown: Sequence[Row], root: Any) -> Logged:
@@ -68,9 +68,9 @@ def conditioning(logged: Sequence[Conditions]) -> list[Part]:
         return []
     drawn = style.svg(lambda: run_figures.over_training(logged))
     caption = (
-        "Condition number of what a block's heads put out, side by side, over the positions of a window: the ratio of "
-        "its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). Of each "
-        "depth and number of heads the largest size; narrower nets have fewer columns, so compare at one width."
+        "Condition number of the outputs of a block's heads, side by side, over the positions of a window: the ratio "
+        "of its largest to its smallest singular value (geometric mean over held-out windows, layers and runs). "
+        "Each depth and number of heads has its largest size; narrower nets have fewer columns, compare at one width."
     )
     return [Figure(drawn, "Condition number of attention", caption)]
 
@@ -84,5 +84,5 @@ def training_figure(curves: Sequence[TrainingCurve], runs: Sequence[Row]) -> lis
     if len(runs) > runs_table.MANY:
         shapes = len(runs_table.shapes_of(runs))
         spread = f"evenly spread ones of {shapes:,} shapes" if shapes > runs_table.MOST_CURVES else "each shape"
-        caption += f" {len(curves):,} of {len(runs):,} runs: of {spread} those of lowest held-out loss."
+        caption += f" {len(curves):,} of {len(runs):,} runs: for {spread}, the runs of lowest held-out loss."
     return [Figure(drawn, "Training loss against step, one panel per depth", caption)]

@@ -27,7 +27,7 @@ from dwsweep.text import printable
 BOUND = re.compile(
     r"(?<=\d) (?:× (?=\d)|%)|(?<=[<>]) (?=\d)|(?<= =) (?=\d)|(?<=\bN) (?==)"
 )  # kept on one line of a page
-OPTION = re.compile(r"(?<!\S)--[a-z-]+")  # never broken behind its two dashes
+OPTION = re.compile(r"(?<!\S)--[a-z-]+")  # words never broken behind their two dashes
 CODE = re.compile(r"`([^`]+)`")  # words to type: code on a page, backticks on a terminal
 COLOUR = re.compile(rb"(fill|stroke): (#[0-9a-f]{6})")  # form of a colour in Matplotlib's styles
 # lightness on the dark ground; DARK_MOST bounds all colours but greys

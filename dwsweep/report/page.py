@@ -35,10 +35,10 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
 from dwsweep.text import format_count, printable
 
-RELOAD_SECONDS = 10.0  # between reloads of a page that follows a sweep
+RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
 HOW_TO_READ = (
     "Size N counts non-embedding parameters: 12·L·d² for the standard block, with L the depth and d the width. Losses "
-    "are held-out, in nats per token where no other unit stands beside them.",
+    "are held-out, in nats per token unless another unit stands beside them.",
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
     "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
     "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
@@ -82,7 +82,7 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
     if not root.is_dir():
         raise InputError(f"DIR: {root}; must be an existing sweep directory, or the folder of a table's fit")
     folder = next((place for place in (root / "fit", root) if (place / "fit.json").exists()), None)
-    # the folder of a sweep's fit: the page shows the sweep
+    # the folder of a sweep's fit: show the sweep
     if folder == root and (root.parent / "results.csv").exists():
         root = root.parent
     if live is not None:

@@ -206,7 +206,7 @@ def _disk(plan: Plan) -> str:
         held = "the checkpoints of all packs are kept"
     else:
         at_work = "one pack" if workers == 1 else f"{workers} packs"
-        held = f"checkpoints of {at_work} at a time; those of finished packs are removed"
+        held = f"checkpoints of {at_work} at a time; checkpoints of finished packs are removed"
     results = f"metrics and results {format_bytes(total.results_bytes)}"
     if (keep := plan.spec.execution.keep_params) != "none":
         results += (
@@ -221,7 +221,7 @@ def _legend(plan: Plan) -> Table:
         if len(plan.spec.grid.learning_rates) > 1
         else (
             "hid lr",
-            "learning rate of the hidden weights at its peak, as the parametrization resolves the base rate",
+            "peak learning rate of the hidden weights, by the parametrization from the base rate",
         )
     )
     misfit = "; ! does not fit" if any(pack.fits is False for pack in plan.estimates.packs.values()) else ""
@@ -236,17 +236,16 @@ def _legend(plan: Plan) -> Table:
         ),
         (
             "steps, tokens" if plan.lengths.is_budget else "tokens",
-            "that one run trains on" + (" at its full length" if plan.spec.train.token_branches else ""),
+            "length of one run" + (", at its full length" if plan.spec.train.token_branches else ""),
         ),
         (
             "FLOPs, 6ND",
-            "of one run: forward and backward, 3 × forward, attention over the full window and unembedding "
-            "counted; and the usual 6·N·tokens",
+            "of one run: 3 × forward, attention over the full window and unembedding counted; and 6·N·tokens",
         ),
-        ("memory, time", "of all runs of the shape together, on one device; ? unknown" + misfit),
+        ("memory, time", "memory and time of all runs of a shape together, on one device; ? unknown" + misfit),
         rate,
         ("resid", "multiplier of the residual branches"),
-        ("runs", "RUN to be trained, SKIP already there, DROP left out; [1] points to the reason"),
+        ("runs", "RUN: to train, SKIP: already there, DROP: left out; [1] points to the reason"),
     )
     return _pairs(entries, soft=True, apart=True)
 

@@ -23,10 +23,10 @@ NO_TASK = TaskID(-1)  # stands for a bar if there are no bars
 class _Work:
     weight: float  # cost of all its steps, in a unit common to all packs
     done: float = 0.0  # fraction of the steps
-    since: float | None = None  # start time; None if it waits or has ended
+    since: float | None = None  # start time; None if the pack waits or has ended
     first: float | None = None  # time of the first reported step of this attempt, at ``first_done``
     first_done: float = 0.0
-    last: float = 0.0  # time of its latest progress
+    last: float = 0.0  # time of the latest progress
     start_seconds: float | None = None  # measured seconds from the start to the first progress
     end_seconds: float | None = None  # measured seconds from the last progress to the end
     rate: float | None = None  # seconds per weight
@@ -37,7 +37,7 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._works: dict[str, _Work] = {}  # in the order of the queue
+        self._works: dict[str, _Work] = {}  # packs in the order of the queue
         self._slots = 1  # largest number of packs seen side by side
 
     def expect(self, name: str, weight: float) -> None:

@@ -21,7 +21,7 @@ from dwsweep.text import format_count
 
 Row = Mapping[str, Any]
 """A run by the columns of results.csv: numbers are int or float, blanks are None."""
-# training curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
+# curves on a page of more than MANY runs: more are indistinguishable, and each costs a file read
 MANY, MOST_CURVES = 600, 120
 # column → its name in results.csv, and the form of its numbers (None: a text)
 RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
@@ -59,7 +59,7 @@ def rows_of(path: Any) -> list[dict[str, Any]]:
         raise InputError(*(f"DIR: {line.removeprefix('table: ')}" for line in lines)) from None
     for row in rows:
         if row.get("run_id") is not None:
-            row["run_id"] = str(row["run_id"])  # the name of its folder, be it a number
+            row["run_id"] = str(row["run_id"])  # name of the run's folder, which may be a number
     return rows
 
 
@@ -89,8 +89,8 @@ def shapes_of(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
 def drawn(rows: Sequence[Row]) -> set[str]:
     """The runs whose training curves are on the page: all, or of more than ``MANY`` runs ``MOST_CURVES``.
 
-    These are equally many of each shape, its lowest losses first. Of more shapes than curves every so many-th is taken,
-    in the order of depth and size, the first and the last among them.
+    These are equally many of each shape, its lowest losses first. If there are more shapes than curves, evenly spaced
+    ones are taken in the order of depth and size, ends included.
     """
 
     def rank(row: Row) -> tuple[bool, float]:

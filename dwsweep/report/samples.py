@@ -11,7 +11,7 @@ from dwsweep.records.samples import Sample
 from dwsweep.report.document import Heading, Lines, Part
 from dwsweep.sweep.directory import SweepStore
 
-MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # bounds of texts in samples.json, and of characters in each
+MOST_TEXTS, MOST_CHARACTERS = 60, 4000  # bounds of the number of texts in samples.json, and of characters in each
 
 
 def sample_parts(root: Any) -> list[Part]:

@@ -21,7 +21,7 @@ from dwsweep.sweep.forecast import compile_seconds, flops_per_token, step_of, ti
 from dwsweep.sweep.snapshot import COMPILING, STARTING, RunView, Snapshot, snapshot
 from dwsweep.text import format_clock, format_count
 
-MAX_ROWS = 30  # rows of the table of shapes; a longer table has a row per depth
+MAX_ROWS = 30  # rows of the table of shapes; a longer table has one row per depth
 MAX_REASONS = 12
 FOLLOW_SECONDS = 2.0
 SHOWN_STATES = (DONE, RUNNING, COMPILING, STARTING, *RUN_STATES[2:])

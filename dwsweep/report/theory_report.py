@@ -67,8 +67,8 @@ def render_theory(facts: dict[str, Any]) -> Group:
         "Below the threshold: depth is used well. A net of fewer layers must be wider by a factor that grows "
         "double-exponentially with the ratio of the depths."
         if efficient
-        else "Beyond the threshold: the rank grows with d_x·L, so that a layer more and width in proportion do about "
-        "the same."
+        else "Beyond the threshold: the rank grows with d_x·L, so that one more layer and a proportional width do "
+        "about the same."
     )
     trained = "Trained nets (the fit) pass their transition at a far greater depth than log_3 d_x."
     return render([*parts, Lines([f"{words} {trained}"], apart=True)])

@@ -24,7 +24,7 @@ ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
-MOST_ARMS = 100  # each arm is a plan, compared with all others
+MOST_ARMS = 100  # limit: each arm is a plan, compared with all others
 
 
 def arms_of(spec: Spec) -> list[tuple[str, Spec]]:
@@ -47,7 +47,7 @@ def with_arms_written_out(content: dict[str, Any]) -> dict[str, Any]:
     if arms is None:
         return content
     if not isinstance(arms, list) or not all(isinstance(arm, dict) for arm in arms) or len(arms) < 2:
-        raise InputError("grid.arms: must be a list of two mappings or more, such as [{}, {model.mlp: gated}]")
+        raise InputError("grid.arms: must be a list of at least two mappings, such as [{}, {model.mlp: gated}]")
     if len(arms) > MOST_ARMS:
         raise InputError(f"grid.arms: {len(arms):,} arms; at most {MOST_ARMS}")
     plain = _without_arms(content)
@@ -90,7 +90,7 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
             if isinstance(value, Mapping) and name in ("model", "train", "grid"):
                 add(f"{name}.", value)
             elif name in found:
-                raise InputError(f"{where}.{name}: given twice, nested and dotted; a key must stand only once")
+                raise InputError(f"{where}.{name}: given twice, nested and dotted; a key must be given once")
             else:
                 found[name] = value
 
@@ -108,7 +108,7 @@ def _flat(arm: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 def _with(content: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     changed = copy.deepcopy(content)
-    if PRESET in values:  # the preset wins over a base that lists the keys of its block
+    if PRESET in values:  # a preset replaces keys of its block that the base lists
         model = changed.get("model")
         changed["model"] = {k: v for k, v in model.items() if k not in PRESET_KEYS} if isinstance(model, dict) else {}
     for key, value in values.items():

@@ -15,8 +15,8 @@ from dwsweep.spec import yaml_numbers
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 50
-MAX_VALUES = 100_000  # every use of an alias counted
-MAX_DIGITS = 1000  # digits of an integer; Python refuses to print more than 4,300
+MAX_VALUES = 100_000  # most nodes, every use of an alias counted
+MAX_DIGITS = 1000  # most digits of an integer; Python refuses to print more than 4,300
 
 
 def load_yaml_file(path: Any) -> Any:
@@ -78,7 +78,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
                     line = key.start_mark.line + 1
-                    raise InputError(f"{key.value}: given twice, again in line {line}; a key must stand only once")
+                    raise InputError(f"{key.value}: given twice, again in line {line}; a key must be given once")
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 

@@ -16,8 +16,8 @@ from dwsweep.spec.builtin import find, names
 from dwsweep.spec.sections import LENGTHS, PRESET_KEYS, Spec
 from dwsweep.spec.validation import _known_keys, validated, value_text
 
-SPEC_FILE = "spec.yaml"  # file of a sweep directory
-NEAR = 0.7  # similarity of two file names from which on one is suggested
+SPEC_FILE = "spec.yaml"  # name of the spec in a sweep directory
+NEAR = 0.7  # similarity of two file names above which one is suggested
 
 
 def load_spec(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Spec:
@@ -87,12 +87,12 @@ def _file_meant(path: str | PathLike[str]) -> str:
 
 
 def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
-    """Validate a mapping with overrides, ``dotted.key=value``, put into it.
+    """Validate a mapping with overrides, ``dotted.key=value``, applied.
 
     Raises:
         InputError: one line for each wrong key or value.
     """
-    # overrides that replace other keys come first, so that any other override wins over them
+    # overrides that replace other keys come first, so that any other override wins
     for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
         _apply(content, override)
     return validated(with_arms_written_out(content))

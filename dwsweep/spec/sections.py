@@ -76,7 +76,7 @@ Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
-LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # of `train`; one of them sets the run length
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # `train` has one of them
 
 # forms of data.source
 SOURCE_FORMS = (
@@ -140,7 +140,7 @@ class Section(BaseModel):
         held = value if isinstance(value, list) else [value]
         if any(isinstance(item, bool) for item in held):
             annotation = cls.model_fields[str(info.field_name)].annotation
-            names = get_origin(annotation) is Literal  # their own error lists the allowed values
+            names = get_origin(annotation) is Literal  # these validators list the allowed values themselves
             if annotation is not bool and bool not in get_args(annotation) and not names:
                 raise ValueError("must not be true or false, which only switches are")
         return value
@@ -186,14 +186,14 @@ class BudgetRange(Section):
         return [self.start * math.exp(ratio * k) for k in range(self.count)]
 
 
-# the form of a value chooses the branch of a union before validation, so that an error names the meant branch
+# choose a union's branch by the value's form before validation, so that an error names the meant branch
 Budgets = Annotated[
     Annotated[list[Budget], Tag("|list")] | Annotated[BudgetRange, Tag("|range")],
     Discriminator(lambda value: "|range" if isinstance(value, dict | BudgetRange) else "|list"),
 ]
 Seeds = Annotated[
     Annotated[Annotated[int, Field(gt=0, le=10_000)], Tag("|count")]
-    | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Tag("|list")],  # an int32 on the device
+    | Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Tag("|list")],  # limit of an int32 on the device
     Discriminator(lambda value: "|list" if isinstance(value, list) else "|count"),
 ]
 
@@ -234,13 +234,13 @@ class Grid(Section):
     strict_budgets: bool = False
     """DROP shapes beyond max_mismatch instead of warning"""
     heads: HeadRules = Heads(count=2)
-    """`{count: N}`, `{size: P}`, or both: then the head size stands apart from d_x / H; a list is an axis"""
+    """`{count: N}`, `{size: P}`, or both (head size independent of d_x / H); a list is an axis"""
     seeds: Seeds = 3
-    """how many (0, 1, …), or which"""
+    """number of seeds (0, 1, …), or a list of them"""
     learning_rates: list[LearningRate] = [1.0e-3]
     """base rates, an axis of the sweep; `fit` takes the best one per shape"""
     arms: list[dict[str, Any]] | None = None
-    """recipes to compare: the keys that each of them sets, such as `[{}, {model.mlp: gated}]`"""
+    """recipes to compare: the keys that each recipe sets, such as `[{}, {model.mlp: gated}]`"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Grid:
@@ -260,7 +260,7 @@ class Grid(Section):
             values = getattr(self, name) if name != "heads" else [str(rule) for rule in self.head_rules()]
             if isinstance(values, list) and len(set(values)) != len(values):
                 raise ValueError(f"`{name}` has a value twice: {values}")
-            if values == [] and name != "depths":  # which may follow from the widths
+            if values == [] and name != "depths":  # these values may follow from the widths
                 raise ValueError(f"`{name}` is empty; give at least one")
         return self
 
@@ -273,7 +273,7 @@ class Grid(Section):
         return self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
 
     def head_rules(self) -> list[HeadRule]:
-        """Rules for the heads: one, or those that are an axis of the sweep."""
+        """Rules for the heads: a single one, or several as an axis of the sweep."""
         return [heads.rule() for heads in (self.heads if isinstance(self.heads, list) else [self.heads])]
 
     def depth_values(self) -> list[int]:
@@ -284,7 +284,7 @@ class ModelSpec(Section):
     preset: Preset | None = None
     """the block of a known family: values of the keys below; a key that is given wins"""
     norm: Literal["pre", "post"] = "pre"
-    """where the norms stand"""
+    """place of the norms"""
     norm_type: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
     """kind of norm"""
     activation: Literal["gelu", "relu", "silu", "relu2", "none"] = "gelu"
@@ -302,7 +302,7 @@ class ModelSpec(Section):
     logit_softcap: Annotated[PositiveFloat, Field(ge=1e-3)] | None = None
     """logits become cap·tanh(logits / cap); None: off"""
     z_loss: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] = 0.0
-    """weight of (log Σ exp logits)² in the training loss; not in the held-out one"""
+    """weight of (log Σ exp logits)² in the training loss; the held-out loss has no such term"""
     mlp: Literal["plain", "gated"] = "plain"
     """gated: three matrices, as in SwiGLU"""
     mlp_ratio: MlpRatio = 4.0
@@ -314,11 +314,11 @@ class ModelSpec(Section):
     tied_embeddings: bool = False
     """the unembedding is the embedding"""
     embedding_rank: HeadCount | None = None
-    """r: the embedding is V × r times r × d_x, the unembedding too if tied; None: full"""
+    """rank r of a factored embedding, V × r times r × d_x (a tied unembedding too); None: full"""
     biases: bool = True
     """projections and norms have biases"""
     parametrization: Literal["standard", "mup", "completep"] = "completep"
-    """how rates and initial values follow from depth and width"""
+    """rule for learning rates and initial values by depth and width"""
     base_depth: Depth = 2
     """depth at which the learning rate is the base rate"""
     base_width: Width = 64
@@ -363,11 +363,11 @@ class DataSpec(Section):
     source: str = "stdlib-docs"
     """text to train on"""
     tokenizer: Annotated[str, Field(min_length=1)] | None = None
-    """in place of training one: file or folder of a SentencePiece model or a tokenizer.json, or `bytes`"""
+    """tokenizer in place of a trained one: file or folder of a SentencePiece model or tokenizer.json, or `bytes`"""
     vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
-    """vocabulary of the BPE tokenizer that is trained; with data.tokenizer it follows from that"""
+    """vocabulary of the trained BPE tokenizer; given by data.tokenizer if that is set"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    """share of the documents that is held out"""
+    """share of held-out documents"""
     text_field: str | None = None
     """field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name"""
     tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000
@@ -437,7 +437,7 @@ class TrainSpec(Section):
     batch_size: Sequences = 16
     """sequences per step"""
     steps: Steps | None = None
-    """give one of steps, tokens, tokens_per_param, flops, seconds"""
+    """length of a run in steps; give one of steps, tokens, tokens_per_param, flops, seconds"""
     tokens: Tokens | None = None
     """length of a run in tokens"""
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None
@@ -449,7 +449,7 @@ class TrainSpec(Section):
     token_branches: list[Tokens] = Field(default_factory=list)
     """wsd: cool down at these token counts too, as runs of their own"""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """how weights are updated; muon: the matrices of the blocks, the rest by adamw"""
+    """optimizer; muon: the matrices of the blocks, the rest by adamw"""
     momentum: Fraction = 0.95
     """momentum of Muon"""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
@@ -471,7 +471,7 @@ class TrainSpec(Section):
     eval_tokens: Positive | None = None
     """held-out tokens used; None: all of them"""
     conditioning: bool = False
-    """not hashed; condition number of each block's attention, from the start to the end, in metrics.jsonl"""
+    """log the condition number of each block's attention to metrics.jsonl; not hashed"""
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
@@ -508,7 +508,7 @@ class ExecutionSpec(Section):
     keep_finished_checkpoints: bool = False
     """keep the checkpoints of finished packs"""
     keep_params: Literal["none", "best", "all"] = "none"
-    """keep the parameters of finished runs; best: of each pack and length the run of lowest held-out loss"""
+    """keep the parameters of finished runs; best: of the run with the lowest held-out loss in each pack and length"""
     log_steps: Positive = 10
     """steps between two lines of metrics.jsonl"""
     microbatch: Positive | None = None
@@ -526,13 +526,13 @@ class ExecutionSpec(Section):
     attention: Literal["auto", "xla", "cudnn"] = "auto"
     """kernel; auto: the faster one, as measured"""
     mesh: MeshSpec | None = None
-    """how devices are shared; None: by replicas, large models within themselves; a CPU's cores by batch"""
+    """division of devices; None: by replicas, and within a large model; on a CPU by batch"""
     compile_ahead: bool | None = None
     """compile the next pack while this one trains; None: on accelerators"""
     loggers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
-    """where metrics go beside the directory"""
+    """further destinations of metrics"""
     device: str | None = None
-    """a name of the table of devices, for the estimates of `plan` and the rates of train.seconds"""
+    """name in the table of devices, for the estimates of `plan` and the rates of train.seconds"""
 
 
 class Spec(Section):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from dwsweep.errors import InputError
 from dwsweep.spec.sections import Spec, section_in
 
-# keys by their names in other tools
+# our keys by their names in other tools
 OTHER_NAMES = {
     **dict.fromkeys(("lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "lrs"), "grid.learning_rates"),
     **dict.fromkeys(("layers", "n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"), "grid.depths"),
@@ -116,7 +116,7 @@ def _is_branch(part: Any) -> bool:
 def _section_at(location: Sequence[Any]) -> type[BaseModel] | None:
     model: type[BaseModel] = Spec
     for part in location:
-        if isinstance(part, int):  # an item of a list of sections
+        if isinstance(part, int):  # an item in a list of sections
             continue
         if not isinstance(part, str):
             return None

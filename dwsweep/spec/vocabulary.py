@@ -11,7 +11,7 @@ from dwsweep import paths
 
 BYTES = "bytes"
 BYTES_VOCAB = 256
-NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # names tried in a folder
+NAMES = ("tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.model")  # names looked for in a folder
 _KINDS = "must be the path of a SentencePiece model or of a tokenizer.json, or `bytes`"
 
 

@@ -1,4 +1,4 @@
-"""A worker process, ``python -m dwsweep.sweep``: what must hold before its imports, which take about a second.
+"""Entry of a worker process, ``python -m dwsweep.sweep``: settings before its imports, which take about a second.
 
 The parent's Ctrl-C is not the worker's: the parent asks it to stop. SIGTERM waits until the worker can heed it. A
 worker that was stopped (SIGSTOP) could not see that its parent is gone, and would hold its device for ever: the kernel
@@ -13,11 +13,11 @@ import os
 import signal
 import sys
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PR_SET_PDEATHSIG = 1  # option of Linux's prctl
 
 
 def wake_when_the_parent_dies() -> None:
-    """Have the kernel send SIGCONT then: it wakes a stopped process, and is nothing to one that runs. Linux only."""
+    """Ask the kernel for SIGCONT at the parent's death (Linux): it wakes a stopped process and spares a running one."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
@@ -31,7 +31,7 @@ def main() -> None:
 
     status = run()
     sys.stderr.flush()
-    os._exit(status)  # at once: a compilation begun ahead must not hold up, or break, the end of the interpreter
+    os._exit(status)  # exit at once: a compilation begun ahead must not hold up or break the interpreter's end
 
 
 if __name__ == "__main__":

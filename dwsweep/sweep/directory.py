@@ -51,21 +51,21 @@ _FILES: dict[type, tuple[str, str]] = {
 
 
 KEPT_RECORDS = 1 << 15
-"""Records that a process keeps of the files it has read: the parent of a sweep reads each some four times a call."""
+"""Cache of records by file: the parent of a sweep reads each file some four times a call."""
 SETTLED_SECONDS = 0.1
-"""Age from which on a file that changes once more surely gets another time of change: kernels count ticks of 1 to 10
-milliseconds, and a younger file is read again."""
-_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # by kind and path: version of the file, record
+"""Age beyond which another change surely gets another time stamp (kernel ticks take 1 to 10 ms); a younger file is read
+again."""
+_kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # (kind, path) → (version of the file, record)
 
 
 @lru_cache(1 << 14)
 def _below(directory: Any, *names: str) -> Any:
-    """A path below the directory: of thousands of runs, ``pathlib`` made each six times a call."""
+    """Path below the directory, cached, since a call needs each path several times for thousands of runs."""
     return directory.joinpath(*names)
 
 
 def _version_of(path: str) -> tuple[int, int, int] | None:
-    """Inode, size and time of change of a file, by which its content is known again; None where there is no regular
+    """Inode, size and time of change of a file, by which its content is known again; None if there is no regular
     file, or one so young that the next might have the same."""
     try:
         found = os.stat(path)
@@ -77,10 +77,10 @@ def _version_of(path: str) -> tuple[int, int, int] | None:
 
 
 class SweepStore:
-    """Reads and writes one sweep directory. Holds no state: several processes may each have one.
+    """Store of one sweep directory: its reader and writer. Holds no state: several processes may each have one.
 
-    A damaged file reads as if it were not there, or as what the files next to it say; ``damage`` receives what is wrong
-    with it. Reading changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
+    A damaged file reads as missing, or is derived from the files next to it; ``damage`` receives the fault. Reading
+    changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class SweepStore:
         self._damage = damage
 
     def path_of(self, kind: type, owner: str = "") -> Any:
-        """The file of a record of the run or the pack ``owner``; the manifest has none."""
+        """File of a record of the run or pack ``owner``; the manifest has none."""
         folder, name = _FILES[kind]
         return self.directory.joinpath(*filter(None, (folder, owner, name)))
 
     def read(self, kind: type[Record], owner: str = "") -> Record | None:
-        """The record of the run or the pack ``owner``; None where there is no file.
+        """Record of the run or pack ``owner``; None if there is no file.
 
         Raises:
-            Damaged: it cannot be what it is meant to be.
+            Damaged: the file is damaged.
         """
         key = kind, self._text_of(kind, owner)
         version = None if paths.is_remote(self.directory) else _version_of(key[1])
@@ -110,7 +110,7 @@ class SweepStore:
             record = reader.read(path, kind)
         except Damaged as error:
             raise Damaged(path, self.name_of(path), error.why) from None
-        # a record that names whom it belongs to was copied from elsewhere if that is not the folder it lies in
+        # a record that names another owner than its folder was copied from elsewhere
         for field in ("pack_id",) if kind is Pack else ("run_id",):
             named = getattr(record, field, None)
             if named is not None and named != owner:
@@ -122,7 +122,7 @@ class SweepStore:
         return record
 
     def _text_of(self, kind: type, owner: str) -> str:
-        """``path_of`` as text: of thousands of paths, ``pathlib`` makes each in as long as the kernel looks at four."""
+        """``path_of`` as text, which is faster than ``pathlib`` for thousands of paths."""
         folder, name = _FILES[kind]
         return "/".join(filter(None, (self._root, folder, owner, name)))
 
@@ -166,7 +166,7 @@ class SweepStore:
         return self._sound(Manifest) or Manifest()
 
     def manifest_guard(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the manifest while it is changed: several shards add to it."""
+        """Lock the manifest during a change, since several shards add to it."""
         return exclusive(self.directory / "locks" / "manifest.guard")
 
     def update_manifest(self, change: Callable[[Manifest], Manifest]) -> None:
@@ -178,7 +178,7 @@ class SweepStore:
     # plan
 
     def write_plan(self, plan: Plan) -> None:
-        """Write spec.yaml, plan.csv and the config.json of every run that is to be trained and has none yet."""
+        """Write spec.yaml, plan.csv, and config.json of every run to train that lacks one."""
         from dwsweep.plan.units import run_config
 
         paths.make_directory(self.directory / "runs")
@@ -188,9 +188,9 @@ class SweepStore:
             if run.action == DROP:
                 continue
             known = self.config(run.run_id) if run.run_id in there else None
-            if known is None or known.arm != (run.arm or None):  # the same run may belong to an arm of another sweep
+            if known is None or known.arm != (run.arm or None):  # a known run may belong to an arm of another sweep
                 self.write(run.run_id, run_config(run, plan))
-        # last: whoever finds a run in the plan finds its config.json too
+        # written last: whoever finds a run in the plan also finds its config.json
         with self.manifest_guard():  # several shards write the same files
             text = plan.spec.to_yaml()
             paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
@@ -200,7 +200,7 @@ class SweepStore:
                 self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
-        """Write plan.csv, one row per run, with its hash where the manifest has one; returns its path."""
+        """Write plan.csv, one row per run, and its hash into an existing manifest; returns its path."""
         digest = _sha256(self._write_plan_table(plan))
         if self.manifest.files is not None:
             self.update_manifest(lambda manifest: replace(manifest, files={**(manifest.files or {}), PLAN: digest}))
@@ -212,7 +212,7 @@ class SweepStore:
         text = sweep_record.plan_csv(to_rows(plan))
         path = paths.make_directory(self.directory) / PLAN
         with contextlib.suppress(OSError):
-            if paths.read_bytes(path) == text.encode():  # its time of change is part of what results.csv was made of
+            if paths.read_bytes(path) == text.encode():  # a rewrite would change the time on which results.csv rests
                 return text
         paths.write_atomic(path, text, durable=True)
         return text
@@ -261,7 +261,7 @@ class SweepStore:
         return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
 
     def derived_state(self, run_id: str) -> RunState:
-        """Derive a run's state from its other files where its status.json is damaged: done if its result is sound."""
+        """Derive a run's state from its other files if its status.json is damaged: done if its result is sound."""
         result = self.result(run_id)
         if result is None or not self.has_result(run_id):
             return RunState()
@@ -285,7 +285,7 @@ class SweepStore:
         return _below(self.directory, "runs", run_id, "documents.npy")
 
     def check_documents(self, run_id: str, result: RunResult) -> None:
-        """Refuse held-out losses by document that are not whole, or not those of the result.
+        """Refuse damaged held-out documents, and documents of another result.
 
         Raises:
             Damaged: they are not.
@@ -295,7 +295,7 @@ class SweepStore:
             raise Damaged(path, self.name_of(path), why)
 
     def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
-        """A line where finished runs have no documents.npy. Not looked at in a bucket, where each look is a request."""
+        """Line on finished runs without documents.npy. Not looked at in a bucket, where each look is a request."""
         if paths.is_remote(self.directory):
             return []
         lacking = [name for name in run_ids if not self.documents_path(name).exists()]
@@ -325,7 +325,7 @@ class SweepStore:
     def finish(
         self, run_id: str, pack_id: str, result: RunResult, documents: Any, params: Mapping[str, Any] | None = None
     ) -> None:
-        """Record a finished run: the arrays and the figures first, ``done`` last, so that done means complete. All that
+        """Record a finished run: arrays and numbers first, ``done`` last, so that done means complete. All that
         belongs to the run, what was written before included, is on the disk when this returns."""
         paths.make_directory(self.run_directory(run_id))
         digest = paths.write_array(self.documents_path(run_id), documents, folder=False)
@@ -340,20 +340,20 @@ class SweepStore:
         self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
 
     def sync(self, run_id: str) -> None:
-        """Bring all files of a run to the disk: those of a run that ended although its last write failed, say."""
+        """Sync all files of a run, such as one that ended although its last write failed."""
         if not paths.is_remote(self.directory) and (folder := self.run_directory(run_id)).exists():
             for name in paths.names_in(folder):
                 paths.sync_file(folder / name)
             paths.sync_folder(folder)
 
     def evaluation(self, run_id: str) -> Evaluation | None:
-        """Scores of a finished run in downstream tasks; None where nothing was evaluated, or other parameters."""
+        """Scores of a finished run in downstream tasks; None if nothing was evaluated, or other parameters."""
         found = self._sound(Evaluation, run_id)
         result = self.result(run_id) if found else None
         return found if found and result and result.params_sha256 == found.params_sha256 else None
 
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
-        """State by id of the runs that need no training, as ``is_over`` has it."""
+        """State by id of the runs that ``is_over``."""
         states = {run_id: self.state(run_id).state for run_id in self.run_ids()}
         return {run_id: state for run_id, state in states.items() if is_over(state, retry)}
 
@@ -363,16 +363,17 @@ class SweepStore:
         return paths.names_in(self.directory / "packs")
 
     def pack(self, pack_id: str) -> Pack | None:
-        """The pack as it was first written: its membership stands. None when there is none, or a damaged one."""
+        """Pack as first written: its membership is final. None when there is none, or a damaged one."""
         return self._sound(Pack, pack_id)
 
     def write_pack(self, pack: Pack, **record: Any) -> None:
-        """Write pack.json; ``record`` says why the pack is not as planned (``rebuilt_from``, ``reason``)."""
+        """Write pack.json; ``record`` holds the reason for a pack that differs from the plan (``rebuilt_from``,
+        ``reason``)."""
         self.write(pack.pack_id, replace(pack, **record), durable=True)
 
     def clear_pack(self, pack_id: str) -> None:
-        """Drop what a pack without a pack.json left: its checkpoints may be of other replicas, or of a finished pack
-        whose results were deleted in order to have them trained again."""
+        """Drop the remains of a pack without a pack.json: its checkpoints may belong to other replicas, or to a
+        finished pack whose results the user deleted for another training."""
         self.remove_checkpoints(pack_id)
         for kind in (PackState, PackProgress):
             paths.remove(self.path_of(kind, pack_id))
@@ -391,12 +392,12 @@ class SweepStore:
         self.write(pack_id, replace(progress, updated=time.time()))
 
     def newest_checkpoint(self, pack_id: str) -> int:
-        """Number of the newest checkpoint, which grows with each that is written; 0: there is none."""
+        """Number of the newest checkpoint; 0: there is none."""
         names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
         return max((int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()), default=0)
 
     def has_checkpoints(self, pack_id: str) -> bool:
-        """True if any checkpoint is there, one that a killed worker left half written included."""
+        """True if there is a checkpoint, even one half written by a killed worker."""
         return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
 
     def log_path(self, pack_id: str) -> Any:
@@ -408,7 +409,7 @@ def _sha256(text: str) -> str:
 
 
 def is_over(state: str, retry: Collection[str] = ()) -> bool:
-    """True for a run that ended and is not to be tried again: its state is none of ``retry`` (failed, diverged).
+    """True for a run that ended in a state outside ``retry`` (failed, diverged).
 
     ``failed`` covers ``oom``.
     """
@@ -416,6 +417,6 @@ def is_over(state: str, retry: Collection[str] = ()) -> bool:
 
 
 def set_aside_unless_file(path: Any, name: str, say: Callable[[str], None]) -> None:
-    """Set aside what stands where a file of ours belongs and is none; ``name``: of the path in messages."""
+    """Set aside a foreign object in the place of one of our files; ``name``: of the path in messages."""
     if paths.is_link(path) or (path.exists() and not path.is_file()):
         say(f"{name}: must be a file; set aside as {paths.set_aside(path)}")

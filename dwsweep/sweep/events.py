@@ -1,7 +1,7 @@
 """Messages between a worker and its parent: commands one way, events the other, each a record and on the pipe one line
 of JSON. The events of an attempt end with ``Ended``; from the executor on they travel with the id of their pack.
 
-What a pack's files record travels as it is: ``StartFacts`` after its compilation, ``PackProgress`` after each dispatch.
+Records of a pack's files travel unchanged: ``StartFacts`` after its compilation, ``PackProgress`` after each dispatch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Job:
     """One attempt at one pack."""
 
     pack: Pack
-    directory: str  # of the sweep
-    store_path: str  # of the tokens
+    directory: str  # directory of the sweep
+    store_path: str  # path of the token store
     attempt: int = 1
-    frozen: tuple[str, ...] = ()  # runs of the pack whose results are another pack's business
-    following: Pack | None = None  # what the same worker will probably train next
-    fence: Fence | None = None  # of the owner of the directory: who loses it trains no further step
+    frozen: tuple[str, ...] = ()  # runs of the pack whose results belong to another pack
+    following: Pack | None = None  # pack that the same worker will probably train next
+    fence: Fence | None = None  # fence of the directory's owner: a worker that loses it trains no further step
 
 
 # commands of the parent
@@ -37,25 +37,25 @@ class Job:
 class Join:
     """Join the slice of several hosts, first of all."""
 
-    store_path: str  # of the tokens, on this host
+    store_path: str  # path of the token store on this host
 
 
 @dataclass(frozen=True)
 class Train:
     job: Job
-    log: str  # where the worker's output goes from here on
+    log: str  # log file of the worker from here on
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Bring the pack to a checkpoint and end the attempt."""
+    """Stop: bring the pack to a checkpoint and end the attempt."""
 
     cause: str = "stopped"
 
 
 @dataclass(frozen=True)
 class Release:
-    """The slice ends, every process with this exit status."""
+    """End of a slice: every process exits with this status."""
 
     status: int
 
@@ -81,14 +81,14 @@ class Released:
 
 @dataclass(frozen=True)
 class Begun:
-    """The job was handed to the worker process ``pid``; the parent's own event."""
+    """Handover of the job to the worker process ``pid``; the parent's own event."""
 
     pid: int
 
 
 @dataclass(frozen=True)
 class Resumed:
-    step: int  # that the pack resumes from
+    step: int  # step from which the pack resumes
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Evaluating:
-    share: float  # of the held-out set that is done
+    share: float  # share of the held-out set that is done
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,15 @@ class Note:
 class Ended:
     """End of an attempt: ``kind`` is one of ``policy.ENDS``, ``cause`` one line for a person.
 
-    The worker reports these two; the parent adds what it has heard.
+    The worker reports these two; the parent adds its own observations.
     """
 
     kind: str
     cause: str = ""
     log_tail: str | None = None
-    resumed_step: int = 0  # the step that the attempt resumed from
+    resumed_step: int = 0  # step at which the attempt resumed
     step: int = 0  # the last step reported
-    microbatch: int | None = None  # sequences per forward pass that the trainer used, where it came that far
+    microbatch: int | None = None  # sequences per forward pass that the trainer used, if it came that far
 
 
 Event = (

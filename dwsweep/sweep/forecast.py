@@ -1,4 +1,4 @@
-"""Forecast of a sweep's end: seconds left, from the rates that its own packs measured, and seconds of a compilation.
+"""Forecast of a sweep's end: seconds left, by the measured rates of its own packs, and seconds of a compilation.
 
 Packs are worked at side by side, as many as are at work now. A pack that trains goes on at its own rate; a pack that
 waits has the rate, in seconds per FLOP, of the measured pack whose runs are nearest in FLOPs, since a small model's
@@ -52,7 +52,7 @@ def _pack_seconds(
     rates: Sequence[tuple[float, float]],
     own: Mapping[str, float],
 ) -> float | None:
-    """Seconds that the steps of a pack still take; None where no rate is known."""
+    """Seconds left for the steps of a pack; None if no rate is known."""
     rest = sum(run.plan.flops * (1 - step_of(run, now) / run.plan.steps) for run in runs)
     if pack_id in own:
         return rest * own[pack_id]
@@ -72,7 +72,7 @@ def _rate(pack_id: str, progress: PackProgress, now: Snapshot) -> float | None:
 
 
 def compile_seconds(now: Snapshot) -> float | None:
-    """Mean seconds that the packs of this sweep compiled for; None where none is known."""
+    """Mean compilation time of this sweep's packs, seconds; None if none is known."""
     found = [one.compile_seconds for one in now.measured.values()]
     found += [progress.started.compile_seconds for progress in now.progress.values() if progress.started]
     known = [seconds for seconds in found if seconds is not None]
@@ -86,7 +86,7 @@ def flops_per_token(pack_id: str, now: Snapshot) -> float:
 
 
 def step_of(run: RunView, now: Snapshot) -> int:
-    """Steps that a run has behind it."""
+    """Finished steps of a run."""
     if run.state.state == DONE:
         return run.plan.steps
     if run.state.state == RUNNING:

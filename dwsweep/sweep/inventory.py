@@ -1,7 +1,7 @@
-"""Inventory of a sweep directory: every file is compared with what was written, and each is whole, rebuilt or lost.
+"""Inventory of a sweep directory: every file is compared with its recorded hash, and is whole, rebuilt or lost.
 
-Rebuilt is what follows from other files: the plan, a run's config.json and status.json, a pack's files, results.csv,
-the tables of a fit. Lost is what does not: a result is trained again by the next ``dwsweep run``, rows of metrics and
+Rebuilt are files derived from others: the plan, a run's config.json and status.json, a pack's files, results.csv,
+the tables of a fit. Lost are all others: the next ``dwsweep run`` trains a lost result again, but rows of metrics and
 parameters are gone. What is damaged is kept as ``<name>.damaged``.
 """
 
@@ -37,9 +37,9 @@ WHOLE, REBUILT, LOST = "whole", "rebuilt", "lost"
 
 @dataclass(frozen=True)
 class Fault:
-    """A file that is not what was written, or is not there though others say that it was."""
+    """Faulty file: changed since it was written, or missing."""
 
-    kind: str  # of the file, such as runs/*/result.json
+    kind: str  # kind of the file, such as runs/*/result.json
     path: Any
     why: str
 
@@ -68,11 +68,11 @@ class Inventory:
 
 
 Look = Iterator[tuple[str, Any, str]]
-"""(kind, path, what is wrong or empty) of each file."""
+"""(kind, path, fault or "") of each file."""
 
 
 def verify(directory: Any) -> Inventory:
-    """Compare every file with what was written, and write again what can be; a sweep that trains is only looked at.
+    """Compare every file with its recorded hash, and rebuild derived files; a sweep that trains is only looked at.
 
     Raises:
         InputError: it is no sweep directory.
@@ -99,11 +99,11 @@ def verify(directory: Any) -> Inventory:
     return Inventory(tuple(findings.values()), tuple(notes))
 
 
-_ROWS = "rows are lost"  # what is left of the file is whole again, and shorter
+_ROWS = "rows are lost"  # fault after which the rest of the file is whole but shorter
 
 
 def _look(store: SweepStore) -> Look:
-    """Every file of the sweep that is there, or that others say should be."""
+    """Every file of the sweep, existing or recorded elsewhere."""
     root = store.directory
     known = getattr(_read(store, Manifest, ""), "files", None) or {}
     yield "spec.yaml", root / "spec.yaml", _fault_of_text(root / "spec.yaml", known, load_spec)
@@ -129,7 +129,7 @@ def _look(store: SweepStore) -> Look:
 
 
 def _fault_of_text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> str:
-    """Why a text is not that which the manifest has the hash of."""
+    """Fault of a text, if its hash differs from the manifest's."""
     why = _fault(lambda: read(path))
     if not why and path.name in known and _fault_of_hash(path, known[path.name]):
         return "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
@@ -143,7 +143,7 @@ def _planned(store: SweepStore) -> list[str]:
 
 
 def _fault(check: Callable[[], Any]) -> str:
-    """Why a check fails; empty where it does not."""
+    """Why a check fails; empty if it does not."""
     try:
         check()
     except Damaged as error:
@@ -203,7 +203,7 @@ def _fault_of_hash(path: Any, digest: str) -> str:
         return "is missing"
     except OSError as error:
         return error.strerror or str(error)
-    return "" if found == digest else "is not what was written: its SHA-256 is not the one in result.json"
+    return "" if found == digest else "differs from the file written: its SHA-256 is not the one in result.json"
 
 
 def _fault_of_metrics(folder: Any) -> str:
@@ -214,7 +214,7 @@ def _fault_of_metrics(folder: Any) -> str:
 def _results(store: SweepStore) -> Look:
     try:
         texts = tables(store)
-    except (InputError, OSError):  # the plan is damaged, which has its own line
+    except (InputError, OSError):  # a damaged plan has a line of its own
         return
     for name in ("results.csv", ORPHANS):
         path = store.directory / name
@@ -277,7 +277,7 @@ def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) ->
         repair.repair(store, plan, plan.packs, say)
         store.write_plan(plan)
     elif kinds - {"results.csv", ORPHANS, "derived.json"}:
-        say("what follows from the plan is not written again: the spec is another, or its data is not on this host")
+        say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
     with contextlib.suppress(InputError):
         rebuild_results(store)
     path = store.directory / "fit" / "fit.json"

@@ -1,5 +1,5 @@
-"""The interface of an executor, and the worker processes of this host, each started when it is needed, kept while
-healthy, replaced when it is not.
+"""Local executor: worker processes of this host, started on demand, kept while healthy, else replaced; and the
+interface of executors.
 
 How a host's devices are shared among worker processes, found without JAX: from device files and the environment.
 """
@@ -46,11 +46,11 @@ from dwsweep.sweep.events import (
     to_line,
 )
 
-EXIT_SECONDS = 10.0  # for an idle worker to leave
+EXIT_SECONDS = 10.0  # time for an idle worker to leave
 
 
 class WorkerProcess:
-    """One child at a time. ``train`` blocks; ``stop`` and ``kill`` may come from another thread.
+    """Worker of one child process at a time. ``train`` blocks; ``stop`` and ``kill`` may come from another thread.
 
     ``environment`` is added to this process's own: which devices the child sees. ``cores`` limits it to these CPUs.
     With ``slice_store``, the token store of this host, each child joins the slice of hosts when it starts.
@@ -75,7 +75,7 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     def train(self, job: Job, on_event: Emit) -> Ended:
-        """Run one attempt to its end and say how it ended; events other than the end go to ``on_event``."""
+        """Run one attempt and return its end; events other than the end go to ``on_event``."""
         store = SweepStore(job.directory)
         final_log = store.log_path(job.pack.pack_id)
         paths.make_directory(final_log.parent)
@@ -89,11 +89,11 @@ class WorkerProcess:
             return self._attempt(job, on_event, log, start)
 
     def _attempt(self, job: Job, on_event: Emit, log: Path, start: int) -> Ended:
-        heard = Ended(INTERRUPTED)  # what is known of the attempt so far
+        heard = Ended(INTERRUPTED)  # last known state of the attempt
         try:
             process = self._ensure(log)
             self._send(Train(job, os.fspath(log)))
-            if self._stop_cause:  # it came while the process was starting
+            if self._stop_cause:  # the stop came while the process was starting
                 self._send(Stop(self._stop_cause))
         except OSError as error:
             self.kill()
@@ -115,7 +115,7 @@ class WorkerProcess:
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)
         returncode = self._reap()
-        whole = policy.tail(log, start, lines=1000)  # the stacks of a fatal error fill a tail
+        whole = policy.tail(log, start, lines=1000)  # stacks of a fatal error fill a log's tail
         if self._stop_cause and returncode == -9:
             return replace(heard, kind=INTERRUPTED, cause=self._stop_cause)
         kind, cause = policy.of_exit(returncode, whole, policy.kernel_oom_kills() - self._kernel_kills)
@@ -134,7 +134,7 @@ class WorkerProcess:
         raise RuntimeError(policy.first_line("\n".join(reversed(policy.tail(log).splitlines()))))
 
     def follow(self) -> int | None:
-        """Wait, as a process of the slice that follows; the exit status by which process 0 let it go, or None.
+        """Wait as a following process of the slice; the exit status by which process 0 let it go, or None.
 
         None: the child died, or ended because another did.
         """
@@ -147,7 +147,7 @@ class WorkerProcess:
         return status
 
     def release(self, status: int, log: Path) -> None:
-        """Let the slice go, with the exit status that all its processes shall end with."""
+        """Release the slice: all its processes end with this exit status."""
         self._ensure(log)
         self._send(Release(status))
         self.follow()
@@ -156,7 +156,7 @@ class WorkerProcess:
     def _events(process: subprocess.Popen[str]) -> Iterator[Event]:
         assert process.stdout is not None
         for line in process.stdout:
-            with contextlib.suppress(ValueError):  # the last line of a killed worker
+            with contextlib.suppress(ValueError):  # last line of a killed worker
                 yield from_line(line)
 
     def stop(self, cause: str) -> None:
@@ -200,7 +200,7 @@ class WorkerProcess:
                 encoding="utf-8",
                 errors="replace",
                 env=environment,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
+                start_new_session=True,  # the parent handles Ctrl-C
             )
         if self.slice_store is not None:
             self._send(Join(self.slice_store))
@@ -231,18 +231,18 @@ class WorkerProcess:
 
 
 def _append(final_log: Any, log: Path) -> None:
-    """Bring the log of one attempt to the bucket, behind those of earlier ones."""
+    """Append the log of one attempt to the log in the bucket."""
     with contextlib.suppress(OSError):
         earlier = final_log.read_text("utf-8") if final_log.exists() else ""
         final_log.write_text(earlier + log.read_text("utf-8", errors="replace"), "utf-8")
 
 
 class Executor(Protocol):
-    """Posts the events of each job; the last one is ``Ended``."""
+    """Executor: posts the events of each job; the last one is ``Ended``."""
 
     @property
     def slots(self) -> int:
-        """Jobs that run at the same time."""
+        """Number of jobs that run at the same time."""
 
     def start(self, job: Job) -> None:
         """Begin an attempt; returns at once."""
@@ -258,9 +258,9 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Worker processes on this host, one thread here for each.
+    """Executor with worker processes on this host, each served by a thread.
 
-    ``keep`` leaves them running when the executor is closed: whoever made them lets them go.
+    ``keep`` leaves them running when the executor closes: their maker releases them.
     """
 
     def __init__(self, workers: Sequence[WorkerProcess], post: Post, keep: bool = False) -> None:
@@ -298,7 +298,7 @@ class LocalExecutor:
             self._serving[worker] = pack_id
             try:
                 ended = worker.train(job, partial(self._post, pack_id))
-            except Exception as error:  # a fault in here must not leave the sweep waiting for ever
+            except Exception as error:  # a fault in this thread must not leave the sweep waiting for ever
                 worker.kill()
                 ended = Ended(*policy.of_exception(error))
             self._serving[worker] = None
@@ -308,7 +308,7 @@ class LocalExecutor:
 
 
 def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProcess]:
-    """Worker processes on this host for so many packs: each with the part of its devices that one of ``workers`` has.
+    """Executor on this host for a number of packs: each process has one share of ``workers`` of its devices.
 
     ``first`` is the part to begin with: shards on one host that have a pack each take different parts.
     """
@@ -317,7 +317,7 @@ def local_workers(workers: int, packs: int, first: int = 0) -> list[WorkerProces
     return [WorkerProcess(part.environment, part.cores) for part in chosen]
 
 
-CORES_VARIABLE = "DWSWEEP_CORES"  # numbers of the CPU cores that a worker stays on, such as 0,2
+CORES_VARIABLE = "DWSWEEP_CORES"  # CPU cores on which a worker stays, such as 0,2
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 CPU_THREADS = "NPROC"  # XLA's name for the size of its thread pool
 
@@ -331,7 +331,7 @@ class Share:
 
 
 def gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Names of the NVIDIA GPUs that this process may use, as CUDA_VISIBLE_DEVICES takes them."""
+    """NVIDIA GPUs that this process may use, by names for CUDA_VISIBLE_DEVICES."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
@@ -340,7 +340,7 @@ def gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[s
 
 
 def tpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Names of the TPU chips of this host, as TPU_VISIBLE_CHIPS takes them."""
+    """TPU chips of this host, by names for TPU_VISIBLE_CHIPS."""
     visible = environment.get("TPU_VISIBLE_CHIPS")
     if visible:
         return visible.split(",")
@@ -354,14 +354,14 @@ def cores() -> list[int]:
 
 
 def each_core_a_device(count: int, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment that makes JAX take each of ``count`` CPU cores for a device, with so many threads in XLA's pool.
+    """Environment under which each of ``count`` CPU cores is a device of JAX, with as many threads in XLA's pool.
 
     The pool's size is part of it, because XLA divides a matrix product among its threads, and sums of other parts
-    round otherwise; by default it follows the cores that happen to be free to the process. A number that the user has
-    set in the environment stands. Both have to be there before JAX is imported; accelerators do not heed the first.
+    round otherwise; by default it follows the cores that happen to be free to the process. A number set by the user in
+    the environment has priority. Both have to be there before JAX is imported; accelerators do not heed the first.
 
     Raises:
-        InputError: the user's number of devices is none.
+        InputError: the user's number of devices is no number.
     """
     env = os.environ if environment is None else environment
     said = env.get(CPU_DEVICES, "").strip()
@@ -374,14 +374,14 @@ def each_core_a_device(count: int, environment: Mapping[str, str] | None = None)
 
 
 def shares(workers: int, environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> list[Share]:
-    """Divide the host among ``workers`` processes: equal parts, whichever of them are at work.
+    """Divide the host among ``workers`` processes: equal parts, even if some are idle.
 
     Each gets whole GPUs or TPU chips where there are enough (one chip each), a part of a GPU's memory where workers
     outnumber GPUs, and on a host without either its own CPU cores. What does not divide evenly stays idle.
 
     The last bits of a result depend on the number of devices that a pack is spread over and, on a CPU, on the threads
     of XLA's pool. Both follow from ``execution.workers`` and from what the host has (cores or devices ÷ workers),
-    never from the number of packs left or from which worker takes one: a worker alone has its part and no more. Hosts
+    never from the number of packs left or from the worker that takes one: even a single worker has only its part. Hosts
     with other numbers of devices for each worker give results that differ in the last bits. Where this process may use
     fewer cores than ``workers``, as under a scheduler, there is one worker per core.
     """
@@ -400,7 +400,7 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
         memory = part_of_a_gpu(-(-workers // len(cards)))
         return [Share({"CUDA_VISIBLE_DEVICES": cards[k % len(cards)], **memory}) for k in range(workers)]
     if not on_cpu and (chips := tpus(env, devices)):
-        # a chip belongs to one process; more workers than chips would only wait
+        # a chip belongs to one process; workers beyond the chips would only wait
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [Share({**one_chip, "TPU_VISIBLE_CHIPS": chip}) for chip in chips[:workers]]
     parts = [frozenset(own[k * each : (k + 1) * each]) for k in range(min(workers, len(own)))]
@@ -408,6 +408,6 @@ def shares(workers: int, environment: Mapping[str, str] | None = None, devices: 
 
 
 def part_of_a_gpu(sharing: int) -> dict[str, str]:
-    """Environment that keeps one of ``sharing`` processes on a GPU to its part of the memory; JAX's default is most of
-    it."""
+    """Environment that limits each of ``sharing`` processes on a GPU to its part of the memory; JAX takes
+    most of it by default."""
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / sharing:.3f}"}

@@ -1,8 +1,8 @@
-"""One model over several hosts (``--distributed``): the processes of a slice that train each pack together.
+"""Multihost slice (``--distributed``): processes on several hosts that train each pack together.
 
 Every host starts the same command. ``jax.distributed`` finds the others by itself on TPU, Slurm and Open MPI; elsewhere
 the environment has ``DWSWEEP_COORDINATOR`` (HOST:PORT of process 0), ``DWSWEEP_PROCESSES`` (how many) and
-``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; what it decides reaches the others by broadcast. Seen
+``DWSWEEP_PROCESS`` (which, from 0). Process 0 decides and writes; its decisions reach the others by broadcast. Seen
 from a worker the slice is a ``Group``; ``join_slice`` is the part of the parents, of which the one whose worker is
 process 0 leads and the others keep theirs alive. Only a worker imports this module's JAX.
 """
@@ -23,13 +23,13 @@ from dwsweep.errors import InputError
 from dwsweep.sweep.events import Joined
 from dwsweep.sweep.local_executor import WorkerProcess
 
-MAX_RESTARTS = 20  # of a worker that follows; what is tried again is process 0's decision
-HEARTBEAT_SECONDS = 30  # until the others are ended when one process is gone
+MAX_RESTARTS = 20  # restarts of a worker that follows; process 0 decides about retries
+HEARTBEAT_SECONDS = 30  # time until the other processes end after one is gone
 _VARIABLES = ("DWSWEEP_COORDINATOR", "DWSWEEP_PROCESSES", "DWSWEEP_PROCESS")
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of ``jax.distributed.initialize``; none where it is to find them by itself.
+    """Arguments of ``jax.distributed.initialize``; empty if JAX finds them itself.
 
     Raises:
         InputError: some of the variables are missing or are no numbers.
@@ -48,7 +48,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Group:
-    """The processes of a slice; made once, before anything else of JAX is used."""
+    """Slice of processes; made once, before anything else of JAX is used."""
 
     def __init__(self) -> None:
         import jax
@@ -64,7 +64,7 @@ class Group:
         self._asked = 0
 
     def share(self, text: str) -> str:
-        """Share the value of process 0 with every process; what the others give does not count, and they wait."""
+        """Share the value of process 0 with every process; the values of the others do not count, and they wait."""
         import numpy as np
         from jax.experimental.multihost_utils import broadcast_one_to_all
 
@@ -75,7 +75,7 @@ class Group:
         return np.asarray(broadcast_one_to_all(buffer), np.uint8).tobytes().decode()
 
     def must_stop(self, wish: bool) -> int | None:
-        """The first process that wishes to stop, or None; the same answer in every process, which all have to ask.
+        """First process that wants to stop, or None; the same answer in every process, which all have to ask.
 
         A preemption notice to any of them counts: JAX takes SIGTERM for one, and agrees on the step.
         """
@@ -121,7 +121,7 @@ def join_slice(store_path: str, lead: Callable[[WorkerProcess], int], say: Calla
             status = 2
             raise
         finally:
-            # the others wait for it, also where this process fails
+            # the others wait for it, even if this process fails
             worker.release(status, log)
         return status
 
@@ -134,7 +134,7 @@ def _join(worker: WorkerProcess, log: Path) -> Joined:
         more += "DWSWEEP_PROCESSES=N and DWSWEEP_PROCESS=I"
         hint = "" if settings(os.environ) else more
         raise InputError(f"--distributed: this host could not join the others ({error}){hint}") from None
-    except BaseException:  # Ctrl-C while it waits for the others: left alone, it would hold the coordinator's port
+    except BaseException:  # Ctrl-C during the wait: this process would keep the coordinator's port
         worker.kill()
         raise
 
@@ -156,7 +156,7 @@ def _follow(worker: WorkerProcess, log: Path, say: Callable[[str], None]) -> int
 
 @contextlib.contextmanager
 def handled(handler: Any, *numbers: int) -> Iterator[None]:
-    """Have ``handler`` take these signals while the block runs."""
+    """Handle these signals by ``handler`` while the block runs."""
     old = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

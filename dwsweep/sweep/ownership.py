@@ -9,9 +9,9 @@ condition that it is not there yet (``paths.create``), and the highest epoch own
 would need a condition on the generation that was read, and a late renewal never hides the next owner's lock.
 
 An owner renews its lock every ``HEARTBEAT_SECONDS``. Whoever finds a lock judges its owner: on this host, in this
-space of process numbers, by whether its process lives; elsewhere by whether the lock is still renewed, which is watched
-for ``LEASE_SECONDS`` by the clock of the one who waits. A takeover puts down a claim. The owner that sees it brings its
-packs to a checkpoint and gives its word, by removing its lock; without that word the lease decides.
+space of process numbers, by whether its process lives; elsewhere by the renewal of its lock, watched for
+``LEASE_SECONDS`` by the clock of the waiting process. A takeover puts down a claim. The owner that sees it brings its
+packs to a checkpoint and answers by removing its lock; without that answer the lease decides.
 
 A lease alone does not stop an owner that slept through it. So every write into the directory, of the parent and of its
 workers, first asks the fence whether the lock still names this owner (Kleppmann, "How to do distributed locking", 2016:
@@ -47,14 +47,14 @@ def _seconds(name: str, default: float) -> float:
     return default
 
 
-LEASE_SECONDS = _seconds("DWSWEEP_LEASE_SECONDS", 60.0)  # without renewal, an owner that cannot be seen is gone
+LEASE_SECONDS = _seconds("DWSWEEP_LEASE_SECONDS", 60.0)  # age of a lock after which an unseen owner counts as gone
 HEARTBEAT_SECONDS = LEASE_SECONDS / 6
-WORD_SECONDS = 15 * 60.0  # for an owner that still renews its lock to bring its packs to a checkpoint
-LOOK_SECONDS = 1.0  # between two looks at a lock in a bucket, where each is a request
+WORD_SECONDS = 15 * 60.0  # time for an owner that still renews its lock to bring its packs to a checkpoint
+LOOK_SECONDS = 1.0  # interval between two looks at a lock in a bucket, since each look is a request
 
 
 def owners(directory: Any) -> list[Owner]:
-    """Everyone who holds a lock of the sweep directory, dead ones included; damaged locks name nobody."""
+    """Holders of a lock of the sweep directory, dead ones included; damaged locks name nobody."""
     return [owner for _, owner in _locks(paths.as_path(directory) / "locks") if owner is not None]
 
 
@@ -72,7 +72,7 @@ def _read(path: Any) -> Owner | None:
 
 
 def _folder_of_locks(directory: Any, say: Say) -> Any:
-    """The folder ``locks``, made where there is none. What stands in its place or in a lock's, a link to elsewhere or
+    """Folder ``locks``, created if missing. What stands in its place or in a lock's, a link to elsewhere or
     another kind of file, is set aside: it is never followed."""
     folder = paths.as_path(directory) / "locks"
     if paths.is_remote(folder):
@@ -88,7 +88,7 @@ def _folder_of_locks(directory: Any, say: Say) -> Any:
 
 @dataclass(frozen=True)
 class Fence:
-    """The right to write into a sweep directory: the lock's file, and the nonce and the epoch that it must hold."""
+    """Fence, the right to write into a sweep directory: the lock's file, and the nonce and epoch that it must hold."""
 
     lock: str
     nonce: str
@@ -117,7 +117,7 @@ class Fence:
         _seen[self] = mark
 
     def _other(self) -> str:
-        """Whom the lock names in place of this owner; empty where it names this one."""
+        """Owner that the lock names instead of this one; empty if it names this one."""
         owner = _read(paths.as_path(self.lock))
         if owner is not None and owner.nonce == self.nonce:
             return ""
@@ -139,7 +139,7 @@ _LOCK_IN_BUCKET = re.compile(r"shard-(\d+)-of-(\d+)\.(\d+)\.lock")
 
 
 def _superseded(lock: Any, epoch: int) -> str:
-    """Who owns a sweep in a bucket after the owner of this lock, by the names of the locks; empty for nobody."""
+    """Later owner of a sweep in a bucket, by the names of the locks; empty for nobody."""
     names = paths.names_in(lock.parent)
     if lock.name not in names:
         return "its lock is gone"
@@ -151,7 +151,7 @@ def _superseded(lock: Any, epoch: int) -> str:
     return ""
 
 
-_seen: dict[Fence, Any] = {}  # the state of the lock's file when it last named this owner
+_seen: dict[Fence, Any] = {}  # last seen state of the lock that names this owner
 
 
 @contextlib.contextmanager
@@ -164,13 +164,13 @@ def hold(
 ) -> Iterator[Owner]:
     """Own the sweep directory, or one shard of it, while the block runs.
 
-    A dead owner on this host is taken over; one elsewhere only with ``takeover``, when it has given its word or has
-    not renewed its lock for ``LEASE_SECONDS``. Owners of different shards of the same division live side by side; a
-    different division would train packs twice and is refused. A lock that cannot be read is set aside, which ``say``
-    hears: a lock appears with its content or not at all.
+    A dead owner on this host is taken over; an owner elsewhere only with ``takeover``, once it has answered or has not
+    renewed its lock for ``LEASE_SECONDS``. Owners of different shards of the same division live side by side; a
+    different division would train packs twice and is refused. An unreadable lock is set aside, with a message through
+    ``say``: a lock appears with its content or not at all.
 
-    ``lost`` is called by another thread: with False when somebody claims the lock and waits for this owner's word, with
-    True when somebody else owns it.
+    ``lost`` is called by another thread: with False when a process claims the lock and waits for this owner's answer,
+    with True when another process owns it.
 
     Raises:
         InputError: somebody else holds it; names host and process.
@@ -195,13 +195,13 @@ def hold(
 
 
 def fenced(directory: Any, fence: Fence | None) -> contextlib.AbstractContextManager[None]:
-    """Have every write of this process into the directory ask the fence of its owner while the block runs; without a
-    fence, as in a slice's process that owns nothing, none does."""
+    """Check the owner's fence before every write of this process into the directory, while the block runs; without a
+    fence, as in a slice's process that owns nothing, no write is checked."""
     return paths.fence(paths.as_path(directory), fence.check) if fence is not None else contextlib.nullcontext()
 
 
 def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -> Owner:
-    """The lock, once nobody else owns it."""
+    """Lock of the directory, once nobody else owns it."""
     gone: set[str] = set()  # nonces of owners that do not renew their locks
     while True:
         with exclusive(folder / "guard"):
@@ -219,7 +219,7 @@ def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -
             if watched is None:
                 if mine := _create_owner(directory, folder, shard, say):
                     return mine
-                continue  # somebody else was faster
+                continue  # another process was faster
         if _watch(*watched, shard, takeover, say):
             gone.add(watched[1].nonce)
         elif not takeover:
@@ -227,7 +227,7 @@ def _take(directory: Any, folder: Any, shard: Shard, takeover: bool, say: Say) -
 
 
 def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner | None:
-    """The lock of this process, in place of those that are not in force any more; None where another process made the
+    """Lock of this process, which replaces expired ones; None if another process made the
     lock of this epoch."""
     epoch = 0
     old: list[Any] = []
@@ -248,10 +248,10 @@ def _create_owner(directory: Any, folder: Any, shard: Shard, say: Say) -> Owner 
         lock = _lock_of(folder, mine)
         if not paths.create(lock, reader.text_of(mine)):
             return None
-        if _superseded(lock, mine.epoch):  # by one that had read the counter a moment later
+        if _superseded(lock, mine.epoch):  # a process that read the counter a moment later took over
             _remove([lock])
             return None
-        _remove(old)  # last: an owner that wakes finds a higher epoch
+        _remove(old)  # removed last: an owner that wakes finds a higher epoch
     else:
         _remove(old)
         _create(_lock_of(folder, mine), mine, directory)
@@ -265,14 +265,14 @@ def _remove(locks: list[Any]) -> None:
 
 
 def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> bool:
-    """Wait for the word of an owner that this process cannot see, or for its lease to end; whether it is gone.
+    """Wait for the answer of an owner on another host, or for the end of its lease; whether it is gone.
 
-    With ``takeover`` a claim asks for its word. Without, the owner lives if it renews its lock once.
+    With ``takeover`` a claim asks for its answer. Without, the owner lives if it renews its lock once.
     """
     claim = path.with_suffix(".claim")
     say(
-        f"locks/{path.name}: held by {other}; waiting for its word, or for {LEASE_SECONDS:.0f} s in which it does not "
-        "renew its lock"
+        f"locks/{path.name}: held by {other}; waiting for its answer, or for {LEASE_SECONDS:.0f} s without a "
+        "renewal of its lock"
     )
     mine = Owner.this_process(shard)
     if takeover:
@@ -283,14 +283,14 @@ def _watch(path: Any, other: Owner, shard: Shard, takeover: bool, say: Say) -> b
             time.sleep(min(0.5, HEARTBEAT_SECONDS / 4))
             found = _read(path)
             if found is None or found.nonce != other.nonce:
-                return True  # its word; who else may own it now is judged anew
+                return True  # that owner answered; any other owner is judged anew
             if found != state:
                 if not takeover:
                     return False
                 state, since = found, time.monotonic()
             elif time.monotonic() - since >= LEASE_SECONDS:
                 return True
-        return True  # it renews its lock and gives no word: the fence stops it
+        return True  # the owner renews its lock but does not answer: the fence stops it
     finally:
         current = _read(claim)
         if takeover and current and current.nonce == mine.nonce:
@@ -315,12 +315,12 @@ def _renew(path: Any, mine: Owner, fence: Fence, lost: Callable[[str, bool], Non
             beats += 1
             reader.write(path, replace(mine, renewed=time.time(), beats=beats))
         except OSError:
-            continue  # a full disk, a bucket out of reach: whoever waits sees no renewal
+            continue  # a full disk, or a bucket out of reach: a waiting process sees no renewal
 
 
 @contextlib.contextmanager
 def unowned(directory: Any) -> Iterator[None]:
-    """Keep the sweep directory without an owner while the block runs, for a command that writes a file into it.
+    """Keep the sweep directory free of owners while the block runs, for a command that writes a file into it.
 
     Raises:
         InputError: somebody owns it; names host and process.
@@ -342,7 +342,7 @@ def _create(path: Any, owner: Owner, directory: Any) -> None:
     reader.write(draft, owner)
     try:
         os.link(draft, path)
-    except FileExistsError:  # the guard is void on this file system, and somebody was faster
+    except FileExistsError:  # this file system voids the guard, and another process was faster
         other = _read(path)
         raise InputError(_refusal(directory, other) if other else f"--out: {directory}; it is owned") from None
     except OSError:  # no hard links here

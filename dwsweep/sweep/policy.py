@@ -1,9 +1,8 @@
 """Decisions after an attempt at a pack: the cause of its end, found from an exception inside the worker or from the way
-its process ended, and a pure decision by that cause. ``Silence`` watches for workers that are not heard of: it says so
-while a sweep trains, and ends workers that do not heed a request to stop.
+its process ended, and a pure decision by that cause. ``Silence`` watches for silent workers: it reports them while a
+sweep trains, and ends workers that do not heed a request to stop.
 
-A new cause of failure is a name below, what recognises it in ``of_exception`` or ``of_exit``, and its case in
-``decide``.
+A new cause of failure needs a name below, a test in ``of_exception`` or ``of_exit``, and a case in ``decide``.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING
 from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
-ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # how an attempt can end
+ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # ways in which an attempt ends
 
-MAX_HALVINGS = 3  # of the microbatch before the pack is split; each costs a compilation
+MAX_HALVINGS = 3  # halvings of the microbatch before the pack is split; each costs a compilation
 LOG_TAIL_LINES = 30
 
 _LEFT_WAITING = re.compile(r"Termination timeout for `all reduce .* exceeded")
@@ -37,9 +36,9 @@ _OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
 )
 
-NOTICE_SECONDS = 300.0  # of silence before the first notice; each further one after twice the time
-STOP_NOTICE_SECONDS = 60.0  # of silence after a stop was asked for
-STOP_KILL_SECONDS = 300.0  # likewise: a checkpoint of a large model takes a while to write
+NOTICE_SECONDS = 300.0  # silence before the first notice; each further notice after twice the time
+STOP_NOTICE_SECONDS = 60.0  # silence after a request to stop, before a notice
+STOP_KILL_SECONDS = 300.0  # silence after a request to stop, before a kill: a large model's checkpoint takes a while
 
 _PHASES: dict[type, str] = {
     **{Begun: "starting", Compiling: "compiling", StartFacts: "training", PackProgress: "training"},
@@ -48,7 +47,7 @@ _PHASES: dict[type, str] = {
 
 
 def of_exception(error: BaseException) -> tuple[str, str]:
-    """(kind, cause) of what a trainer raised.
+    """(kind, cause) of a trainer's exception.
 
     A full disk comes before an exhausted memory: storage libraries report it by the same RESOURCE_EXHAUSTED.
     A bucket that does not answer stops the sweep: no pack is at fault.
@@ -83,7 +82,7 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
             name = f"signal {-returncode}"
         cause = f"the worker was killed by {name}"
     else:
-        # a worker that exits by itself gives the reason on its last line
+        # a worker that exits by itself gives the reason in its last line
         last = next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
         cause = f"the worker exited with status {returncode}" + (f" ({first_line(last)})" if last else "")
     if returncode == -signal.SIGKILL:
@@ -94,12 +93,12 @@ def of_exit(returncode: int, log_tail: str, kernel_kills: int) -> tuple[str, str
         return OOM, f"{cause}: out of memory"
     if _LEFT_WAITING.search(log_tail):
         # a core that cannot get its memory exits without reporting, and the others wait for its gradients
-        return OOM, f"{cause}: a core of the CPU did not come to the sum of the gradients, most likely out of memory"
+        return OOM, f"{cause}: a CPU core did not reach the sum of the gradients, most likely out of memory"
     return CRASH, cause
 
 
 def kernel_oom_kills() -> int:
-    """Processes that the kernel of this machine has killed for want of memory so far; 0 where it does not say."""
+    """Number of processes killed so far by this machine's kernel for lack of memory; 0 if the kernel gives no count."""
     try:
         text = Path("/proc/vmstat").read_text("utf-8")
     except OSError:
@@ -149,7 +148,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 @dataclass(frozen=True)
 class Decision:
-    """The pack's new state, the packs to put into the queue in its place, and what its unfinished runs become."""
+    """Decision: the pack's new state, the packs to queue in its place, and the new state of its unfinished runs."""
 
     state: PackState
     queue: tuple[Pack, ...] = ()
@@ -170,7 +169,7 @@ def decide(
     finished: Collection[str] = (),
     checkpoint: int = 0,
 ) -> Decision:
-    """The next step for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
+    """Decision for a pack; ``finished`` are its runs that have their result, ``checkpoint`` is its newest one.
 
     - done, interrupted: nothing to do.
     - out of memory: the microbatch is halved, at the same global batch, and the pack resumes from its checkpoint;
@@ -211,7 +210,7 @@ def _out_of_memory(
     batch = pack.train.batch_size
     used = ended.microbatch or pack.execution.microbatch or batch
     alone = len(pack.replicas) == 1
-    # devices that share each sequence batch hold one sequence at least: asked for less, the trainer uses what it used
+    # devices that share a sequence batch hold at least one sequence each: the trainer uses no fewer
     at_floor = state.microbatch is not None and used > state.microbatch
     smaller = None if at_floor else halved(batch, used)
     if smaller is not None and (alone or state.halvings < MAX_HALVINGS):
@@ -244,17 +243,17 @@ def split(pack: Pack, finished: Collection[str] = (), microbatch: int | None = N
 
 @dataclass
 class _Heard:
-    label: str  # of the pack
-    log: str  # where its worker writes
-    at: float  # when it was last heard of
+    label: str  # label of the pack
+    log: str  # log file of its worker
+    at: float  # time of its last message
     patience: float = NOTICE_SECONDS
     phase: str = "starting"
-    pid: int | None = None  # where it runs on this host
+    pid: int | None = None  # process number, if it runs on this host
     given_up: bool = False
 
 
 class Silence:
-    """Watch over when each pack in training was last heard of; ``clock`` gives seconds."""
+    """Watch over the last message of each pack in training; ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -279,11 +278,11 @@ class Silence:
 
     def stop_asked(self) -> None:
         self._stop_asked = self._clock()
-        for pack in list(self._packs.values()):  # this is another thread than that of the others
+        for pack in list(self._packs.values()):  # a copy, since another thread changes the packs
             pack.patience = STOP_NOTICE_SECONDS
 
     def notices(self) -> Iterator[str]:
-        """A line for each pack that is silent for too long, once for each span of time."""
+        """One line for each pack that is silent for too long, once per time span."""
         for pack in self._packs.values():
             silent = self._silent(pack)
             if silent < pack.patience:

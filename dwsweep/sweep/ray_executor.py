@@ -1,8 +1,8 @@
-"""Packs as Ray tasks: past one machine, on a shared path. A lost node's packs go to another node. The cluster is joined
-or started here; what its nodes have says what a task asks for.
+"""Ray executor: packs as Ray tasks on several machines with a shared path. A lost node's packs go to another node. The
+cluster is joined or started here; its nodes' resources determine a task's request.
 
 Each task runs a worker process as the local executor does, so that a crash stays inside it, and a task's end frees the
-device. What a task reports while it runs stands in the pack's progress.json; a file ``stop`` beside it asks
+device. A running task reports in the pack's progress.json; a file ``stop`` beside it asks
 it to stop. ``dwsweep`` is installed on every node, and sweep directory and token store lie on a path that all
 nodes share.
 
@@ -33,22 +33,22 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Diverged, Ended, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import CPU_THREADS, WorkerProcess, each_core_a_device, part_of_a_gpu
 
-JOIN_SECONDS = 10.0  # for the first connection to a cluster
-ANSWER_SECONDS = 2.0  # for a connection to the head
+JOIN_SECONDS = 10.0  # time limit for the first connection to a cluster
+ANSWER_SECONDS = 2.0  # time limit for a connection to the head
 _DEVICES = ("GPU", "TPU")
 
 POLL_SECONDS = 1.0
-LOOK_SECONDS = 5.0  # between two looks at the cluster's nodes
-LOST_SECONDS = 30.0  # without an answer of its head; after 60 Ray would end this process
-_PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment that tasks get from here
+LOOK_SECONDS = 5.0  # interval between two looks at the cluster's nodes
+LOST_SECONDS = 30.0  # silence of the head after which the cluster counts as lost; after 60 s Ray would end this process
+_PASSED_ON = ("DWSWEEP_", "JAX_", "XLA_", "WANDB_", CPU_THREADS)  # environment variables that tasks get from here
 
 
 class RayCluster:
     """The cluster at ``address``, as ``ray.init`` takes it (or ``RAY_ADDRESS``); else one of this machine alone.
 
-    ``needs`` is what a task asks for: one node's devices divided by ``workers``, its GPUs, its TPU chips, or on a
-    cluster without either its CPUs. It is reckoned for the smallest node that is there at the start and stands for the
-    whole call: what a pack reserves decides the last bits of its result, and must not follow from the nodes left.
+    ``needs``: resources of a task: one node's devices divided by ``workers``, its GPUs, its TPU chips, or on a
+    cluster without either its CPUs. It is computed for the smallest node at the start and holds for the whole call: a
+    pack's reservation decides the last bits of its result, and must not depend on the nodes left.
 
     A cluster that is started here listens on the loopback interface alone. One that is joined listens on its nodes'
     other interfaces too, and whoever reaches its ports may run code there.
@@ -61,7 +61,7 @@ class RayCluster:
         address = address or os.environ.get("RAY_ADDRESS")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if not address:
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes no loopback address
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray refuses loopback addresses
         try:
             import ray
         except ImportError:
@@ -81,7 +81,7 @@ class RayCluster:
         context = ray.get_runtime_context()
         self._own_node = context.get_node_id()
         self._head = ""
-        with contextlib.suppress(Exception):  # a Ray client has none, and its own way to find out
+        with contextlib.suppress(Exception):  # a Ray client has no such node, and finds it its own way
             self._head = str(context.gcs_address)
         self.needs = needs(self._nodes(), workers)
         if not self.needs:
@@ -92,23 +92,23 @@ class RayCluster:
             )
 
     def places(self) -> int:
-        """Number of tasks that the cluster, as it is now, can run at a time; one may always wait for a node."""
+        """Number of tasks that the present cluster can run at a time; one may always wait for a node."""
         found = sum(int(min(node.get(k, 0.0) / need for k, need in self.needs.items())) for node in self._nodes())
         return max(1, found)
 
     def own_node_gone(self) -> str | None:
-        """Say how the Ray of this machine died, through which everything goes; None while it lives."""
+        """Cause of the death of this machine's Ray; None while it lives."""
         if not self.answers():
-            return None  # Ray's answer would not come
+            return None  # Ray would not answer
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         return None if self._own_node in alive else "the raylet of this machine has died"
 
     def answers(self) -> bool:
-        """True if somebody listens where the head is; asked without Ray, whose calls block while it is away."""
+        """True if a process listens at the head's address; asked without Ray, whose calls block while it is away."""
         return _silence(self._head, ANSWER_SECONDS) is None
 
     def leave(self) -> None:
-        """Leave the cluster, and end the one that was started here. From a lost one it takes some seconds."""
+        """Leave the cluster, and end a cluster started here. From a lost one it takes some seconds."""
         self.ray.shutdown()
 
     def _nodes(self) -> list[Mapping[str, float]]:
@@ -116,7 +116,7 @@ class RayCluster:
 
 
 def _silence(address: str, seconds: float) -> OSError | None:
-    """Why nobody answers at HOST:PORT; None where somebody does, and where the address is of another form."""
+    """Reason why nothing answers at HOST:PORT; None if something answers, or if the address has another form."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
         return None  # "auto", or none
@@ -128,7 +128,7 @@ def _silence(address: str, seconds: float) -> OSError | None:
 
 
 def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
-    """Resources that a task asks for: the smallest node's devices, of the best kind there is, over ``workers``."""
+    """Resources of a task: the smallest node's devices of the best kind, divided by ``workers``."""
     for name in (*_DEVICES, "CPU"):
         amounts = [node[name] for node in nodes if node.get(name)]
         if amounts:
@@ -141,16 +141,16 @@ def needs(nodes: list[Mapping[str, float]], workers: int) -> dict[str, float]:
 class _Task:
     job: Job
     store: SweepStore
-    seen: Any  # the time in progress.json that was last read; at first, what an earlier attempt left
-    ref: Any = None  # Ray's; None: not handed over yet
+    seen: Any  # last time read in progress.json; at first, the time an earlier attempt left
+    ref: Any = None  # Ray's task; None: not handed over yet
     heard: bool = False  # progress of this attempt
 
 
 class RayExecutor:
-    """Runs jobs on a Ray cluster, as ``RayCluster`` finds it at ``address``.
+    """Executor on the Ray cluster at ``address``.
 
-    Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head, and where
-    it stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
+    Ray's calls block while the cluster's head is away. One thread makes them all; another watches the head; if the head
+    stays away, or this machine's own Ray is gone, all attempts end as interrupted: their packs are not at fault.
 
     Raises:
         InputError: Ray is not installed, no cluster answers at the address, or it has no node with devices.
@@ -161,8 +161,8 @@ class RayExecutor:
         self._ray = cluster.ray
         self.slots = cluster.places()
         self._post = post
-        self._tasks: dict[str, _Task] = {}  # by pack
-        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the thread that talks to Ray
+        self._tasks: dict[str, _Task] = {}  # task by pack
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # orders to the Ray thread
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._lost: str | None = None
@@ -194,12 +194,12 @@ class RayExecutor:
 
     def close(self) -> None:
         self._closed.set()
-        if not self._lost:  # else they may wait for the cluster in a call of Ray's
+        if not self._lost:  # the threads may wait for the cluster inside a call of Ray
             for thread in self._threads:
                 thread.join()
         self._cluster.leave()
 
-    # the thread that talks to Ray
+    # thread that talks to Ray
 
     def _work(self) -> None:
         looked = time.monotonic()
@@ -225,13 +225,13 @@ class RayExecutor:
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
         if 0 < wanted.get("GPU", 1.0) < 1:
             environment |= part_of_a_gpu(math.ceil(1 / wanted["GPU"]))
-        # its reservation, not its node's resources: the result must not depend on where it runs
+        # the reservation, not the node's resources: the result must not depend on the node
         environment |= each_core_a_device(int(wanted.get("CPU", 0)))
         options: dict[str, Any] = {
             "num_cpus": wanted.pop("CPU", 0),
             "num_gpus": wanted.pop("GPU", 0),
             "resources": wanted,
-            "max_retries": 0,  # what is tried again, and how often, is decided by cause
+            "max_retries": 0,  # retries are decided by cause
             "name": task.job.pack.pack_id,
         }
         task.ref = self._ray.remote(run_job).options(**options).remote(task.job, environment)
@@ -279,7 +279,7 @@ class RayExecutor:
             self._post(pack_id, ended)
 
     def _cancel_waiting(self) -> None:
-        """Cancel what still waits for a device, and so has nothing to bring to a checkpoint."""
+        """Cancel tasks that still wait for a device and have nothing to checkpoint."""
         for pack_id, task in self._running().items():
             if task.ref is not None and not task.heard and _progress(task.store, pack_id).updated == task.seen:
                 self._ray.cancel(task.ref)
@@ -293,7 +293,7 @@ class RayExecutor:
         with self._lock:
             return dict(self._tasks)
 
-    # the thread that watches the head
+    # thread that watches the head
 
     def _guard(self) -> None:
         answered = time.monotonic()
@@ -320,7 +320,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _progress(store: SweepStore, pack_id: str) -> PackProgress:
-    """Progress of a pack by its progress.json; none where it cannot be read, for the next look may find it.
+    """Progress of a pack by its progress.json; none if it cannot be read, for the next look may find it.
 
     ``updated`` is by the clock of the node that wrote it, so only a change means anything.
     """
@@ -332,7 +332,7 @@ def _progress(store: SweepStore, pack_id: str) -> PackProgress:
 def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
     """Run the task: one attempt in a worker process of this node, with ``environment`` added to its own.
 
-    Returns what a person or the manifest should know, the end last.
+    Returns messages for a person or the manifest, the end last.
     """
     stop = SweepStore(job.directory).pack_directory(job.pack.pack_id) / "stop"
     worker = WorkerProcess(environment)

@@ -1,4 +1,4 @@
-"""Writes what a pack yields into the directories of its runs: the sweep's side of ``train.Recorder``.
+"""Recorder of a sweep: writes a pack's results into its runs' directories (``train.Recorder``).
 
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
 
-EVALUATING_SECONDS = 10.0  # between two reports while the held-out set is read
-PROGRESS_SECONDS = 1.0  # between two writes of progress.json
+EVALUATING_SECONDS = 10.0  # interval between two reports during the evaluation
+PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
 
 
 class RunRecorder(Recorder):
-    """Writes the files of a pack's runs and emits an event for each thing a watcher should see.
+    """Recorder of a pack: writes its runs' files and emits events for watchers.
 
     ``frozen`` are runs of the pack that another pack answers for.
 
@@ -82,9 +82,9 @@ class RunRecorder(Recorder):
         self._written_at = float("-inf")
         self._evaluated_at = float("-inf")
         self._missed: set[str] = set()  # runs whose lost rows were reported
-        self._cut = False  # whether this attempt has cut what earlier ones recorded beyond its start
+        self._cut = False  # True once this attempt has cut records of earlier attempts beyond its start
 
-    # what the trainer calls
+    # interface to the trainer
 
     def compiling(self, microbatch: int) -> None:
         self.emit(events.Compiling(microbatch))
@@ -119,7 +119,7 @@ class RunRecorder(Recorder):
             if missing and name not in self._missed:
                 self._missed.add(name)
                 self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
-            # needed where nothing is dropped too: a kill may have left half a line at the end
+            # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 paths.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
@@ -184,14 +184,14 @@ class RunRecorder(Recorder):
         self.emit(events.Diverged(run_id, step, cause))
 
     def flush(self) -> None:
-        """Bring every row to where it belongs: what a checkpoint is ahead of must not be lost with this host."""
+        """Flush every row to its destination: rows before a checkpoint must not be lost with this host."""
         for writer in self._writers.values():
             writer.flush()
 
     def note(self, message: str) -> None:
         self.emit(events.Note(message))
 
-    # what the worker calls
+    # interface to the worker
 
     def interrupted(self, cause: str) -> None:
         """Record a stop at a checkpoint: the pack's unfinished runs wait for the next ``run``."""
@@ -203,7 +203,7 @@ class RunRecorder(Recorder):
             self.store.write_state(name, state)
 
     def close(self) -> None:
-        """Write out everything that waits, and the last progress."""
+        """Write all pending rows, and the last progress."""
         self.flush()
         if self._has_step:
             self._write_progress()
@@ -214,7 +214,7 @@ class RunRecorder(Recorder):
         return [name for name in self.run_ids if name not in self._frozen]
 
     def _recorded_to(self, run_id: str, step: int) -> int:
-        """The last step whose row a run can have when its pack resumes from ``step``.
+        """Last step whose row a run can have if its pack resumes from ``step``.
 
         While a token branch cools down, the runs of the longer ones have their rows up to where it left the trunk.
         """
@@ -239,7 +239,7 @@ class RunRecorder(Recorder):
 
 
 def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: int) -> str:
-    """Describe the steps up to ``end`` that a run's metrics lack; empty where they lack nothing.
+    """Describe steps up to ``end`` missing from a run's metrics; empty if they lack nothing.
 
     The first step has a row, and so has every ``log_steps``-th; rows of an earlier call may lie further apart.
     """
@@ -265,7 +265,7 @@ class Logger(Protocol):
     """Destination of rows of metrics besides the run's own files."""
 
     def resumed(self, run_id: str, step: int) -> None:
-        """Resume a run at this step; what was logged beyond it comes again."""
+        """Resume a run at this step; rows logged beyond it come again."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         """Log rows with ``step`` and numbers."""
@@ -277,12 +277,12 @@ class Logger(Protocol):
         """Close; everything logged is on disk afterwards."""
 
 
-LOGIN_SECONDS = 30.0  # for W&B to answer whether a key is one of its keys
+LOGIN_SECONDS = 30.0  # time limit for W&B to check a key
 
 
 def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
     """Refuse loggers that are not installed, or that cannot log in, before anything trains. Without a key W&B keeps
-    everything on disk, which ``say`` hears.
+    everything on disk, with a message through ``say``.
 
     Raises:
         InputError: names the extra to install, or why W&B refuses.
@@ -298,7 +298,7 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
         if _has_key():
             _log_in()
         else:
-            os.environ["WANDB_MODE"] = "offline"  # the workers have it from here
+            os.environ["WANDB_MODE"] = "offline"  # workers inherit it
             say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
 
 
@@ -324,7 +324,7 @@ def _log_in() -> None:
 
             wandb.login(verify=True, timeout=int(LOGIN_SECONDS))
             found.append("")
-        except BaseException as error:  # of the package, of what it is built on; and it may exit
+        except BaseException as error:  # the package or a dependency failed; it may even exit
             found.append(" ".join(str(error).split())[:200] or type(error).__name__)
 
     thread = threading.Thread(target=log_in, daemon=True)
@@ -340,8 +340,8 @@ def _log_in() -> None:
 def make(
     names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None] = lambda line: None
 ) -> list[Logger]:
-    """The loggers by name, for the runs of one pack. One that fails is left out from there on, which ``say`` hears:
-    training goes on without it."""
+    """The loggers by name, for the runs of one pack. A failing one is left out from then on, with a message through
+    ``say``: training goes on without it."""
     makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {
         **{"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "trackio": TrackioLogger}
     }
@@ -349,7 +349,7 @@ def make(
 
 
 class TolerantLogger:
-    """A logger whose failure ends its log, and not the run."""
+    """Logger whose failure ends its log, not the run."""
 
     def __init__(self, name: str, make: Callable[[], Logger], say: Callable[[str], None]) -> None:
         self._name, self._make, self._say = name, make, say
@@ -376,11 +376,11 @@ class TolerantLogger:
             call(self._logger)
         except Exception as error:
             self._failed = True
-            self._say(f"execution.loggers: {self._name} failed and is left out from here on: {one_line(error)}")
+            self._say(f"execution.loggers: {self._name} failed and is left out from now on: {one_line(error)}")
 
 
 class TensorBoardLogger:
-    """Event files under ``DIR/tensorboard/<run_id>``."""
+    """TensorBoard logger: event files under ``DIR/tensorboard/<run_id>``."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.root = store.directory / "tensorboard"
@@ -391,7 +391,7 @@ class TensorBoardLogger:
         if run_id not in self._writers:
             from tensorboardX import SummaryWriter
 
-            # purge_step hides what an interrupted attempt had logged beyond its checkpoint
+            # purge_step hides rows that an interrupted attempt logged beyond its checkpoint
             purge = self._purge.get(run_id)
             # files are named by the second and the host: an attempt within a second of the last would overwrite it
             suffix = f".{time.time_ns()}.{os.getpid()}"
@@ -420,7 +420,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """One W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
+    """W&B logger: one W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store = store
@@ -441,7 +441,7 @@ class WandbLogger:
                 resume="allow",
                 config=to_dict(config) if config else None,
                 dir=folder,
-                reinit="create_new",  # the replicas of a pack log side by side
+                reinit="create_new",  # replicas of a pack log side by side
                 settings=wandb.Settings(console="off", silent=True),
             )
         return self._runs[run_id]
@@ -461,18 +461,18 @@ class WandbLogger:
 
     def close(self) -> None:
         for run in self._runs.values():
-            run.finish(exit_code=1)  # it did not reach its end
+            run.finish(exit_code=1)  # the run did not reach its end
         self._runs.clear()
 
 
 class TrackioLogger:
-    """One Trackio run per run, in ``DIR/trackio`` unless Trackio's own settings say where (TRACKIO_DIR, a Space)."""
+    """Trackio logger: one Trackio run per run, in ``DIR/trackio`` or by Trackio's settings (TRACKIO_DIR, a Space)."""
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store = store
         self.pack = pack
         self._runs: dict[str, trackio.Run] = {}
-        self._logged: dict[str, int] = {}  # the last step that Trackio has, of earlier attempts too
+        self._logged: dict[str, int] = {}  # last step that Trackio holds, earlier attempts included
         if not paths.is_remote(store.directory):
             os.environ.setdefault("TRACKIO_DIR", str(paths.as_path(store.directory).absolute() / "trackio"))
 
@@ -482,7 +482,7 @@ class TrackioLogger:
 
             config = self.store.config(run_id)
             with contextlib.redirect_stdout(io.StringIO()):
-                # in a context of its own, for `init` finishes the run that it finds in the present one, and the
+                # own context: `init` would finish the run in the present one, and
                 # replicas of a pack log side by side
                 self._runs[run_id] = run = contextvars.Context().run(
                     trackio.init,
@@ -496,12 +496,12 @@ class TrackioLogger:
                     auto_log_cpu=False,
                 )
             self._logged[run_id] = getattr(run, "_next_step", 0) - 1
-            # what a killed attempt had recorded and not handed over yet
+            # rows that a killed attempt recorded and did not hand over
             self._log(run_id, read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
         return self._runs[run_id]
 
     def resumed(self, run_id: str, step: int) -> None:
-        """Nothing: steps that Trackio already has are left out."""
+        """Do nothing: known steps of Trackio are left out elsewhere."""
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         self._run(run_id)

@@ -24,11 +24,11 @@ from dwsweep.sweep import ownership
 from dwsweep.sweep.directory import SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
-"""Fields that a run_id settles: a config.json that says otherwise is of another run."""
+"""Fields determined by a run_id: a config.json with other values belongs to another run."""
 
 
 def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Set damaged files aside as ``<name>.damaged`` and write again what can be derived; ``say`` receives a line each.
+    """Set damaged files aside as ``<name>.damaged`` and rebuild derived files; ``say`` receives a line each.
 
     ``packs`` are the planned packs that the caller answers for. Files that every shard may write, the manifest and the
     config.json of the plan's runs, are looked at under a lock of the kernel.
@@ -43,7 +43,7 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
         ended_well = all(store.pack_state(name).state in (DONE, REBUILT) for name in families[pack.pack_id])
         for run_id in pack.run_ids:
             _run(store, run_id, say)
-            if not ended_well:  # a killed process may not have brought all of it to the disk
+            if not ended_well:  # a killed process may have left part of it unwritten
                 store.sync(run_id)
         for pack_id in families[pack.pack_id]:
             _pack(store, pack, pack_id, say)
@@ -52,8 +52,8 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
 
 
 def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove what processes that were killed while they wrote have left beside the files of this call's packs, and,
-    where no other shard lives, in the whole directory.
+    """Remove half-written files of killed processes beside the files of this call's packs, and in the whole directory
+    if no other shard lives.
 
     A file whose process still lives stays: a worker outlives its parent until it has reached its checkpoint.
     """
@@ -68,7 +68,7 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
     for folder in folders:
         for name in os.listdir(folder) if folder.is_dir() else ():
             pid = paths.writer_of(name)
-            # any shard writes a config.json that is missing
+            # any shard may write a missing config.json
             if pid is None or (not alone and name.startswith(".config.json.")):
                 continue
             if pid == os.getpid() or process_start(pid) is None:  # a number may be ours today, as in a container
@@ -85,9 +85,9 @@ def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
 
 
 def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove what finished packs left, which nothing resumes from: a kill at their end, or an earlier version.
+    """Remove checkpoints of finished packs, left by a kill at their end or by an earlier version.
 
-    Where the parent was killed before it wrote that a pack is done, the results of its runs say so.
+    If the parent was killed before it recorded a pack as done, the results of its runs prove it.
     """
     removed = 0
     for pack_id in (name for family in _families(store, packs).values() for name in family):
@@ -98,7 +98,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
             if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
                 continue
             store.write(pack_id, replace(state, state=DONE))
-        try:  # the worker of a killed parent may still write its last one
+        try:  # the worker of a killed parent may still write its last rows
             with paths.one_worker(store.pack_directory(pack_id), say):
                 store.remove_checkpoints(pack_id)
             removed += 1
@@ -112,7 +112,7 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
 
 
 def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]]:
-    """Packs in the directory for each planned one: itself, before those that took over its replicas."""
+    """Packs in the directory for each planned pack: itself, then packs that took over its replicas."""
     found: dict[str, list[str]] = {pack.pack_id: [] for pack in packs}
     for pack_id in sorted(store.pack_ids(), key=len):
         root = next((name for name in _ancestors(pack_id) if name in found), None)
@@ -122,7 +122,7 @@ def _families(store: SweepStore, packs: Collection[Pack]) -> dict[str, list[str]
 
 
 def _ancestors(pack_id: str) -> Iterator[str]:
-    """The name itself, and the name without its last suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's
+    """Names of a pack and its predecessors, by dropping suffixes: ``…-a``, ``…-b`` and ``…-r1`` took over a pack's
     replicas."""
     while pack_id:
         yield pack_id
@@ -173,7 +173,7 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     except Damaged as error:
         _set_aside(error, say, "the run is trained again")
         lost = True
-        if result is not None:  # it is the result of documents that are gone
+        if result is not None:  # its documents are missing
             paths.set_aside(store.path_of(RunResult, run_id))
     _not_a_folder(store, store.documents_path(run_id), say)
     try:
@@ -211,7 +211,7 @@ def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], N
 
 
 def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None:
-    """Derive a pack from the plan, with the replicas that the runs' records put into it; None where none do."""
+    """Derive a pack from the plan, with its replicas by the runs' records; None if none do."""
     trained_by = {name: store.state(name).pack_id for name in planned.run_ids}
 
     def is_member(run_ids: tuple[str, ...]) -> bool:
@@ -225,14 +225,14 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     if not members:
         return None
     parent = pack_id.rpartition("-")[0] if pack_id != planned.pack_id else None
-    # why a pack was split stood in the file alone
+    # the damaged file alone held the reason for a split
     split = pack_id.rpartition("-")[2] in ("a", "b")
     reason = IN_PART if len(members) < len(planned.replicas) and not split else None
     return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
 
 
 def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
-    """Repair a state.json from the pack's runs and the packs that came of it."""
+    """Repair a state.json from the pack's runs and its successors."""
     progress_was = store.progress(pack_id)
     _check(store, PackProgress, pack_id, say, "the next start writes it")
     try:

@@ -1,4 +1,4 @@
-"""The parent of a sweep: hands packs to workers, decides by cause what follows, never imports JAX."""
+"""Parent of a sweep: hands packs to workers, decides by cause of failure, never imports JAX."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_sweep(
     address: str | None = None,
     distributed: bool = False,
 ) -> int:
-    """Train what is left of a plan in ``directory``; returns the exit status.
+    """Train the unfinished runs of a plan in ``directory``; returns the exit status.
 
     0: every run of this shard is done (or diverged, which is a result); 1: some failed or ran out of memory;
     3: interrupted (Ctrl-C, SIGTERM, a full disk), resumed by the next call.
@@ -55,10 +55,10 @@ def run_sweep(
         plan: built with the facts of the data.
         store_path: the prepared token store.
         directory: the sweep directory, local or ``gs://…``.
-        view: what shows the progress.
+        view: display of the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: take the lock of an owner elsewhere, once it gives its word or no longer renews its lock.
+        takeover: take the lock of an owner elsewhere, once it answers or no longer renews its lock.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
@@ -89,7 +89,7 @@ def run_sweep(
                 fence = ownership.fence_of(directory, owner)
                 sweeps.append(_Sweep(settled, tokens, store, shard, retry, view, fence))
                 status = sweeps[0].run(executor, address, worker)
-                fence.check()  # the status is that of its owner
+                fence.check()  # the status belongs to its owner
                 return status
         except FencedOff as error:
             view.say(f"stopped: {error}")
@@ -111,7 +111,7 @@ def run_sweep(
 
 
 class _Sweep:
-    """One call of ``run``: the queue of packs and what is happening to each."""
+    """One call of ``run``: the queue of packs and their states."""
 
     def __init__(
         self,
@@ -164,13 +164,13 @@ class _Sweep:
             try:
                 self._loop()
             finally:
-                if self.active:  # only on an error in here
+                if self.active:  # packs are left here only after an error
                     self.executor.kill()
                 self.executor.close()
                 try:
                     rebuild_results(self.store)
                 except Exception as error:
-                    # a full disk, or a bucket out of reach, has its own message; the directories are the truth
+                    # a full disk, or a bucket out of reach, has its own message; the directories hold the truth
                     if not isinstance(error, OSError) and paths.out_of_reach(error) is None:
                         raise
         return self._report(todo.run_ids, trained=True)
@@ -213,7 +213,7 @@ class _Sweep:
         self.silence.begin(
             pack.pack_id, self.plan.labels.get(pack.pack_id, pack.shape.label), self.store.log_path(pack.pack_id)
         )
-        directory = paths.absolute(self.store.directory)  # a worker may stand elsewhere, and Orbax wants it so
+        directory = paths.absolute(self.store.directory)  # workers may start elsewhere; Orbax requires it
         following = self.waiting[0].pack if self.waiting else None
         self.executor.start(
             Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.fence)
@@ -226,7 +226,7 @@ class _Sweep:
                 self.view.stepped(pack_id, event)
             case Compiling():
                 state = self.store.pack_state(pack_id)
-                self.store.write(pack_id, replace(state, compiling=time.time()))  # for `status`, in another process
+                self.store.write(pack_id, replace(state, compiling=time.time()))  # `status` reads it in another process
                 self.view.compiling(pack_id)
             case Evaluating(share):
                 self.view.evaluating(pack_id, share)
@@ -240,7 +240,7 @@ class _Sweep:
                 self._ended(pack_id, event)
 
     def _started(self, pack_id: str, facts: StartFacts) -> None:
-        """Record what an attempt trains on, and say what differs where it resumes another one's steps."""
+        """Record an attempt's footing, and report differences from the attempt that it resumes."""
         state = self.store.pack_state(pack_id)
         self.store.write(pack_id, state.with_start(facts))
         self.store.update_manifest(lambda manifest: manifest.with_device(facts))
@@ -257,11 +257,11 @@ class _Sweep:
         self.silence.end(pack_id)
         states = {name: self.store.state(name) for name in unit.runs}
         finished = {name for name, state in states.items() if state.state in FINAL} | set(unit.frozen)
-        if ended.kind != DONE:  # a run may read as done although the last of its writes failed
+        if ended.kind != DONE:  # a run may read as done although its last write failed
             for name in finished & unit.runs:
                 self.store.sync(name)
         if finished >= unit.runs and ended.kind != DONE:
-            # it failed at its last checkpoint: nothing is missing
+            # the last checkpoint failed: nothing is missing
             self.view.say(f"note: {pack_id} is finished, but {ended.cause}")
             ended = Ended(DONE)
         if ended.kind == INTERRUPTED and not self.stop_cause:
@@ -279,7 +279,7 @@ class _Sweep:
                 self.store.write_state(name, replace(state, loss=states[name].loss))
         self.store.write(pack_id, decision.state)
         if decision.state.state in (DONE, REBUILT) and not unit.pack.execution.keep_finished_checkpoints:
-            self.store.remove_checkpoints(pack_id)  # nothing resumes from them any more
+            self.store.remove_checkpoints(pack_id)  # nothing resumes from these checkpoints
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]
@@ -313,8 +313,8 @@ class _Sweep:
             self.executor.stop(cause)
 
     def lose(self, why: str, at_once: bool) -> None:
-        """Give the sweep up to another owner: by checkpoints, or at once where that one owns it already."""
-        executor: Executor | None = getattr(self, "executor", None)  # none yet while it still repairs
+        """Give the sweep up to another owner: after checkpoints, or at once if it already owns the directory."""
+        executor: Executor | None = getattr(self, "executor", None)  # no executor while the sweep is being repaired
         if self.stop_cause is None and not at_once and executor is not None:
             self._stop(why)
             return
@@ -334,7 +334,7 @@ class _Sweep:
             return
 
         def on_signal(number: int, _frame: Any) -> None:
-            # in a thread of its own: the handler may have interrupted whoever holds a lock or writes to the console
+            # separate thread: the handler may have interrupted a holder of the lock or console
             self.signals += 1
             if self.signals == 1:
                 threading.Thread(target=stop, args=(f"stopped by {signal.Signals(number).name}",)).start()

@@ -1,5 +1,5 @@
-"""State of a sweep's directory as a whole at one moment, read while others write it, and results.csv, derived from the
-directories and rebuilt whenever something finished.
+"""Snapshot of a sweep directory at one moment, read while others write it; and results.csv, rebuilt from the
+directories after each finish.
 
 Device-seconds that finished runs took, beside the seconds that ``train.seconds`` gave them.
 
@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Measured:
-    """Time that a pack took, by the results of its finished runs.
+    """Time of a pack, by the results of its finished runs.
 
     flops: of these runs; run_flops: of the largest one. seconds: on the training clock, to the end of the longest.
     """
@@ -71,27 +71,27 @@ class Measured:
 
 @dataclass(frozen=True)
 class RunView:
-    """One planned run as the directory has it."""
+    """Planned run and its state in the directory."""
 
     plan: PlanRow
-    pack_id: str  # of the pack that trains or trained it, else of the planned one
+    pack_id: str  # pack that trains or trained it, else the planned one
     state: RunState
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A sweep directory at one moment."""
+    """Sweep directory at one moment."""
 
     name: str
     runs: tuple[RunView, ...]
     orphans: int
-    progress: dict[str, PackProgress]  # of the packs that are running, by pack
-    owners: tuple[tuple[ownership.Owner, bool], ...]  # whoever holds a lock, and whether that process lives
+    progress: dict[str, PackProgress]  # progress of the running packs, by pack
+    owners: tuple[tuple[ownership.Owner, bool], ...]  # holders of a lock, and whether each process lives
     time: float
-    damaged: tuple[str, ...] = ()  # files that cannot be what they are meant to be, a line each
-    time_kept: str = ""  # how well the finished runs kept to ``train.seconds``, in words; empty without it
-    stages: Mapping[str, Stage] = field(default_factory=dict)  # of the packs before their first step, by pack
-    measured: Mapping[str, Measured] = field(default_factory=dict)  # while the sweep is live, by pack
+    damaged: tuple[str, ...] = ()  # damaged files, one line each
+    time_kept: str = ""  # a sentence on how well finished runs kept to ``train.seconds``; empty without it
+    stages: Mapping[str, Stage] = field(default_factory=dict)  # stages of the packs before their first step, by pack
+    measured: Mapping[str, Measured] = field(default_factory=dict)  # progress by pack, while the sweep is live
 
     @property
     def is_live(self) -> bool:
@@ -102,7 +102,7 @@ class Snapshot:
 
 
 def measured(results: Iterable[tuple[RunView, RunResult]]) -> dict[str, Measured]:
-    """The time of each pack that has finished runs, by pack_id; none for a result without a time."""
+    """Time of each pack with finished runs, by pack_id; none for a result without a time."""
     groups: dict[str, list[tuple[float, RunResult]]] = defaultdict(list)
     for run, result in results:
         if result.wall_seconds:
@@ -124,7 +124,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     Raises:
         InputError: it is none.
     """
-    damaged: dict[str, None] = {}  # each once, in the order of reading
+    damaged: dict[str, None] = {}  # damaged files in the order of reading, each once
 
     def note(error: Damaged) -> None:
         damaged[error.lines[0]] = None
@@ -150,7 +150,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     for row in planned:
         state = store.state(row.run_id)
         if state.state == RUNNING and not live:
-            # its process was killed and could not record it
+            # a killed process cannot record its own end
             state = RunState(INTERRUPTED, state.step, state.loss, state.pack_id, "its process is gone")
         runs.append(RunView(row, state.pack_id or row.pack_id, state))
     running = {run.pack_id for run in runs if run.state.state == RUNNING}
@@ -179,7 +179,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
 
 
 def _stage(state: PackState, since: float, now: float) -> Stage | None:
-    """Stage of a pack whose runs have no step yet; None where no worker of an owner ``since`` then has it."""
+    """Stage of a pack whose runs have no step yet; None if no worker of an owner ``since`` then has it."""
     if state.state != RUNNING or state.begun is None or state.begun < since:
         return None
     if state.compiling is not None and state.compiling >= state.begun:
@@ -190,8 +190,9 @@ def _stage(state: PackState, since: float, now: float) -> Stage | None:
 def results_rows(store: SweepStore) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rows of the planned runs in the plan's order, rows of the orphans).
 
-    An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and shown apart, so that
-    a fit does not mix two settings. A run whose config.json is missing or damaged has no row: nothing is known of it.
+    An orphan has a directory and is not in the plan any more: the spec was edited. It is kept and listed separately, so
+    that a fit does not mix two settings. A run whose config.json is missing or damaged has no row, since nothing is
+    known about it.
     """
     planned = [row.run_id for row in store.planned() if row.action != DROP]
     orphans = sorted(set(store.run_ids()) - set(planned)) if planned else []
@@ -256,7 +257,7 @@ def tables(store: SweepStore) -> dict[str, str]:
 
 
 def _state_of_runs(store: SweepStore) -> str | None:
-    """SHA-256 (hex) of names, sizes and times of change of all that the tables are derived from; None for a bucket,
+    """SHA-256 (hex) of names, sizes and times of change of all files behind the tables; None for a bucket,
     where each look is a request."""
     if paths.is_remote(store.directory):
         return None
@@ -275,8 +276,8 @@ def _state_of_runs(store: SweepStore) -> str | None:
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
-    """Have the results.csv of a sweep directory be that of its runs, before it is read: one that is not is set aside
-    and written again, which ``say`` hears. Nothing is done to a table without runs beside it, in a bucket, or while a
+    """Bring a sweep directory's results.csv up to date before it is read: an outdated one is set aside and rebuilt.
+    ``say``: log callback. Nothing is done to a table without runs beside it, in a bucket, or while a
     sweep trains.
 
     Raises:
@@ -291,7 +292,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
             _settle(store, say)
             for line in damaged:
                 say(f"{line}; read as if it were not there, until `dwsweep run` trains or writes it again")
-    except InputError as error:  # the plan is damaged: whoever needs it says so
+    except InputError as error:  # the plan is damaged: its readers report it
         if not isinstance(error, Damaged):
             raise
 
@@ -326,11 +327,11 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     say(f"{path}: {said}")
 
 
-EQUAL = 1.1  # factor between the shapes that still counts as equal time
+EQUAL = 1.1  # largest factor between the shapes' times that counts as equal time
 
 
 def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
-    """Compare the device-seconds of finished runs with ``train.seconds``, the shape that is farthest off named; empty
+    """Compare the device-seconds of finished runs with ``train.seconds``, and name the shape farthest off; empty
     without it, or before a run is done."""
     ratios: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
     for row in planned:
@@ -352,7 +353,7 @@ def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
 
 
 class SweepView(Protocol):
-    """Receives what happens in a sweep; entered while packs train. ``say`` may come before, after, and from any
+    """View of a running sweep; entered while packs train. ``say`` may come before, after, and from any
     thread."""
 
     def __enter__(self) -> object: ...
@@ -375,15 +376,15 @@ class SweepView(Protocol):
     def stepped(self, pack_id: str, progress: PackProgress) -> None: ...
 
     def ended(self, pack_id: str, text: str, finished: bool) -> None:
-        """Show the end of an attempt; ``text`` says how, ``finished`` whether the pack is not tried again."""
+        """Show the end of an attempt; ``text``: the end in words; ``finished``: True if the pack is not tried again."""
 
     def replaced(self, pack_id: str, packs: Sequence[Pack]) -> None:
         """Expect other packs in place of one whose work is lost."""
 
 
 def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> list[str]:
-    """Lines that say what a call is about to train."""
-    again = {run_id for unit in todo.units for run_id in unit.runs}  # what --retry trains once more is not finished
+    """Lines on the work of a call."""
+    again = {run_id for unit in todo.units for run_id in unit.runs}  # runs that --retry trains again are not finished
     left = set(todo.run_ids) - again
     finished = sum(state.state in FINAL for run_id, state in todo.states.items() if run_id in left)
     runs = sum(len(unit.runs) for unit in todo.units)
@@ -399,7 +400,7 @@ def announcement(name: str, shard: Shard, todo: Schedule, directory: Any) -> lis
 
 
 def summary(states: Mapping[str, RunState], results_path: Any, trained: bool, stop_cause: str | None) -> list[str]:
-    """Lines that say how the runs of a call ended."""
+    """Lines on the outcome of a call."""
     counts = Counter(state.state for state in states.values())
     by_cause: dict[str, list[str]] = defaultdict(list)
     for name, state in states.items():

@@ -1,11 +1,11 @@
-"""Packs still to be trained, from plan and directory, each by the pack that holds its checkpoint.
+"""Work queue: packs still to train, from plan and directory, each by the pack that holds its checkpoint.
 
-A pack's membership stands as it was first written. When the spec was edited in between, a run may already belong to a
+A pack's membership stays as first written. When the spec was edited in between, a run may already belong to a
 pack that the new plan does not have (a seed was added, so the plan's pack is another one): if that pack has a
 checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain. A finished pack that
 lost a result trains again as it was, and only the lost result is written: a replica's last bits depend on its pack.
 
-The plan of a sweep in its directory: what is left to do there, at the rates that were fixed there.
+The plan of a sweep in its directory: the remaining work, at the rates fixed there.
 
 Where runs are as long as ``train.seconds`` allow, their steps follow from rates, and the first plan that is written
 into a directory fixes those (manifest.json, ``rates``): every later one takes them, so that a run is the same run after
@@ -70,26 +70,26 @@ def parse_shard(text: str | None, environment: Mapping[str, str] | None = None) 
 
 @dataclass(frozen=True)
 class Unit:
-    """A pack to be trained, and its runs that this training answers for."""
+    """Pack to train, and the runs that its training finishes."""
 
     pack: Pack
     runs: frozenset[str]
-    new: bool = False  # not written yet
-    rebuilt_from: str | None = None  # the pack whose replicas it takes over
-    in_part: bool = False  # new, without some of the replicas that the plan has in it
+    new: bool = False  # True if the record is not written yet
+    rebuilt_from: str | None = None  # pack whose replicas it takes over
+    in_part: bool = False  # a new pack without some of the plan's replicas
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Runs of the pack that are another pack's business."""
+        """Runs of the pack that another pack finishes."""
         return tuple(name for name in self.pack.run_ids if name not in self.runs)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    units: tuple[Unit, ...]  # of this shard, long ones first
-    states: dict[str, RunState]  # of all planned runs, as found
-    run_ids: tuple[str, ...]  # of this shard, finished ones included
-    orphans: tuple[str, ...]  # runs with a directory that the plan does not have
+    units: tuple[Unit, ...]  # units of this shard, long ones first
+    states: dict[str, RunState]  # states of all planned runs, as found
+    run_ids: tuple[str, ...]  # runs of this shard, finished ones included
+    orphans: tuple[str, ...]  # runs with a directory that the plan lacks
 
 
 def pack_weight(pack: Pack) -> float:
@@ -109,7 +109,7 @@ def own(plan: Plan, shard: Shard) -> list[Pack]:
 
 
 def make(plan: Plan, store: SweepStore, shard: Shard = (0, 1), retry: Collection[str] = ()) -> Schedule:
-    """Find what is left to do. Reads the directory, writes nothing."""
+    """Find the work left to do. Reads the directory, writes nothing."""
     planned = [run.run_id for run in plan.runs if run.action != DROP]
     states = {run_id: store.state(run_id) for run_id in planned}
     needed = {run_id for run_id, state in states.items() if not is_over(state.state, retry)}
@@ -138,7 +138,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         pack = replace(unit.pack, execution=plan.spec.execution)
         if unit.new:
             record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
-            if unit.in_part:  # a replica's last bits depend on the size of its pack: the record says why it is another
+            if unit.in_part:  # a replica's last bits depend on the pack's size: record why the pack is another
                 record["reason"] = IN_PART
             store.clear_pack(pack.pack_id)
             store.write_pack(pack, **record)
@@ -152,7 +152,7 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         again = [name for name in unit.runs if name in schedule.states and is_over(schedule.states[name].state)]
         for name in again:
             store.write_state(name, RunState(PENDING, pack_id=pack.pack_id))
-        if state.state == DONE:  # a result was lost: from the start, for at its end there is nothing left to train
+        if state.state == DONE:  # a result was lost: train from the start, since nothing is left to train at the end
             store.remove_checkpoints(pack.pack_id)
             store.write(pack.pack_id, replace(state, state=PENDING, retries=0, checkpoint=0))
         elif again:
@@ -163,14 +163,14 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
 
 
 class _Families:
-    """Packs in the directory with those that took their replicas over, read once each."""
+    """Packs in the directory and their successors, each read once."""
 
     def __init__(self, store: SweepStore) -> None:
         self.store = store
         self.pack, self.state = cache(store.pack), cache(store.pack_state)
 
     def members(self, pack_id: str) -> list[Pack]:
-        """The pack and all that followed from it, older ones first."""
+        """The pack and its successors, older ones first."""
         pack = self.pack(pack_id)
         if pack is None:
             return []
@@ -180,11 +180,11 @@ class _Families:
         return found
 
     def can_finish(self, pack_id: str) -> bool:
-        """True if the runs of a pack outside the plan are best left to it: it has begun, or trains again as it was."""
+        """True if a pack outside the plan should finish its runs: it has begun, or trains again unchanged."""
         return self.store.newest_checkpoint(pack_id) > 0 or self.state(pack_id).state == DONE
 
     def trained(self, run_id: str) -> str | None:
-        """A finished pack of an earlier plan that has the run in it."""
+        """Finished pack of an earlier plan with the run."""
         for pack_id in self.store.pack_ids():
             pack = self.pack(pack_id)
             if pack and run_id in pack.run_ids and self.state(pack_id).state == DONE:
@@ -192,7 +192,7 @@ class _Families:
         return None
 
     def holder(self, pack_id: str, run_id: str) -> Pack | None:
-        """The newest pack of the family that is to train the run."""
+        """Newest pack of the family, which trains the run."""
         for pack in reversed(self.members(pack_id)):
             if self.state(pack.pack_id).state != REBUILT and run_id in pack.run_ids:
                 return pack
@@ -209,7 +209,7 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
     for name in needed:
         state = states[name]
         if state.state == DIVERGED:
-            anew.add(name)  # its pack's checkpoint has it masked
+            anew.add(name)  # the pack's checkpoint masks this replica
             continue
         holder = families.holder(pack.pack_id, name)
         owner = state.pack_id or (families.trained(name) if family and holder is None else None)
@@ -230,15 +230,15 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
 
 
 def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: Collection[str] = ()) -> Plan:
-    """Plan what is still to be done of a sweep in ``directory``, with the rates that `bench` measured or compiled for
-    it: `plan` shows what `run` carries out. Reads, and writes nothing."""
+    """Plan the remaining work of a sweep in ``directory``, with the rates of its `bench`: `plan` shows it, `run`
+    carries it out. Reads, and writes nothing."""
     plan = _built(spec, DataFacts.of(tokens) if tokens else None, SweepStore(directory), retry)
     caution = None if tokens else expected_heldout_caution(spec.data)
     return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
 
 
 def check(spec: Spec, directory: Any) -> None:
-    """Refuse what cannot be trained in ``directory``, before its data is prepared.
+    """Refuse a spec that cannot be trained in ``directory``, before its data is prepared.
 
     Raises:
         InputError: all that is wrong with it.
@@ -262,7 +262,7 @@ def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collect
 
 
 def without_params(plan: Plan, store: SweepStore) -> list[str]:
-    """A line about finished runs that ``execution.keep_params`` came too late for; none where there are none."""
+    """Line on finished runs whose parameters were not kept, because ``execution.keep_params`` came too late."""
     keep = plan.spec.execution.keep_params
     if keep == "none":
         return []
@@ -271,7 +271,7 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
     have = {run.run_id for run in done if (result := results[run.run_id]) and result.params_sha256}
     if keep == "all":
         lacking = len(done) - len(have)
-    else:  # one of each pack and length
+    else:  # one pack of each kind and length
         open_packs = {run.pack_id for run in plan.runs if run.action == RUN}
         kept = {(run.pack_id, run.steps) for run in done if run.run_id in have}
         lacking = len({(run.pack_id, run.steps) for run in done if run.pack_id not in open_packs} - kept)
@@ -279,15 +279,15 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
         return []
     runs = "1 finished run has" if lacking == 1 else f"{lacking} finished runs have"
     return [
-        f"execution.keep_params: {keep}; {runs} no parameters, which were not asked for at the time; "
-        "what is done is not trained again (another --out trains it anew)"
+        f"execution.keep_params: {keep}; {runs} no parameters, since they were trained without this setting; "
+        "finished runs are not trained again (another --out trains them anew)"
     ]
 
 
 def fix_rates(
     plan: Plan, store: SweepStore, retry: Collection[str] = (), say: Callable[[str], None] = lambda line: None
 ) -> Plan:
-    """Save the rates that a plan's steps follow from, once; if another process saved first, the plan by its rates.
+    """Save the rates behind a plan's steps, once; if another process saved first, the plan by its rates.
 
     A bucket has no locks between hosts: there two that begin in the same second write the same, from the same bench.
     ``say``: log callback.
@@ -322,8 +322,8 @@ def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
     """Write plan.csv alone, for ``plan --out``; returns its path.
 
     Raises:
-        InputError: a running sweep owns the directory, or one has begun there and the plan's ids are not those of its
-            runs because the data is not prepared here.
+        InputError: a running sweep owns the directory, or one has begun there and the plan's ids differ from its runs'
+        because the data is not prepared here.
     """
     store = SweepStore(directory)
     if plan.waits_for_data and store.run_ids():

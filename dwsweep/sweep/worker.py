@@ -1,6 +1,6 @@
-"""The worker (``python -m dwsweep.sweep`` starts it), the only process of a sweep that imports JAX.
+"""Worker (started by ``python -m dwsweep.sweep``), the only process of a sweep that imports JAX.
 
-Commands come as lines on stdin and events leave as lines on what was stdout at the start (``events`` has both); stdout
+Commands come as lines on stdin and events leave as lines on the original stdout (``events`` has both); stdout
 itself is joined to stderr, the pack's log, so that no library's print can break a line of the protocol. The end of
 stdin means that the parent is gone: the worker brings its pack to a checkpoint and exits.
 """
@@ -50,7 +50,7 @@ from dwsweep.train import Recorder
 
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")
-ORPHAN_GRACE_SECONDS = 120.0  # to reach a checkpoint once the parent is gone
+ORPHAN_GRACE_SECONDS = 120.0  # time to reach a checkpoint once the parent is gone
 
 
 class Channel:
@@ -63,7 +63,7 @@ class Channel:
         self.jobs: queue.Queue[Command | None] = queue.Queue()
         self.stop_cause: str | None = None
         self.group: Group | None = None
-        self.joining = False  # waits for other hosts: there is nothing to bring to a checkpoint
+        self.joining = False  # waits for other hosts: nothing to bring to a checkpoint
         threading.Thread(target=self._listen, daemon=True).start()
 
     def emit(self, event: Event) -> None:
@@ -74,7 +74,7 @@ class Channel:
         self.stop_cause = self.stop_cause or cause
 
     def should_stop(self) -> bool:
-        """Decide whether the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
+        """True if the pack is to stop here; on several hosts all have to ask, and all get the same answer."""
         if self.group is None:
             return self.stop_cause is not None
         by = self.group.must_stop(self.stop_cause is not None)
@@ -86,11 +86,11 @@ class Channel:
         try:
             for line in sys.stdin:
                 command = from_line(line)
-                if isinstance(command, Stop):  # at once, while a pack trains
+                if isinstance(command, Stop):  # a stop is heeded at once, while a pack trains
                     self.stop(command.cause)
                 else:
                     self.jobs.put(command)
-        except InputError as error:  # of another version, say; the parent reads the reason in the log
+        except InputError as error:  # such as a job of another version; the parent reads the reason in the log
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
         except ValueError:
@@ -108,10 +108,10 @@ def main() -> int:
     pass_niceness_to_the_group()
     channel = Channel()
     signal.signal(signal.SIGTERM, lambda *_: channel.stop("preempted (SIGTERM)"))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back during the imports
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # commands held back during the imports
     faulthandler.enable()
     prepare_environment()
-    store_path: str | None = None  # of this host, where it joined a slice
+    store_path: str | None = None  # token store of this host, if it joined a slice
     while not isinstance(command := next_command(channel), Release):
         if isinstance(command, Join):
             store_path = command.store_path
@@ -128,10 +128,10 @@ def main() -> int:
         ended = attempt(job, channel)
         channel.emit(ended)
         if ended.kind not in (DONE, INTERRUPTED):
-            # what failed here may have left the device in a bad state
+            # a failure may have left the device in a bad state
             if channel.group is not None:
                 sys.stderr.flush()
-                os._exit(1)  # a clean leave waits minutes for the others, who cannot come
+                os._exit(1)  # a clean exit waits minutes for other hosts that cannot come
             return 1
     channel.emit(Released(command.status))
     if channel.group is not None:
@@ -140,7 +140,7 @@ def main() -> int:
 
 
 def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
-    """Give this session's share of the cores the niceness of the process.
+    """Give this session's scheduling group the niceness of the process.
 
     A worker leads a session of its own, and where Linux schedules by session (``man 7 sched``, autogroups) a nice
     value counts among the processes of one session only: without this, ``nice dwsweep run`` slows everybody down.
@@ -152,7 +152,7 @@ def pass_niceness_to_the_group(autogroup: Path = AUTOGROUP) -> None:
 
 
 def next_command(channel: Channel) -> Command:
-    """Read the next command; the processes of a slice that follow hear it from process 0."""
+    """Read the next command; the following processes of a slice receive it from process 0."""
     if channel.group is not None and channel.group.index > 0:
         return from_line(channel.group.share(""))
     command = channel.jobs.get() or Release(RELEASED_BY_LOSS)
@@ -162,12 +162,12 @@ def next_command(channel: Channel) -> Command:
 
 
 def prepare_environment() -> None:
-    """Set what JAX must find before it is imported: its settings, and the cores that its threads may use."""
+    """Set the environment before the import of JAX: its settings, and the cores of its threads."""
     if (cores := os.environ.get(CORES_VARIABLE)) and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, map(int, cores.split(",")))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(paths.cache_root() / "xla"))
-    # by default programs that compile in under a second are not kept, and ours are small
+    # JAX by default keeps no program that compiles in under a second, such as ours
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -175,7 +175,7 @@ def prepare_environment() -> None:
 def attempt(job: Job, channel: Channel) -> Ended:
     """Train the job's pack to its end or to a stop; or until somebody else owns the directory.
 
-    The processes of a slice that follow take the same steps, and write nothing but their part of the checkpoints.
+    The processes of a slice that follow take the same steps, and write only their part of the checkpoints.
     """
     with ownership.fenced(job.directory, job.fence):
         return _attempt(job, channel)
@@ -184,7 +184,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
 def _attempt(job: Job, channel: Channel) -> Ended:
     def should_stop() -> bool:
         if job.fence is not None:
-            job.fence.check()  # before the next step
+            job.fence.check()  # check before the next step
         return channel.should_stop()
 
     store = SweepStore(job.directory)
@@ -221,7 +221,7 @@ def _attempt(job: Job, channel: Channel) -> Ended:
     finally:
         sys.stderr.flush()
         if recorder is not None:
-            with contextlib.suppress(OSError):  # a full disk: the parent hears of it from the attempt itself
+            with contextlib.suppress(OSError):  # a full disk: the attempt itself reports it
                 recorder.close()
 
 
@@ -233,7 +233,7 @@ def train(job: Job, directory: Any, recorder: Recorder, **more: Any) -> Any:
 
 
 def log_to(path: str, job: Job, group: Group | None = None) -> None:
-    """Send stdout and stderr, those of C libraries too, to the pack's log from here on."""
+    """Redirect stdout and stderr, also of C libraries, to the pack's log."""
     if group is not None and group.index > 0:
         path = str(Path(path).with_name(f"log-{group.index}.txt"))
         if not Path(path).parent.exists():

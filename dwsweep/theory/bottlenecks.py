@@ -1,4 +1,4 @@
-"""Bottlenecks of width, whatever the depth: the embedding's rank, the heads' rank, the embedding's share."""
+"""Bottlenecks of width at any depth: the embedding's rank, the heads' rank, the embedding's share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ EMBEDDING_REASON = (
     "(Wies et al. 2021)"
 )
 HEAD_SIZE_REASON = (
-    "a head smaller than the window cannot represent every attention pattern (Bhojanapalli et al. 2020), and how many "
-    "can changes with the width"
+    "a head smaller than the window cannot represent every attention pattern (Bhojanapalli et al. 2020), and the "
+    "number of heads that can depends on the width"
 )
-EMBEDDING_SHARE_REASON = "curves matched in non-embedding parameters then differ in all parameters, wide nets more"
+EMBEDDING_SHARE_REASON = "curves matched in non-embedding parameters then differ in all parameters, most in wide nets"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class HeadCheck:
     head_size: int
     positions: int
     needed: int  # rank of log P less its column means
-    error: float  # largest error of an attention weight, by the logits' best approximation of the head's rank
+    error: float  # largest error of an attention weight under the logits' best approximation of the head's rank
     wrong: tuple[str, ...] = ()
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from dwsweep.theory.separation_rank import bounds
 
-PRIME = 2**31 - 1  # a product of two residues fits into 64 bits
+PRIME = 2**31 - 1  # the product of two residues fits into 64 bits
 NETWORKS = (
     *((1, width, heads) for width, heads in ((2, 1), (3, 1), (4, 1), (4, 2), (5, 1), (6, 1), (6, 2))),
     *((2, width, heads) for width, heads in ((2, 1), (3, 1), (4, 1), (4, 2))),

@@ -46,7 +46,7 @@ class Theorem:
     """Bounds of log_3 of the separation rank. A lower bound below 0 is stored as 0, since every rank is at least 1."""
 
     equation: int  # 7 or 8
-    applies: bool  # whether L and d_x are in its regime
+    applies: bool  # True if L and d_x are in its regime
     lower: float
     upper: float
     constants: dict[str, float]
@@ -114,7 +114,7 @@ def width_needed(shallow_depth: int, depth: int, width: int, heads: int) -> Need
                 low = middle
         return Needed(shallow_depth, math.log10(high))
     log10_sum = 2 * target / (3.0**shallow_depth - 1) * math.log10(3)
-    if log10_sum < 15:  # beyond 10^15 rounding hides the subtraction of the heads
+    if log10_sum < 15:  # rounding beyond 10^15 hides the subtraction of the heads
         log10_sum = math.log10(max(10**log10_sum - heads, border))
     return Needed(shallow_depth, max(log10_sum, math.log10(border)))
 

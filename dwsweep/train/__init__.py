@@ -1,6 +1,6 @@
 """Training: a pack of replicas of one shape, from seeds and windows to held-out losses.
 
-Here is the interface to which the trainer reports, free of JAX for those who only listen.
+The interface to which the trainer reports is here, free of JAX for its listeners.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from dwsweep.records.run import RunResult
 
 
 class Recorder:
-    """Receives what a pack yields: the one interface through which its progress and results leave the trainer.
+    """Recorder: the one interface through which a pack's progress and results leave the trainer.
 
-    Training knows no sweep directory; whoever holds one overrides these methods. As they stand here, nothing is
-    recorded.
+    Training knows no sweep directory; the owner of one overrides these methods. These defaults record nothing.
     """
 
     def compiling(self, microbatch: int) -> None:
-        """Receive, before a compilation that may fail for want of memory, the microbatch being tried."""
+        """Receive the microbatch that is tried next, before a compilation that may fail for lack of memory."""
 
     def started(self, facts: StartFacts) -> None:
         """Receive the facts of a (re)start, after compilation."""
 
     def resumed(self, step: int) -> None:
-        """Resume from this step: whatever was recorded beyond it will be recorded again."""
+        """Resume from this step: records beyond it will come again."""
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         """Receive the rows of the steps since the last call."""
@@ -43,14 +42,13 @@ class Recorder:
         self, run_id: str, result: RunResult, documents: np.ndarray, params: Mapping[str, np.ndarray] | None = None
     ) -> None:
         """Record a finished run. ``documents`` (n_documents, 2): summed nats and tokens of each held-out document;
-        ``params``: float32 arrays by their dotted name, where they are to be kept."""
+        ``params``: float32 arrays by dotted name, if they are to be kept."""
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         """Record a run whose loss is not finite or beyond the bound; its pack continues without it."""
 
     def flush(self) -> None:
-        """Make durable what was recorded, right before a checkpoint is saved: it must outlive this host, as the
-        checkpoint does."""
+        """Make all records durable before a checkpoint is saved: they must outlive this host, as it does."""
 
     def note(self, message: str) -> None:
         """Receive a note: a corrupt checkpoint passed over, a fallback of the attention kernel."""

@@ -26,7 +26,7 @@ from dwsweep.train.choices import CAPACITY, at_hand, refuse_slow_bfloat16
 from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
-MEASURE_SECONDS = 0.5  # of one timed dispatch, at least one step
+MEASURE_SECONDS = 0.5  # least time of one timed dispatch of one step or more
 PEAK_SIZE = {"cpu": 1024}  # side of the square matrices of the peak; elsewhere 8192
 
 
@@ -71,7 +71,7 @@ def sizes(replicas: int) -> list[int]:
 
 def measure(pack: Pack, store: Store) -> BenchRow:
     """Compile one pack and time its training step; MFU and packing are left out."""
-    # a replica of a shortened pack still trains its own seed, so only the number of them differs
+    # replicas of a shortened pack keep their seeds: only their number differs
     program = compile_program(Blueprint.of(pack, store))
     state, init_seconds = program.init()
     total = pack.branch_steps[-1]
@@ -109,7 +109,7 @@ def _timed(program: Program, state: Any, step: int, n: int, total: int) -> tuple
 
 
 def measured_peak(precision: str) -> float:
-    """FLOP/s of a large square matrix product in the sweep's precision on one device: the roof that MFU refers to.
+    """FLOP/s of a large square matrix product in the sweep's precision on one device: the reference of MFU.
 
     On a CPU the product takes all cores, however many of them are devices.
     """

@@ -1,17 +1,17 @@
-"""Checkpoints of a pack: asynchronous, few kept, verified when read, and never the reason that a good one is lost.
+"""Checkpoints of a pack: asynchronous, few, verified when read, and never at the cost of a good one.
 
 Orbax writes each into a temporary directory and renames it, so that a half-written one is never seen; against damaged
-bytes every array's fingerprint is stored and compared. What cannot be read is passed over, with a note, for the one
-before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments of
-the optimizer, which are never made anew.
+bytes every array's fingerprint is stored and compared. An unreadable checkpoint is passed over, with a note, for the
+one before. What can be read but belongs to another model is refused, each array by name; so is one that lacks moments
+of the optimizer, which are never made anew.
 
 The fence of the sweep directory is asked before a checkpoint is begun, once more when its arrays are written and the
 rename is due, and after the rename: an owner that lost the directory meanwhile commits nothing, and takes back what it
 committed in that moment.
 
 Orbax reaches local folders and ``gs://`` alone. For any other bucket checkpoints are written to a folder of this host
-and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. What counts
-is in the bucket: a new process begins with an empty folder and what it fetches.
+and copied once they are whole (``Mirror``), Orbax's own mark ``commit_success.txt`` last, as in ``gs://``. The bucket
+holds the truth: a new process begins with an empty folder and fetches checkpoints.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ FORMAT = 2
 """Version of the format of a checkpoint's meta data."""
 
 Meta = Mapping[str, Any]
-"""Meta data as JSON gives it back."""
+"""Meta data in JSON form."""
 _SECTIONS: dict[str, type[Section]] = {"model": ModelSpec, "train": TrainSpec}
 _SAID_ELSEWHERE = {"preset", *LENGTHS, "token_branches", "conditioning"}
-"""Keys of the spec that other keys say too: a preset is its values, and lengths are ``branch_steps``; and what is only
-measured."""
+"""Keys of the spec without information of their own: a preset is its values, lengths are ``branch_steps``, and others
+only measure."""
 
 
 @dataclass
@@ -54,9 +54,9 @@ class Progress:
     """Progress stored in a checkpoint beside the arrays and the pack's identity."""
 
     phase: int = 0  # position in the list of phases
-    tick: int = 0  # steps executed, those of branches included
-    seconds: float = 0.0  # training clock of the state in hand
-    trunk_seconds: float = 0.0  # of the trunk that waits while a copy of it is cooled down
+    tick: int = 0  # executed steps, branches included
+    seconds: float = 0.0  # training clock of the current state
+    trunk_seconds: float = 0.0  # clock of the trunk, which waits while a copy of it is cooled down
     compile_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)  # last training loss of each replica
     diverged: list[str] = field(default_factory=list)  # run ids reported to the recorder
@@ -66,10 +66,10 @@ class Progress:
 class PackMeta:
     """The meta data of a pack's checkpoint."""
 
-    pack: Mapping[str, object]  # what must agree for it to be resumed, beside the arrays' shapes
+    pack: Mapping[str, object]  # facts that must agree for a resume, beside the arrays' shapes
     forked: bool  # a trunk waits
     progress: Progress
-    kernel: str  # of attention: the last bits depend on it
+    kernel: str  # attention kernel: the last bits depend on it
 
     @classmethod
     def of(cls, pack: Pack, progress: Progress, *, forked: bool, kernel: str) -> PackMeta:
@@ -84,7 +84,7 @@ def check_identity(theirs: Mapping[str, object], pack: Pack, directory: Any) -> 
     """Refuse to resume ``pack`` from a checkpoint of another one; ``theirs`` is ``pack`` of its meta data.
 
     Raises:
-        InputError: it names what differs.
+        InputError: it names the differences.
     """
     ours, theirs = _compared(_identity(pack)), _compared(theirs)
     if theirs != ours:
@@ -107,7 +107,7 @@ def _identity(pack: Pack) -> dict[str, object]:
 
 
 def _compared(content: Mapping[str, object]) -> dict[str, object]:
-    """Settings that tell packs apart. Other ways to say the same are left out; keys that came into the spec later are
+    """Settings that distinguish packs. Redundant keys are left out; keys that came into the spec later are
     added at their defaults."""
     out = dict(content)
     for name, kind in _SECTIONS.items():
@@ -133,7 +133,7 @@ def fingerprints(tree: Any, xp: Any = jnp) -> Any:
     return jax.tree.map(one, tree)
 
 
-SEAL = "content_sha256"  # key of the meta data with the hash of the others
+SEAL = "content_sha256"  # key of the hash of the other meta data
 _KEYS = frozenset({"pack", "forked", "progress", "kernel", "fingerprints"})
 
 
@@ -148,14 +148,14 @@ def _sealed(meta: Meta) -> dict[str, Any]:
 
 
 def _checked(meta: Meta) -> dict[str, Any]:
-    """Meta data without their hash; those of an earlier version have none.
+    """Meta data without their hash; earlier versions wrote no hash.
 
     Raises:
-        ValueError: they are not what was written.
+        ValueError: they differ from those written.
     """
     rest = {name: value for name, value in meta.items() if name != SEAL}
     if (SEAL in meta or rest.keys() - _KEYS) and _digest(rest) != meta.get(SEAL):
-        raise ValueError("damaged: its meta data are not those that were written")
+        raise ValueError("damaged: its meta data differ from those written")
     return rest
 
 
@@ -170,23 +170,23 @@ class Checkpoints:
     def __init__(self, directory: Any, keep: int, note: Callable[[str], None]) -> None:
         self.directory, self.keep, self.note = epath.Path(directory), keep, note
         self._mirror = Mirror(self.directory) if needs_mirror(self.directory) else None
-        self._hash: dict[Any, Any] = {}  # jitted, by where its results lie
-        self._written: tuple[int, int | None] | None = None  # number and inode of the one that is being committed
-        self._number = 0  # of the last one that was begun
+        self._hash: dict[Any, Any] = {}  # jitted functions by the place of their results
+        self._written: tuple[int, int | None] | None = None  # number and inode of the checkpoint being committed
+        self._number = 0  # number of the last checkpoint that was begun
         self._manager = ocp.CheckpointManager(
             self._mirror.local if self._mirror else self.directory,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self.keep,
                 create=True,
                 cleanup_tmp_directories=True,
-                # called when all is written, before the rename
+                # called after all is written and before the rename
                 async_options=ocp.options.AsyncOptions(post_finalization_callback=self._before_commit),
             ),
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
 
     def save(self, state: Any, meta: Mapping[str, object]) -> None:
-        """Begin to write; the arrays may be donated as soon as this returns. ``meta``: what goes into JSON.
+        """Begin to write; the arrays may be donated as soon as this returns. ``meta``: JSON values.
 
         Raises:
             OSError: this write or the one before failed (a full disk); the checkpoints before them are kept, and the
@@ -208,17 +208,17 @@ class Checkpoints:
         except FencedOff:
             raise
         except Exception as error:
-            self._manager.reload()  # it counts a checkpoint from the call on, also one that then fails
+            self._manager.reload()  # Orbax counts a checkpoint from the call on, even one that then fails
             raise OSError(f"checkpoint could not be written to {self.directory}: {error}") from error
 
     def _hashes(self, state: Any) -> dict[str, int]:
         where = jax.tree.leaves(state)[0].sharding
         if all(device.platform == "cpu" for device in where.device_set) and jax.process_count() == 1:
-            # nothing to fetch, and nothing to compile for it
+            # nothing to fetch or compile
             hashes = fingerprints(jax.device_get(state), np)
             return {name: int(value) for name, value in _named(hashes).items()}
         if isinstance(where, NamedSharding):
-            where = NamedSharding(where.mesh, PartitionSpec())  # each process has to read them
+            where = NamedSharding(where.mesh, PartitionSpec())  # each process has to read these arrays
         if where not in self._hash:
             self._hash[where] = jax.jit(fingerprints, out_shardings=where)
         hashes = self._hash[where](state)
@@ -261,8 +261,8 @@ class Checkpoints:
         self._written = self._number, inode
 
     def _take_back(self, number: int, inode: int | None) -> None:
-        """Remove the checkpoint that was committed in the moment in which the directory was lost, and no other: one of
-        that number may be the next owner's by now."""
+        """Remove the checkpoint committed at the moment of losing the directory, and no other: the next owner may have
+        written that number by now."""
         folder = paths.as_path(self.directory) / str(number)
         with contextlib.suppress(OSError):
             if inode is not None and os.stat(folder).st_ino == inode:
@@ -273,7 +273,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps(), reverse=True)
 
     def restore(self, like: Callable[[Meta], Any]) -> tuple[Any, Meta] | None:
-        """The newest good checkpoint as (state, meta), or None.
+        """Newest good checkpoint as (state, meta), or None.
 
         ``like(meta)`` gives the expected tree of ``jax.ShapeDtypeStruct`` with shardings.
 
@@ -344,7 +344,7 @@ def needs_mirror(directory: Any) -> bool:
 
 
 class Mirror:
-    """The copy on this host of the checkpoints in ``remote``, as they are in the bucket when it is made.
+    """Copy on this host of the checkpoints in ``remote``.
 
     Raises:
         InputError: several hosts train the pack, each of which would have its own copy.
@@ -366,10 +366,10 @@ class Mirror:
         return name.isdecimal() and bool((self.remote / name / MARK).exists())
 
     def upload(self, numbers: list[int]) -> None:
-        """Copy the whole ones that are not there, and remove those that are kept no longer."""
+        """Copy whole checkpoints that the mirror lacks, and remove those no longer kept."""
         paths.check_fence(self.remote)
         for number in sorted(set(numbers) - self._there):
-            paths.remove(self.remote / str(number))  # the beginning of one by a killed process
+            paths.remove(self.remote / str(number))  # beginning of a checkpoint by a killed process
             _copy(self.local / str(number), self.remote / str(number), last=MARK)
             try:
                 paths.check_fence(self.remote)

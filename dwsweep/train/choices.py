@@ -3,7 +3,7 @@
 Whatever is not fixed by the spec is decided here, by facts of the pack and of the hardware; ``program`` compiles it.
 Where the program then does not fit into a device's memory, ``reduce_memory`` gives the choices that ask for less of it.
 
-The attention kernel of a pack: the faster of those that can run here, measured at the pack's own shape.
+The attention kernel of a pack: the fastest that can run here, measured at the pack's own shape.
 
 XLA's attention runs everywhere. cuDNN's flash attention takes 16-bit operands on NVIDIA GPUs, head sizes that are
 multiples of 8, and is refused beyond ``CUDNN_HEAD_SIZE``; at short sequences and few heads it may well be the slower
@@ -41,7 +41,7 @@ from dwsweep.train.mesh import Layout, Load, agreed
 from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 
 CAPACITY = 256
-"""Steps that one dispatch can hold at most."""
+"""Most steps of one dispatch."""
 STREAM_BYTES = 64 << 20
 """Bytes of windows per dispatch when they are streamed from the host."""
 CACHE_BYTES = 1_200_000
@@ -61,13 +61,13 @@ VECTOR_PARAMETERS = 1_500_000
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
 caches and pay for the copies. A third less to compile at all of them."""
 SURELY_KEPT = 0.85
-"""Share of the estimated activations that is surely kept: programs compiled for an H200 keep 0.9 to 1.3 of them."""
+"""Lower bound on the share of estimated activations kept: programs compiled for an H200 keep 0.9 to 1.3 of them."""
 STATE_ARRAYS = 4
 """Float32 arrays of the parameters' size while a step is taken: parameters, two moments, gradients."""
 
 
 def configure() -> None:
-    """Settings of JAX that results or timings depend on; explicit, since their defaults have changed before."""
+    """JAX settings that affect results or timings; explicit, since their defaults have changed before."""
     jax.config.update("jax_threefry_partitionable", True)
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         # the programs of small models compile in under the default's second and would not be kept
@@ -78,7 +78,7 @@ def configure() -> None:
 BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16")
 """Names that Linux gives a CPU's instructions for products of bfloat16."""
 SLOW_BFLOAT16 = "DWSWEEP_SLOW_BFLOAT16"
-"""Variable of the environment that trains in bfloat16 on a CPU without them: to try a sweep of an accelerator out."""
+"""Environment variable that allows bfloat16 on a CPU without them, to try out an accelerator's sweep."""
 
 
 def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Sequence[str] | None = None) -> None:
@@ -88,7 +88,7 @@ def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Seque
     it, L12 d128 1.0), and those of narrow ones more (L24 d64 1.36), whose time is in rounding and not in products.
 
     Args:
-        instructions: of the CPU; None: of this one. Empty, where the system does not say: nothing is refused.
+        instructions: of the CPU; None: of this one. Empty if the system gives none: nothing is refused.
 
     Raises:
         InputError: it has none of BFLOAT16_INSTRUCTIONS, and the environment does not ask for it all the same.
@@ -105,19 +105,20 @@ def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Seque
 
 @dataclass(frozen=True)
 class Hardware:
-    """The devices that a pack may take."""
+    """Devices available to a pack."""
 
-    devices: tuple[jax.Device, ...] | None  # None: all of this host, or of all processes where there are several
-    device: jax.Device  # one of them, here
-    memory_bytes: int | None  # of one device, that JAX may use; None on a CPU, and where the backend does not say
-    on_cpu: bool  # the program is one for a CPU
-    is_here: bool = True  # else only known to a compiler, and nothing can be measured on it
+    devices: tuple[jax.Device, ...] | None  # None: all devices of this host, or of all processes
+    device: jax.Device  # one of the devices of this host
+    memory_bytes: int | None  # memory per device that JAX may use; None on a CPU, or if the backend gives none
+    on_cpu: bool  # True if the program is for a CPU
+    is_here: bool = True  # False: only a compiler knows the device, and nothing can be measured on it
 
 
 def at_hand(
     devices: Sequence[jax.Device] | None = None, *, memory_bytes: int | None = None, as_accelerator: bool = False
 ) -> Hardware:
-    """Describe the devices at hand. ``devices``: by default all. ``memory_bytes`` of one: by default what it says.
+    """Describe the devices at hand. ``devices``: by default all. ``memory_bytes``: memory of one device, by default as
+    it reports.
     ``as_accelerator``: a program for a CPU that is divided as an accelerator's would be, to learn of its memory without
     one."""
     device = (devices or jax.local_devices())[0]
@@ -132,13 +133,13 @@ class Choices:
     """Plan of training one pack on its devices. Nothing in here changes a result beyond rounding."""
 
     hardware: Hardware
-    layout: Layout  # of the pack on its devices
-    compute: Compute  # of the model: precision, attention kernel, recomputed activations, unrolled layers, placement
+    layout: Layout  # layout of the pack on its devices
+    compute: Compute  # choices in the model: precision, attention kernel, recomputation, unrolled layers, placement
     microbatch: int  # sequences of each replica in one forward and backward pass
     as_vector: bool  # parameters are one vector per replica in the training loop, else a tree
     streamed: bool  # batches come from the host, else from the token store on the device
-    capacity: int  # steps that one dispatch can hold
-    attention_why: str | None = None  # of the attention kernel; None before it is chosen
+    capacity: int  # most steps of one dispatch
+    attention_why: str | None = None  # reason for the attention kernel; None before the choice
 
     def param_layout(self, model: Model) -> ParamLayout:
         """Layout of the parameters of ``model`` in the training loop."""
@@ -146,7 +147,7 @@ class Choices:
 
 
 def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choices:
-    """The choices for ``pack`` with the tokens of ``store`` on ``hardware`` (by default what is at hand).
+    """Choices for ``pack`` with the tokens of ``store`` on ``hardware`` (by default this host's devices).
 
     The attention kernel is the one that runs everywhere, until ``with_kernel`` has measured.
     """
@@ -180,12 +181,12 @@ def pack_seeds(pack: Pack) -> list[int]:
 
 
 def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choices:
-    """The choices with an attention kernel: that of the spec or of ``asked``, else the faster one here."""
+    """Choices with an attention kernel: the spec's or the ``asked`` one, else the faster one here."""
     asked = asked or pack.execution.attention
     if choices.hardware.is_here:
         rows = choices.microbatch * len(pack.replicas) // choices.layout.size
         choice = choose_kernel(asked, pack.shape, pack.train.precision, rows, choices.hardware.device)
-        # measured on each host, and hosts that differ would not run the same program
+        # each host measures, and different hosts would not run the same program
         names = (XLA, CUDNN)
         choice = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
     else:
@@ -197,12 +198,12 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
 
 
 def _keeps_weights(pack: Pack, hardware: Hardware, kernel: str) -> bool:
-    """Decide whether attention's weights are kept for the backward pass while there is memory for them."""
+    """True if attention's weights are kept for the backward pass, as long as memory lasts."""
     return kernel == XLA and not hardware.on_cpu and pack.shape.attention == "softmax"
 
 
 def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
-    """Choices that ask for less of a device's memory by one step, the cheapest first; None when nothing is left.
+    """Choices one step lower in memory, the cheapest step first; None when nothing is left.
 
     Counted for an H200 (24 × 1020, 3 seeds, 256 × 128): half the microbatch takes 58 in place of 90 GB and 2 % longer,
     a quarter 40 GB and 5 %; recomputed activations 34 GB and 23 %. A divided state costs communication in every layer.
@@ -214,7 +215,7 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
     compute = choices.compute
     if compute.keep_weights and not compute.remat:
         return replace(choices, compute=replace(compute, keep_weights=False))
-    if not compute.remat:  # then those of one layer live at a time
+    if not compute.remat:  # recomputation keeps the weights of one layer at a time
         keep_weights = _keeps_weights(pack, choices.hardware, compute.kernel)
         return replace(choices, compute=replace(compute, remat=True, keep_weights=keep_weights))
     divided = _layout(pack, choices.hardware, must_divide=True)
@@ -230,9 +231,9 @@ def reduce_memory(choices: Choices, pack: Pack) -> Choices | None:
 
 
 def too_large(choices: Choices, pack: Pack) -> bool:
-    """True if arithmetic is sure that the program does not fit: it takes no time, and compilers take minutes.
+    """True if arithmetic alone rules the program out, which saves minutes of compilation.
 
-    Sure: parameters, moments and SURELY_KEPT of what the backward pass needs are more than a device has.
+    Certain if parameters, moments and a share SURELY_KEPT of the backward pass's values exceed a device.
     """
     limit, layout, compute = choices.hardware.memory_bytes, choices.layout, choices.compute
     if limit is None:
@@ -245,7 +246,7 @@ def too_large(choices: Choices, pack: Pack) -> bool:
 
 
 def concessions(first: Choices, last: Choices, pack: Pack) -> list[str]:
-    """Describe what was given up between two choices for a program that fits."""
+    """Describe the memory savings between two choices."""
     out = []
     if last.microbatch != first.microbatch:
         out.append(f"microbatch {first.microbatch} → {last.microbatch} of {pack.train.batch_size} sequences")
@@ -273,7 +274,7 @@ def _layout(pack: Pack, hardware: Hardware, must_divide: bool = False) -> Layout
 
 
 def _microbatch(pack: Pack, hardware: Hardware, layout: Layout, asked: int | None) -> int:
-    """The largest divisor of the batch that is at most ``asked``, in whole rows for every device of a model."""
+    """Largest divisor of the batch, at most ``asked``, in whole rows for every device of a model."""
     shape, batch, split = pack.shape, pack.train.batch_size, layout.split
     if asked is None and hardware.on_cpu:
         widest = max(shape.mlp_hidden, shape.vocab_size, shape.heads * shape.seq_len)
@@ -287,13 +288,13 @@ def _unroll(pack: Pack, hardware: Hardware, layout: Layout) -> int:
     depth = pack.shape.depth
     if hardware.on_cpu:
         return depth if depth <= UNROLLED_DEPTH and pack.shape.width >= UNROLLED_WIDTH else 1
-    # the weights of a divided model have to be gathered a layer at a time
+    # a divided model has to gather its weights layer by layer
     on_gpu = hardware.device.platform == "gpu" and layout.placement is None
     return depth if depth <= UNROLLED_ON_GPU and on_gpu else 1
 
 
 def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:
-    # an accelerator's memory is dearer, and of several hosts none has the whole state
+    # an accelerator's memory is scarcer, and no single host has the whole state
     whole_here = hardware.on_cpu and layout.placement is None and jax.process_count() == 1
     small = pack.shape.n_params_total <= VECTOR_PARAMETERS
     return whole_here and small and CHAINS[pack.train.optimizer].elementwise
@@ -304,7 +305,7 @@ CUDNN_HEAD_SIZE = 128
 """Largest head size whose backward pass cuDNN takes on all architectures since Ampere."""
 REPEATS = 5
 MEASURED_TOKENS = 1 << 17
-"""At most so many tokens are timed: enough to fill a device, little beside the pack's own memory."""
+"""Most tokens that are timed: enough to fill a device, little beside the pack's own memory."""
 
 
 @dataclass(frozen=True)
@@ -316,8 +317,8 @@ class Choice:
 def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, device: jax.Device) -> Choice:
     """The kernel for ``sequences`` sequences of ``shape`` at a time on ``device``.
 
-    ``asked``: ``xla``, ``cudnn`` or ``auto``. What was asked for and cannot be had is replaced by ``xla``, and ``why``
-    says so.
+    ``asked``: ``xla``, ``cudnn`` or ``auto``. A requested kernel that cannot run is replaced by ``xla``, with the
+    reason in ``why``.
     """
     if asked == XLA:
         return Choice(XLA, "asked for")
@@ -328,7 +329,7 @@ def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, devi
 
 
 def _obstacle(shape: Shape, precision: str, device: jax.Device) -> str | None:
-    if "cuda" not in device.client.platform_version.lower():  # ROCm's devices are of platform gpu too
+    if "cuda" not in device.client.platform_version.lower():  # ROCm's devices have the platform gpu too
         return f"the only kernel on {device.platform}"
     if shape.attention != "softmax":
         return f"model.attention {shape.attention}; cudnn's is softmax"
@@ -343,7 +344,7 @@ def _obstacle(shape: Shape, precision: str, device: jax.Device) -> str | None:
 def _measured(asked: str, B: int, T: int, H: int, K: int, P: int, dtype: str, device: jax.Device) -> Choice:
     try:
         cudnn = _seconds(CUDNN, B, T, H, K, P, dtype, device)
-    except Exception as error:  # no cuDNN, one that is too old, a shape it refuses: all of them mean the same here
+    except Exception as error:  # no cuDNN, an old one, or a shape that it refuses: all mean the same here
         return Choice(XLA, f"cudnn failed: {one_line(error, 200)}")
     if asked == CUDNN:
         return Choice(CUDNN, "asked for")

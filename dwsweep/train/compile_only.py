@@ -1,4 +1,4 @@
-"""Programs compiled only: what each shape of a plan takes on devices at hand or elsewhere, with nothing trained."""
+"""Programs compiled without training: memory and cost of each shape of a plan, on devices here or elsewhere."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _row(pack: Pack, text: Store, place: Place, n_train_tokens: int | None) -> C
 
 
 def _refused(refusal: Exception | None, compiled: Any, limit: int | None) -> str | None:
-    """Reason why a program does not fit, from the compiler's error or its analysis; None where it fits."""
+    """Reason why a program does not fit, from the compiler's error or its analysis; None if it fits."""
     if refusal is not None:
         return str(refusal).partition(": ")[2].partition("\n")[0]
     needed = memory_of(compiled)

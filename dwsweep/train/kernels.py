@@ -2,8 +2,8 @@
 
 XLA's own ``cost_analysis`` cannot be taken of the program as a whole: it counts the body of a loop once, and memory on
 a TPU's chip as if it were the device's. So every kernel, an instruction that the device starts by itself, is handed to
-that analysis alone, as the program of one instruction. Here is only how often each runs, which of its arrays lie on the
-chip, and what is exchanged between devices. train/README.md compares the counts with XLA's of whole programs.
+that analysis alone, as the program of one instruction. This module adds how often each runs, which of its arrays lie on
+the chip, and the exchanges between devices. train/README.md compares the counts with XLA's of whole programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FREE = {
 }
 """Instructions that start nothing on the device."""
 FREE_CALLS = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound")
-"""Custom calls of the TPU compiler that name memory or promise something, and start nothing either."""
+"""Custom calls of the TPU compiler that only name memory or state a promise, and start nothing."""
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
 BITS = {"pred": 8, "token": 0, "opaque": 0}
 """Bits of one element, for types whose name does not end in their width."""
@@ -53,13 +53,13 @@ class Instruction:
         return re.findall(r"%([^\s,)]+)", self.literal)
 
     def attribute(self, key: str) -> str:
-        """A word of the line such as the computation after ``body=``; empty where it has none."""
+        """A word of the line such as the computation after ``body=``; empty if it has none."""
         found = re.search(rf"\b{key}=[%\"]?([^\s,)}}\"]+)", self.rest)
         return found[1] if found else ""
 
     @cached_property
     def arrays(self) -> list[tuple[int, bool]]:
-        """(bytes, True if it lies in main memory) of each array that it makes."""
+        """(bytes, True if in main memory) of each result array."""
         found = []
         for kind, width, dims, layout in _ARRAY.findall(self.type):
             bits = BITS.get(kind, int(width or 0)) * math.prod(int(n) for n in dims.split(",") if n)
@@ -86,13 +86,13 @@ class Program:
             raise ValueError("no ENTRY computation: this is not the text of a compiled program")
 
     def called(self, one: Instruction) -> list[str]:
-        """Names of the computations that an instruction applies: a fusion's, a loop's two, those of a conditional."""
+        """Computations that an instruction applies: one of a fusion, two of a loop, several of a conditional."""
         return [name for name in dict.fromkeys(re.findall(r"%([^\s,)}]+)", one.rest)) if name in self.computations]
 
     def passes(self, inside: Computation, loop: Instruction) -> int | None:
-        """Passes through the body of a ``while``; None where their number depends on data.
+        """Passes through the body of a ``while``; None if their number depends on data.
 
-        Some compilers write it beside the loop. Those of TPUs do not, and it follows from the condition ``i < limit``,
+        Some compilers write it beside the loop. TPU compilers do not; it follows from the condition ``i < limit``,
         the first value of i and the step that the body adds to it.
         """
         if found := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
@@ -128,13 +128,13 @@ class Program:
 
 
 def step_cost(text: str) -> StepCost:
-    """Cost of one pass through the loop of steps, the one whose number of passes is given when it is called.
+    """Cost of one pass through the loop of steps, whose number of passes is an argument.
 
     Loops inside it are counted as often as they run, and once where that depends on data. A program without such a loop
     is counted as a whole.
 
     Raises:
-        ValueError: the text is none of a compiled program.
+        ValueError: the text is no compiled program.
     """
     program = Program(text)
     entry = program.computations[program.entry]
@@ -160,7 +160,7 @@ def _constant(inside: Computation, name: str) -> int | None:
 
 
 def _launched(program: Program, name: str, times: int) -> Iterator[tuple[int, Computation, Instruction]]:
-    """(launches per step, the computation it stands in, the instruction) of every kernel."""
+    """(launches per step, computation, instruction) of every kernel."""
     inside = program.computations[name]
     for one in inside.values():
         if _is_free(inside, one):
@@ -184,14 +184,14 @@ def _is_free(inside: Computation, one: Instruction) -> bool:
         return one.attribute("custom_call_target") in FREE_CALLS
     if one.opcode in FREE or one.opcode.endswith("-done"):
         return True
-    # scalars of scalars are made by a TPU's core itself, between two kernels; only its layouts have tiles
+    # a TPU's core makes scalars of scalars itself; only its layouts have tiles
     types = [one.type, *(inside[name].type for name in one.operands)]
     return one.opcode != "while" and bool(re.search(r"[TS]\(", one.type)) and not re.search(r"\[\d", " ".join(types))
 
 
 def _counted(program: Program, inside: Computation, one: Instruction) -> tuple[float, float]:
-    """(FLOPs, bytes in main memory) of one launch, by XLA's cost analysis; of a call of a library only its arrays."""
-    if one.opcode in ("copy-start", "slice-start"):  # its arrays: both ends, of which one may be larger than the part
+    """(FLOPs, bytes in main memory) of one launch, by XLA's cost analysis; for a library call, only its arrays."""
+    if one.opcode in ("copy-start", "slice-start"):  # result of both ends, of which one may be larger than the part
         ends = one.arrays[:2]
         return 0.0, sum(min(size for size, _ in ends) for _, in_main in ends if in_main)
     found = None if one.opcode == "custom-call" else _analysis(program.alone(inside, one))
@@ -200,16 +200,16 @@ def _counted(program: Program, inside: Computation, one: Instruction) -> tuple[f
     parts += [(f"bytes accessedout{{{i if many else ''}}}", array) for i, array in enumerate(one.arrays)]
     if found is None:
         return 0.0, sum(size for _, (size, in_main) in parts if in_main)
-    # each reader inside a fusion counts a reading, and the device reads once
+    # each reader inside a fusion counts one reading, but the device reads once
     return found.get("flops", 0.0), sum(min(size, found.get(key, 0.0)) for key, (size, in_main) in parts if in_main)
 
 
 def _analysis(text: str) -> dict[str, float] | None:
-    """XLA's cost analysis of a program; None where it cannot read the program, such as a vendor's own instruction."""
-    # JAX has no public name for the analysis of a program that it did not compile itself
+    """XLA's cost analysis of a program; None if it cannot read the program, such as a vendor's own instruction."""
+    # JAX has no public name for the analysis of a program that it did not compile
     from jaxlib import _jax
 
-    reader: Any = import_module("jaxlib._hlo") if find_spec("jaxlib._hlo") else _jax  # its place before jaxlib 0.10
+    reader: Any = import_module("jaxlib._hlo") if find_spec("jaxlib._hlo") else _jax  # older place, before jaxlib 0.10
     try:
         module = reader.hlo_module_from_text(text)
     except (ValueError, jax.errors.JaxRuntimeError):
@@ -230,7 +230,7 @@ def _collectives(program: Program, inside: Computation, one: Instruction, times:
 
 
 def groups_of(attributes: str) -> tuple[tuple[int, ...], ...]:
-    """The groups of devices among which a collective takes place; none where all take part in one.
+    """The groups of devices among which a collective takes place; none if all take part in one.
 
     Written as ``{{0,1},{2,3}}``, as the rows of an iota, ``[2,2]<=[4]`` or ``[2,4]<=[4,2]T(1,0)``, or as axes of a
     mesh, ``mesh['a'=2,'b'=4] {'a'}``, of which one may be a part: ``'b':(2)2``.
@@ -268,7 +268,7 @@ def _rows(sizes: tuple[int, ...], order: tuple[int, ...], each: int) -> tuple[tu
 
 
 def axes_of(groups: tuple[tuple[int, ...], ...], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes of a mesh of ``sizes`` along which the devices of a group differ."""
+    """Axes of a mesh of ``sizes`` along which the devices of a group differ."""
     names, lengths = list(sizes), list(sizes.values())
     found = set()
     for group in groups or (tuple(range(math.prod(lengths))),):

@@ -43,11 +43,11 @@ class Load:
 
     replicas: int
     batch: int  # sequences
-    state_bytes: int  # of one replica: parameters, moments, gradients
-    step_flops: float  # of one replica
-    memory_bytes: int | None  # of one device
+    state_bytes: int  # state of one replica: parameters, moments, gradients
+    step_flops: float  # FLOPs of one replica
+    memory_bytes: int | None  # memory of one device
     on_cpu: bool = False
-    must_divide: bool = False  # the state, whatever these numbers say: the program was found not to fit
+    must_divide: bool = False  # the state, whatever these numbers are: the program did not fit
 
 
 def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = None) -> tuple[int, int, int]:
@@ -56,7 +56,7 @@ def divide(devices: int, load: Load, *, whole: bool, asked: MeshSpec | None = No
     ``whole``: all devices have to take part, as on several hosts, where each process runs the same program.
 
     Raises:
-        InputError: what is asked for, or taking all devices, does not divide the replicas or the batch.
+        InputError: the requested devices, or all of them, do not divide the replicas or the batch.
     """
     if asked is not None:
         sizes = (asked.replica, asked.data, asked.fsdp)
@@ -96,13 +96,13 @@ def _check(sizes: tuple[int, int, int], devices: int, load: Load, whole: bool, k
 
 @dataclass(frozen=True)
 class Layout:
-    """A mesh of devices and where the parts of a pack lie on it."""
+    """Mesh of devices, and the placement of a pack's parts on it."""
 
     mesh: Mesh
 
     @classmethod
     def of(cls, load: Load, devices: Sequence[jax.Device] | None = None, asked: MeshSpec | None = None) -> Layout:
-        """Lay a pack over ``devices``; by default those of this host, or of all processes where there are several."""
+        """Lay a pack over ``devices``; by default this host's devices, or the devices of all processes."""
         whole = jax.process_count() > 1
         devices = list(devices or (jax.devices() if whole else jax.local_devices()))
         sizes = divide(len(devices), load, whole=whole, asked=asked)
@@ -137,19 +137,19 @@ class Layout:
 
     @property
     def batch_axis(self) -> str | None:
-        """The axis along which a step sees a part of the batch, and has to sum over; None where XLA divides it."""
+        """The axis along which a step sees a part of the batch, and has to sum over; None if XLA divides it."""
         return DATA if self.mesh.shape[DATA] > 1 and self.mesh.shape[FSDP] == 1 else None
 
     @property
     def placement(self) -> Placement | None:
-        """Constraints that the model gives the partitioner; None where no parameters are divided."""
+        """Constraints that the model gives the partitioner; None if no parameters are divided."""
         if self.mesh.shape[FSDP] == 1:
             return None
         return Placement(NamedSharding(self.mesh, PartitionSpec(BATCH, None, None)), self.replicated)
 
     def state_shardings(self, state: Any) -> Any:
-        """Leaves with a leading replica axis are split along it, those of a divided model along one more; scalars are
-        replicated."""
+        """Shardings: leaves with a leading replica axis are split along it, and in a divided model along one more;
+        scalars are replicated."""
 
         def one(path: Any, leaf: Any) -> NamedSharding:
             if not leaf.ndim:
@@ -208,7 +208,7 @@ class Layout:
 
 
 def agreed(value: int) -> int:
-    """Process 0's value in every process, all of which have to call this; its own where it is the only one."""
+    """Value of process 0 in every process; all processes have to call this; its own value if it is the only one."""
     if jax.process_count() == 1:
         return value
     from jax.experimental.multihost_utils import broadcast_one_to_all
@@ -217,7 +217,7 @@ def agreed(value: int) -> int:
 
 
 def all_agree(fact: bool) -> bool:
-    """True where the fact holds in every process; all of them have to call this."""
+    """True if the fact holds in every process; all of them have to call this."""
     if jax.process_count() == 1:
         return fact
     from jax.experimental.multihost_utils import process_allgather

@@ -19,9 +19,8 @@ Newton–Schulz iteration, c the parametrization's factor; AdamW's for everythin
 
 Matrices that lie side by side in one array (q, k and v; gate and up) have an O each, and so have layers and replicas.
 
-Optax's state is taken apart between steps into what is kept per parameter, by name (``m``, ``v``), and the number of
-steps, which all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class
-of Optax.
+Optax's state is split between steps into moments per parameter, by name (``m``, ``v``), and the number of steps, which
+all replicas share: a checkpoint then names the moments as it names the parameters and depends on no class of Optax.
 
 A replica's parameters lie in the training loop as the tree they are, or as one vector. In one vector whatever is done
 to each element alone (Adam), to all together (the norm, the mean over devices) or to the state as a whole (the loops
@@ -51,8 +50,8 @@ class Settings(NamedTuple):
 
     epsilon: Any
     weight_decay: Any
-    ratio: Any  # of its rate to the base rate
-    matrices: tuple[tuple[int, float], ...] = ()  # (columns, Muon's factor) of each of an array's; () where it has none
+    ratio: Any  # ratio of its rate to the base rate
+    matrices: tuple[tuple[int, float], ...] = ()  # (columns, Muon's factor) per array; () if it has none
 
 
 def settings_by_group(model: Model) -> dict[str, Settings]:
@@ -65,7 +64,7 @@ def settings_by_group(model: Model) -> dict[str, Settings]:
 
 
 def clip_by_norm(limit: float | None) -> optax.GradientTransformationExtraArgs:
-    """Gradients scaled so that their global norm is at most ``limit``; not at all where it is None.
+    """Gradients scaled so that their global norm is at most ``limit``; unchanged if it is None.
 
     ``update`` takes the ``norm``, which a step reports too. (Optax's own divides each element by it and multiplies by
     the limit, which rounds otherwise.)
@@ -133,10 +132,10 @@ def muon(train: TrainSpec, group: Settings) -> optax.GradientTransformationExtra
 
 @dataclass(frozen=True)
 class Chain:
-    """Signature of what ``train.optimizer`` can name."""
+    """Signature of an optimizer that ``train.optimizer`` can name."""
 
     of_group: Callable[[TrainSpec, Settings], optax.GradientTransformationExtraArgs]
-    elementwise: bool  # no element's update depends on another's, so parameters may lie as one vector
+    elementwise: bool  # no element's update depends on another's: parameters may lie in one vector
 
 
 CHAINS = {"adamw": Chain(adamw, elementwise=True), "muon": Chain(muon, elementwise=False)}
@@ -147,7 +146,7 @@ COUNT = "count"
 """Field that counts updates, equal for all parameters."""
 
 Moments = dict[str, Any]
-"""Values that an optimizer keeps per parameter between steps: by name, each a tree like the parameters."""
+"""Moments: values per parameter that an optimizer keeps between steps, by name, each a tree like the parameters."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +154,11 @@ class Optimizer:
     """The optimizer of a pack whose parameters lie in one way (see ``ParamLayout``)."""
 
     train: TrainSpec
-    labels: Any  # a tree like the parameters: the name of each one's settings
-    settings: Callable[[], dict[str, Settings]]  # by name; called while a step is traced
+    labels: Any  # tree like the parameters, with the name of each parameter's settings
+    settings: Callable[[], dict[str, Settings]]  # settings by name; called while a step is traced
 
     def transformation(self) -> optax.GradientTransformationExtraArgs:
-        """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` beside what Optax's take."""
+        """Clipping, then each group's chain; ``update`` takes ``norm`` and ``rate`` besides Optax's arguments."""
         chain = CHAINS[self.train.optimizer].of_group
         chains = {name: chain(self.train, own) for name, own in self.settings().items()}
         return optax.chain(clip_by_norm(self.train.grad_clip), optax.partition(chains, self.labels))
@@ -193,7 +192,7 @@ def _place(path: tuple[Any, ...]) -> Place:
 
 
 def _by_name(state: Any, params: Any) -> Moments:
-    """Optax's state as what it holds per parameter; None where a group's chain holds nothing of that name."""
+    """Moments in Optax's state; None if a group's chain holds nothing of that name."""
     found = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     return {
         name: jax.tree_util.tree_map_with_path(lambda path, _, name=name: found.get((name, path)), params)
@@ -202,7 +201,7 @@ def _by_name(state: Any, params: Any) -> Moments:
 
 
 def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
-    """Optax's state, of the structure of ``like``, from what it holds per parameter."""
+    """Optax's state with the structure of ``like``, from its moments."""
     found = {
         (name, path): leaf for name, tree in moments.items() for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
@@ -216,20 +215,20 @@ def _as_optax(like: Any, moments: Moments, step: jax.Array) -> Any:
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """Memory layout of parameters, and of moments and gradients, which lie as they do.
+    """Memory layout of parameters, and equally of moments and gradients.
 
-    ``pack`` and ``unpack`` take the tree and what becomes of it, with any leading axes, and the module whose arrays
-    those are: ``jax.numpy``, or ``numpy``, for which nothing is compiled.
+    ``pack`` and ``unpack`` take the tree or its packed form, with any leading axes, and the module of its arrays:
+    ``jax.numpy``, or ``numpy``, for which nothing is compiled.
     """
 
     pack: Callable[[Params, Any], Any]
     unpack: Callable[[Any, Any], Params]
-    labels: Any  # of the optimizer's settings, where the parameters lie
-    settings: Callable[[], dict[str, Settings]]  # by label
+    labels: Any  # labels of the optimizer's settings, laid out as the parameters
+    settings: Callable[[], dict[str, Settings]]  # settings by label
     is_tree: bool = False  # nothing to do
 
     def optimizer(self, train: TrainSpec) -> Optimizer:
-        """The pack's optimizer for parameters that lie so."""
+        """Optimizer of the pack for this layout."""
         return Optimizer(train, self.labels, self.settings)
 
 
@@ -273,7 +272,7 @@ def as_vector(model: Model) -> ParamLayout:
         return jax.tree.unflatten(structure, shaped)
 
     def spread() -> dict[str, Settings]:
-        # computed from an element's place where it is needed, and never stored
+        # computed from an element's place if needed, never stored
         last = {settings[i][:3]: end for i, end in zip(order, ends, strict=True)}
         place = jnp.arange(ends[-1])
         columns = [_steps(place, [*last.values()], column) for column in zip(*last, strict=True)]
@@ -283,7 +282,7 @@ def as_vector(model: Model) -> ParamLayout:
 
 
 def _steps(place: jax.Array, ends: list[int], values: tuple[float, ...]) -> jax.Array:
-    """Value i at the places before end i and not before the one before it."""
+    """Value i between end i − 1 and end i."""
     out = jnp.full(place.shape, values[-1], jnp.float32)
     for end, value in zip(ends[-2::-1], values[-2::-1], strict=True):
         out = jnp.where(place < end, jnp.float32(value), out)

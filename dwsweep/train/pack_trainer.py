@@ -1,7 +1,7 @@
-"""A pack from its first step to its last held-out loss: resumable at any point, the same bits however often it was.
+"""Training of a pack, from its first step to its last held-out loss: resumable at any point, with the same bits.
 
 Three clocks: compilation, training (dispatches only, read when the device has finished them) and the rest (evaluation,
-checkpoints). A run's times are those of its own path through the phases, kept in the checkpoints.
+checkpoints). A run's times count its own path through the phases, and are kept in the checkpoints.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from dwsweep.train.step import HeldoutLoss, State
 class Outcome:
     """End of ``train_pack``."""
 
-    interrupted: bool  # stopped by should_stop, checkpointed, to be resumed
-    step: int  # of the state in hand
+    interrupted: bool  # stopped by should_stop, with a checkpoint to resume from
+    step: int  # step of the current state
     finished: tuple[str, ...]  # run ids finished by this call
     diverged: tuple[str, ...]  # run ids that ended as diverged, all calls together
 
 
 def finite(values: np.ndarray) -> list[float | None]:
-    """Replace what is not finite by None, as JSON has it."""
+    """Replace non-finite numbers by None, for JSON."""
     return [float(value) if math.isfinite(value) else None for value in values]
 
 
@@ -57,7 +57,7 @@ class Pace:
         self.step_seconds: float | None = None
 
     def next_steps(self, room: int, capacity: int) -> int:
-        """At most ``room`` steps and what a dispatch can hold."""
+        """Number of steps in the next dispatch, at most ``room``."""
         if self.fixed_steps is not None:
             return min(self.fixed_steps, capacity, room)
         wanted = self.last_steps if self.step_seconds is None else int(self.seconds / self.step_seconds)
@@ -65,7 +65,7 @@ class Pace:
         return min(self.last_steps, room)
 
     def timed(self, steps: int, seconds: float) -> None:
-        """Learn from a dispatch how long ``steps`` steps took."""
+        """Record the time of a dispatch of ``steps`` steps."""
         self.step_seconds = seconds / steps
 
 
@@ -75,10 +75,10 @@ CONDITIONING = (1 / 64, 1 / 16, 1 / 4)
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Steps in the device's queue, to be read when it has finished them."""
+    """Dispatch: steps in the device's queue, read after it has finished them."""
 
     phase: Phase
-    step: int  # the first of them
+    step: int  # first step
     n: int
     metrics: Any
 
@@ -129,14 +129,14 @@ class _Trainer:
         refuse_slow_bfloat16(pack.train.precision, self.blueprint.choices.hardware)
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
         self.finished: list[str] = []
-        self.kernel: str | None = None  # of the checkpoint that training resumes from
+        self.kernel: str | None = None  # kernel of the checkpoint that training resumes from
         self.state: State = {}
         self.trunk: State | None = None
         kept_in = epath.Path(directory) / "checkpoints"
         self.checkpoints = Checkpoints(kept_in, pack.execution.keep_checkpoints, recorder.note)
         self.saved_seconds, self.saved_tick = time.monotonic(), 0
         self.mark = 0.0  # last reading of the training clock
-        self.measured: frozenset[int] = frozenset()  # steps after which the conditioning is
+        self.measured: frozenset[int] = frozenset()  # steps after which the conditioning is measured
         if pack.train.conditioning:
             longest = pack.branch_steps[-1]
             self.measured = frozenset({*(max(1, round(part * longest)) for part in CONDITIONING), *pack.branch_steps})
@@ -146,7 +146,7 @@ class _Trainer:
         try:
             outcome = self._run(following)
         except BaseException:
-            # the failure in hand matters more than a second one while a checkpoint is being finished
+            # the present failure matters more than a second one during the last checkpoint
             with contextlib.suppress(OSError):
                 self.checkpoints.close()
             raise
@@ -184,7 +184,7 @@ class _Trainer:
     def _outcome(self, interrupted: bool) -> Outcome:
         return Outcome(interrupted, int(self.state["step"]), tuple(self.finished), tuple(self.progress.diverged))
 
-    # the program and the state that it begins with
+    # program and its first state
 
     def _compile(self) -> Program:
         self.recorder.compiling(self.blueprint.choices.microbatch)
@@ -204,7 +204,7 @@ class _Trainer:
         return program
 
     def _begin(self, resumed: bool) -> None:
-        """The state that training begins with, and what is recorded of it."""
+        """State at the start of training, with its records."""
         before, self.blueprint = self.blueprint, self.program.blueprint
         seconds = self.program.compile_seconds
         if not resumed:
@@ -212,7 +212,7 @@ class _Trainer:
             seconds += init_seconds
         elif self.blueprint.layout != before.layout:
             self.state, self.trunk = {}, None
-            self._restore()  # once more, to where it has to lie now
+            self._restore()  # copied once more, to its final place
         self.progress.compile_seconds += seconds
         step = int(self.state["step"])
         self.recorder.started(self.program.facts(seconds, step))
@@ -246,12 +246,12 @@ class _Trainer:
         states = {"current": self.state} | ({"trunk": self.trunk} if self.trunk is not None else {})
         arrays = {name: self.blueprint.named(state) for name, state in states.items()}
         kernel = self.blueprint.choices.compute.kernel
-        self.recorder.flush()  # no checkpoint is ahead of what was recorded
+        self.recorder.flush()  # no checkpoint is ahead of the records
         meta = PackMeta.of(self.pack, self.progress, forked=self.trunk is not None, kernel=kernel)
         self.checkpoints.save(arrays, asdict(meta))
         self.saved_seconds, self.saved_tick = time.monotonic(), self.progress.tick
 
-    # the steps of a phase
+    # steps of a phase
 
     def _train(self, phase: Phase) -> bool:
         """The steps of a phase; False when asked to stop before its end."""
@@ -276,7 +276,7 @@ class _Trainer:
             queued = Dispatch(phase, step, n, metrics)
             step += n
             self.progress.tick += n
-            if step in self.measured:  # of this state: it is read before the next steps take it
+            if step in self.measured:  # conditioning of this state, read before the next steps replace it
                 self._read(queued)
                 queued = None
         self._read(queued)
@@ -294,12 +294,12 @@ class _Trainer:
         return room if every is None else min(room, every - (self.progress.tick - self.saved_tick))
 
     def _is_needed(self, phase: Phase) -> bool:
-        """True if any replica still has a run to gain from this phase."""
+        """True if any replica still has a run that needs this phase."""
         runs = (run_id for replica in self.pack.replicas for run_id in self._runs(replica, phase))
         return any(run_id not in self.progress.diverged for run_id in runs)
 
     def _runs(self, replica: Replica, phase: Phase) -> tuple[str, ...]:
-        """The runs of a replica that the steps of ``phase`` belong to: on the trunk, all that have yet to leave it."""
+        """Runs of a replica to which the steps of ``phase`` belong: on the trunk, all that have yet to leave it."""
         if phase.branch is not None:
             return (replica.run_ids[phase.branch],)
         later = [p.branch for p in self.phases[self.progress.phase :] if p.branch is not None]
@@ -308,7 +308,7 @@ class _Trainer:
     # what is reported
 
     def _read(self, queued: Dispatch | None) -> None:
-        """Wait for a dispatch and report what it yielded to the recorder."""
+        """Wait for a dispatch and report its results to the recorder."""
         if queued is None:
             return
         n, metrics = queued.n, jax.device_get(queued.metrics)
@@ -318,7 +318,7 @@ class _Trainer:
         self.progress.seconds += seconds
         self.progress.losses = [float(x) for x in metrics["loss"][n - 1]]
         conditions = None
-        if queued.step + n in self.measured:  # the state in hand is the one after these steps
+        if queued.step + n in self.measured:  # the current state follows these steps
             conditions = self.program.conditions(self.state, self.heldout)
             self.mark = time.monotonic()
         self._report_metrics(queued, metrics, conditions)
@@ -383,7 +383,7 @@ class _Trainer:
         return self.program.params(self.state, sorted(finite_losses) if keep == "all" else [best])
 
     def _return_to_trunk(self) -> None:
-        """After a branch has cooled a copy down, the trunk is trained further from where it waited."""
+        """Return to the trunk's state after a branch has cooled a copy down."""
         assert self.trunk is not None
         self.state, self.trunk = self.trunk, None
         self.progress.seconds = self.progress.trunk_seconds

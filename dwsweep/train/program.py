@@ -1,8 +1,8 @@
 """The compiled program of a pack: many steps per dispatch, the held-out loss, the state before the first step.
 
-A ``Blueprint`` holds the functions of a pack under its choices and the shapes of what they take; nothing is compiled.
-``compile_program`` makes the ``Program`` of it, once and ahead of time, with less of the device's memory where it has
-to. Neither changes afterwards: the state is passed in and out.
+A ``Blueprint`` holds the functions of a pack under its choices, and the shapes of their arguments; nothing is compiled.
+``compile_program`` makes the ``Program`` of it, once and ahead of time, with less of the device's memory if necessary.
+Neither changes afterwards: the state is passed in and out.
 
 Between two packs of a process: the next one's program is compiled ahead, and memory is given back.
 
@@ -55,24 +55,24 @@ from dwsweep.train.optimizer import ParamLayout
 from dwsweep.train.step import REST, HeldoutLoss, State, heldout_losses, init_state, make_dispatch, make_evaluate
 
 EVAL_SEQUENCES = 64
-"""Held-out windows per call, over all replicas at least one each."""
+"""Held-out windows per call over all replicas, at least one each."""
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """The functions of a pack and the shapes of what they take, before anything is compiled."""
+    """Blueprint of a pack: its functions and the shapes of their arguments, before compilation."""
 
     pack: Pack
     store: Store
     choices: Choices
-    model: Model  # computed as the choices say
+    model: Model  # program compiled by the choices
 
     @classmethod
     def of(cls, pack: Pack, store: Store, hardware: Hardware | None = None) -> Blueprint:
-        """Build from the choices for the pack on ``hardware``, by default what is at hand.
+        """Build from the choices for the pack on ``hardware``, by default this host's devices.
 
         Raises:
-            InputError: the store has less text than a batch takes, or the devices cannot be divided as the spec says.
+            InputError: the store has less text than a batch takes, or the devices cannot be divided as in the spec.
         """
         check_enough(store.n_train_tokens, pack.train.seq_len, pack.train.batch_size)
         choices = choose(pack, store, hardware)
@@ -96,7 +96,7 @@ class Blueprint:
 
     @cached_property
     def abstract(self) -> State:
-        """Shapes, dtypes and shardings of the state with its arrays by name, as checkpoints have it."""
+        """Shapes, dtypes and shardings of the state with arrays by name, for checkpoints."""
         return self._abstract(None)
 
     @cached_property
@@ -111,14 +111,14 @@ class Blueprint:
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
 
     def named(self, state: State) -> State:
-        """The state with its arrays by name, as checkpoints have it, from the state as ``dispatch`` has it."""
+        """State with arrays by name, for checkpoints, from the state of ``dispatch``."""
         if self.param_layout.is_tree:
             return state
         # a copy: the vector may be donated while a view of it is still being written
         return self._converted(state, lambda vector: self.param_layout.unpack(np.array(vector), np))
 
     def laid_out(self, state: State) -> State:
-        """The state as ``dispatch`` has it, from the state with its arrays by name: the inverse of ``named``."""
+        """State for ``dispatch`` from the state with arrays by name: the inverse of ``named``."""
         if self.param_layout.is_tree:
             return state
         return self._converted(state, lambda tree: self.param_layout.pack(jax.tree.map(np.asarray, tree), np))
@@ -148,7 +148,7 @@ class Blueprint:
         return evaluate.lower(self.abstract["params"], windows).compile()
 
     def compiled_heads(self) -> Any:
-        """The program (parameters by name, windows (B, T + 1)) → what all blocks' heads put out (R, L, B, T, H·P).
+        """The program (parameters by name, windows (B, T + 1)) → outputs of all blocks' heads (R, L, B, T, H·P).
 
         In float32 whatever the precision of training, which would hide the smallest singular values.
         """
@@ -160,7 +160,7 @@ class Blueprint:
 
         split = self.layout.split
         batch = math.ceil(SEQUENCES / split) * split
-        # every device has all windows: on a CPU nothing is exchanged
+        # every device has all windows: a CPU exchanges nothing
         here = self.layout.replicated
         windows = jax.ShapeDtypeStruct((batch, self.pack.train.seq_len + 1), self.store.dtype, sharding=here)
         with jax.default_matmul_precision("highest"):
@@ -205,12 +205,12 @@ class Program:
     """The compiled functions of a pack, and its data on the devices."""
 
     blueprint: Blueprint
-    first: Choices  # before any concession to the device's memory
+    first: Choices  # choices before any memory saving
     run_dispatch: Any
     run_evaluate: Any
     eval_batch: int  # windows per call of the evaluation
     compile_seconds: float
-    run_heads: Any = None  # where the spec asks for their conditioning
+    run_heads: Any = None  # attention heads, if the spec measures their conditioning
 
     @property
     def choices(self) -> Choices:
@@ -218,7 +218,7 @@ class Program:
 
     @property
     def concessions(self) -> list[str]:
-        """Words for what was given up so that the program fits."""
+        """Words for the memory savings that let the program fit."""
         return concessions(self.first, self.choices, self.blueprint.pack)
 
     def facts(self, compile_seconds: float, step: int) -> StartFacts:
@@ -246,12 +246,12 @@ class Program:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Bytes of the training program on one device, by its own analysis; None where the backend gives none."""
+        """Bytes of the training program on one device, by its own analysis; None if the backend gives none."""
         return memory_of(self.run_dispatch)
 
     @cached_property
     def tokens(self) -> jax.Array:
-        """The token store on the device; where batches are streamed, next to nothing in its place."""
+        """The token store on the device; if batches are streamed, a tiny array in its place."""
         store = self.blueprint.store
         return self.choices.layout.put(
             np.zeros(1, store.dtype) if self.choices.streamed else self._in_vocabulary(store.train_tokens())
@@ -272,7 +272,7 @@ class Program:
         return state, time.monotonic() - began
 
     def copy(self, state: State) -> State:
-        """A second state that survives the donation of the first."""
+        """Copy of the state, which survives the donation of the first."""
         shardings = jax.tree.map(lambda x: x.sharding, state)
         return jax.jit(lambda tree: jax.tree.map(jnp.copy, tree), out_shardings=shardings)(state)
 
@@ -319,7 +319,7 @@ class Program:
     def evaluate(
         self, state: State, heldout: HeldoutSet, tell: Callable[[float], None] = lambda share: None
     ) -> list[HeldoutLoss]:
-        """Held-out loss of each replica; ``tell`` hears the share of the set that is done."""
+        """Held-out loss of each replica; ``tell`` receives the finished share of the set."""
 
         def call(params: Any, windows: np.ndarray) -> jax.Array:
             return self.run_evaluate(params, self.choices.layout.put(windows, self.choices.layout.by_sequence))
@@ -340,7 +340,7 @@ class Program:
         return found
 
     def conditions(self, state: State, heldout: HeldoutSet) -> np.ndarray:
-        """Condition number of each block's attention under each replica's parameters, (R, L); NaN where there is none.
+        """Condition number of each block's attention under each replica's parameters, (R, L); NaN if there is none.
 
         The geometric mean over the first held-out windows (see ``model.attention``).
         """
@@ -402,16 +402,17 @@ def fitting_dispatch(
         dispatch, refusal = _unless_exhausted(blueprint.compiled_dispatch)
         if all_agree(refusal is None and fits(dispatch, first.hardware.memory_bytes)):
             return first, blueprint, dispatch, None
-        if less is None:  # without a refusal it is too large by its own analysis only: it may still run
+        if less is None:  # only its own analysis calls it too large: it may still run
             return first, blueprint, dispatch, refusal
         blueprint = blueprint.under(less)
         trying(less.microbatch)
 
 
 def _unless_exhausted(compile: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """(what it compiles, None), or (None, the compiler's word that there is not enough memory for it).
+    """(compiled program, None), or (None, the compiler's out-of-memory message).
 
-    A compiler that lays out the whole memory of a device, as TPUs' does, refuses here what others fail at when it runs.
+    A compiler that lays out the whole memory of a device, as TPUs' does, reports out of memory at compile time, others
+    when the program runs.
     """
     try:
         return compile(), None
@@ -427,7 +428,7 @@ def fits(compiled: Any, limit: int | None) -> bool:
 
 
 def memory_of(compiled: Any) -> int | None:
-    """Bytes that a compiled program takes on one device, by its own analysis; None where the backend gives none."""
+    """Bytes of a compiled program on one device, by its own analysis; None if the backend gives none."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -436,11 +437,11 @@ def memory_of(compiled: Any) -> int | None:
 
 
 SPARE_FRACTION = 0.5
-"""Share of the device's memory to be left beside the running program: compilers try kernels out on the device."""
+"""Share of the device's memory left free for compilers, which try kernels out on the device."""
 
 
 class Ahead:
-    """At most one program that is being compiled, or is ready to be taken."""
+    """Look-ahead: at most one program that is being compiled or ready."""
 
     def __init__(self) -> None:
         self._program: Program | None = None
@@ -454,7 +455,7 @@ class Ahead:
         limit, used = hardware.memory_bytes, current.memory_bytes
         if limit is not None and (used is None or used > (1 - SPARE_FRACTION) * limit):
             return
-        # whatever goes wrong here will be raised again, with its cause, when it is this pack's own turn
+        # any failure here is raised again, with its cause, at this pack's turn
         with contextlib.suppress(Exception):
             blueprint = Blueprint.of(pack, store)
             with_kernel(blueprint.choices, pack)  # measured now, while the device is idle, and remembered
@@ -471,7 +472,7 @@ class Ahead:
         return self._thread is not None and self._thread.is_alive()
 
     def take(self, pack: Pack, store: Store) -> Program | None:
-        """The program of exactly this pack and store, if that is what was compiled; waits for its end."""
+        """Program of exactly this pack and store, if that was compiled; waits for its end."""
         if self._thread is not None:
             self._thread.join()
         program, self._program, self._thread = self._program, None, None
@@ -485,7 +486,7 @@ AHEAD = Ahead()
 
 
 def release(keep_compiled: bool = False) -> None:
-    """Drop what a pack left behind: objects in cycles, JAX's caches of traced and compiled functions, freed heap.
+    """Drop a pack's remains: objects in cycles, JAX's caches of traced and compiled functions, freed heap.
 
     A worker trains one shape after another and should not grow with each.
     Compilers free most of what they took, but in pieces that glibc keeps for later: over 14 shapes that were compiled
@@ -497,5 +498,5 @@ def release(keep_compiled: bool = False) -> None:
     gc.collect()
     if not keep_compiled:
         jax.clear_caches()
-    with contextlib.suppress(OSError, AttributeError):  # another C library: nothing to trim
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries lack malloc_trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,5 +1,5 @@
-"""The functions of a pack that are compiled: many training steps of all its replicas in one dispatch, and the held-out
-loss, the same targets for every shape, with the loss of each document kept.
+"""Compiled functions of a pack: many training steps of all its replicas in one dispatch, and the held-out loss by
+document, on the same targets for every shape.
 
 Dimension key: R replicas, S distinct seeds, K capacity of a dispatch in steps, B batch, T sequence.
 
@@ -41,7 +41,7 @@ Steps, not log intervals: how a run is watched must not change it."""
 
 
 def init_state(model: Model, train: TrainSpec, seeds: jax.Array, layout: ParamLayout | None = None) -> State:
-    """The state before the first step, lying as ``layout`` says (None: by leaf); ``seeds`` (R,) int32.
+    """State before the first step, in ``layout`` (None: by leaf); ``seeds`` (R,) int32.
 
     Equal seeds give equal parameters.
     """
@@ -68,7 +68,7 @@ def loss_and_grads(
 ) -> tuple[jax.Array, Any]:
     """Mean loss (nats per token) and its gradient over a batch of windows, ``microbatch`` sequences at a time.
 
-    Parameters and gradient lie as ``layout`` says.
+    Parameters and gradient are in ``layout``.
     """
     B = windows_BxT1.shape[0]
     params = layout.unpack(laid_out, jnp)
@@ -107,7 +107,7 @@ def vectorized(function: StepFunction, replicas: Any, windows: jax.Array) -> Any
 
 
 def sequentially(function: StepFunction, replicas: Any, windows: jax.Array) -> Any:
-    """One replica after another: on a CPU one of them is work enough, and its activations stay in the cache."""
+    """Map over replicas one by one: one fills a CPU, and its activations stay in the cache."""
     return jax.lax.map(lambda both: function(*both), (replicas, windows))
 
 
@@ -190,7 +190,7 @@ class HeldoutLoss:
     """Held-out loss of one replica."""
 
     loss: float  # nats per token
-    loss_stderr: float  # over documents, of the ratio of summed nats to summed tokens
+    loss_stderr: float  # standard error over documents of (summed nats / summed tokens)
     bits_per_byte: float
     documents: NDArray[np.float64]  # (n_documents, 2): summed nats, tokens
 

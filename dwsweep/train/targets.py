@@ -1,7 +1,7 @@
 """Targets: devices to compile for, at hand or not here.
 
 A device that is not here is the description of a TPU slice or of GPUs that the vendor's compiler takes for the real
-ones. Its name is that of the table of devices, with a topology where there are several: ``H200``, ``H200:4`` (four of
+ones. Its name is a name in the table of devices, with a topology for several: ``H200``, ``H200:4`` (four of
 one host), ``TPU-v5e:2x4``. ``_tpu`` and ``_gpu`` are the recipes. Nothing can run on such a device; only ``lower`` and
 ``compile`` work.
 """
@@ -29,13 +29,13 @@ class Place:
     """Devices to compile for."""
 
     hardware: Hardware
-    target: str | None = None  # its name as asked for; None: at hand
-    device: Device | None = None  # of the table of devices, for the roofline
+    target: str | None = None  # requested name of the target; None: devices at hand
+    device: Device | None = None  # entry in the table of devices, for the roofline
 
 
 def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
-    """Take so many of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
-    memory is what JAX may use of that of ``execution.device``, where the spec names one.
+    """Take ``count`` of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
+    memory is the part of ``execution.device``'s that JAX may use, if the spec names one.
 
     Raises:
         InputError: there are fewer devices.
@@ -62,7 +62,7 @@ class Chip:
     fpus: int  # float32 units of a multiprocessor
     clock_ghz: float  # boost
     l2_bytes: int
-    shared_bytes: int  # of a multiprocessor, for all its blocks; one block may take 1 KiB less
+    shared_bytes: int  # shared memory of a multiprocessor for all its blocks; one block may take 1 KiB less
     memory_bytes: int
 
 
@@ -75,7 +75,7 @@ GPUS = {
 
 
 def elsewhere(name: str) -> Place:
-    """Devices that are not here, by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
+    """Absent devices by a name such as ``H200``, ``H200:4`` or ``TPU-v5e:2x4``; without a topology one.
 
     Raises:
         InputError: no such target, or its compiler is not installed.
@@ -100,7 +100,7 @@ def _described(
         return describe(device, topology)
     except InputError:
         raise
-    except Exception as error:  # of either plugin, whatever their types: it refuses the topology, or cannot be loaded
+    except Exception as error:  # either plugin failed, with any type of error: bad topology, or not loadable
         raise InputError(f"--target: {name!r}: {one_line(error)}") from error
 
 
@@ -129,7 +129,7 @@ def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
     from jax._src import xla_bridge
     from jax.experimental import topologies
 
-    # The first backend registers the plugins, those of other platforms too; without that "cuda" would be unknown.
+    # The first backend registers all plugins, other platforms' too; without that "cuda" would be unknown.
     jax.local_devices()
     hosts, _, each = (topology or "1").rpartition("x")
     described = topologies.get_topology_desc(
@@ -140,13 +140,13 @@ def _gpu(device: Device, topology: str | None) -> Sequence[Any]:
 
 
 def _without_a_chip() -> None:
-    """Run everything on the CPU and open no chip that is here. In effect before the first backend."""
+    """Run everything on the CPU and open no chip of this host. In effect before the first backend."""
     jax.config.update("jax_platforms", "cpu")
 
 
 def _platforms_without_a_backend(xla_bridge: Any) -> None:
-    """Lowering asks which platform ``gpu`` stands for, and JAX looks among the backends that were initialised: none is
-    one of a GPU (jax issues 23971 and 28376)."""
+    """Platform ``gpu`` for lowering: JAX looks it up among initialised backends, and none of them has a GPU (jax issues
+    23971 and 28376)."""
     canonical = xla_bridge.canonicalize_platform
     if getattr(canonical, "knows_cuda", False):
         return
@@ -161,7 +161,7 @@ def _platforms_without_a_backend(xla_bridge: Any) -> None:
 def gpu_config(device: Device) -> str:
     """The compiler's description of a GPU (``stream_executor.GpuTargetConfigProto``, as text)."""
     chip = GPUS[device.name]
-    kind = next(kind for kind in device.kinds if kind.startswith("NVIDIA "))  # JAX's name for what is compiled for
+    kind = next(kind for kind in device.kinds if kind.startswith("NVIDIA "))  # JAX's name of the compilation target
     major, minor = chip.capability
     info = {
         "threads_per_block_limit": 1024,

@@ -61,17 +61,17 @@ is measured: 1.7e-3 on a CPU, and 1.6e-2 where the stream is rounded after each 
 GRADIENT = 1e-3
 """Relative difference of the first step's gradient norm between two float32 programs."""
 LEARNED = 0.5
-"""Nats by which the loss has to fall in STEPS steps: programs that agree on doing nothing would pass the rest."""
+"""Least fall of the loss in STEPS steps, nats: programs that agree on doing nothing would pass the other checks."""
 ATTENTION = 2e-2
 """Relative error of attention's output and gradients by cuDNN against XLA's, both in bfloat16 (8 bits: 4e-3 each)."""
 
 SNIMU = "A100, snimu, 10,000 steps; its batch is not published"
 PUBLISHED = {(6, 192): 0.18, (3, 384): 0.35, (6, 384): 0.30, (12, 384): 0.27, (12, 576): 0.35, (6, 768): 0.49}
-"""MFU by (depth, width), as measured by others: see ``SNIMU``."""
+"""Published MFU by (depth, width): see ``SNIMU``."""
 VOCABULARY = 50_304
 """Vocabulary of the shapes whose rate is measured: GPT-2's, in whole tiles."""
 LEAST_OF_PUBLISHED = 0.5
-"""Share of a published MFU below which the same kind of device is surely not used as it could be."""
+"""Share of a published MFU below which the same kind of device is surely used badly."""
 
 SETTINGS = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_ENABLE_X64", "NPROC")
 
@@ -109,7 +109,7 @@ def verify(release: str, tell: Callable[[str], None] = lambda name: None) -> Ver
 
 
 def driver(information: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """Line of NVIDIA's kernel module about itself; None where there is none."""
+    """Line of NVIDIA's kernel module about itself; None if there is none."""
     try:
         return " ".join(information.read_text("utf-8", "replace").splitlines()[0].split())[:200]
     except (OSError, IndexError):
@@ -135,7 +135,7 @@ def make_text(folder: Path) -> Store:
 
 
 class _Checks:
-    """The checks in their order, and what they found."""
+    """Checks in their order, with their results."""
 
     def __init__(self, store: Store, folder: Path, tell: Callable[[str], None]) -> None:
         self.store, self.folder, self.tell = store, folder, tell
@@ -160,13 +160,13 @@ class _Checks:
                 check(name)
             except InputError:
                 raise
-            except Exception as error:  # a check that breaks is one that failed, and the others still say something
+            except Exception as error:  # a check that breaks has failed; the others still count
                 self.checks.append(
                     Check(name=name, passed=False, said=f"{type(error).__name__}: {one_line(error, 300)}")
                 )
 
     def judge(self, name: str, value: float, tolerance: float, unit: str, said: str) -> None:
-        # a value that is not a number is at most nothing
+        # a value that is no number passes no limit
         passed = bool(value <= tolerance)
         self.checks.append(Check(name=name, passed=passed, value=value, tolerance=tolerance, unit=unit, said=said))
 
@@ -233,7 +233,7 @@ class _Checks:
             self.judge(f"{name}: {axis}", _apart(losses, self.curves["float32, highest"]), REORDERED, "nats", said)
 
     def _curve(self, name: str, *, exact: bool = False, **sections: Any) -> tuple[NDArray[np.float32], Any]:
-        """Losses and first gradient norms of a program on the devices at hand, kept under a ``name`` if it has one."""
+        """Losses and first gradient norms of a program on this host's devices, stored under a ``name`` if given."""
         with jax.default_matmul_precision("highest" if exact else None):
             found = trained(Blueprint.of(pack(self.store, **sections), self.store, self.hardware))
         if name:
@@ -273,7 +273,7 @@ class _Checks:
         choice = choose_kernel(CUDNN, shape, "bfloat16", BATCH, device)
         if choice.kernel != CUDNN:
             is_nvidia = "cuda" in device.client.platform_version.lower()
-            # on an NVIDIA GPU of this shape cuDNN should run, and its refusal is a finding
+            # cuDNN should run on an NVIDIA GPU with this shape: its refusal is a finding
             passed = False if is_nvidia and find(device.device_kind) is not None else None
             self.checks.append(Check(name=name, passed=passed, said=choice.why))
             return
@@ -296,7 +296,7 @@ class _Checks:
         for depth, width in shapes:
             train = {"seq_len": length, "batch_size": batch, "precision": precision}
             one = pack(self.store, depth, width, vocabulary=VOCABULARY, seeds=(0,), train=train, head_size=64)
-            # the text is of bytes: a rate depends on the size of the vocabulary, not on which of its tokens are read
+            # text of bytes: a rate depends on the vocabulary's size, not on the tokens
             row = measure(one, self.store)
             mfu = row.tokens_per_second * row.flops_per_token / (peak * row.devices)
             published = PUBLISHED[depth, width]
@@ -349,7 +349,7 @@ def pack(
     train: dict[str, Any] | None = None,
     execution: dict[str, Any] | None = None,
 ) -> Pack:
-    """A pack of seeds of one shape, with settings of the spec's sections in place of the usual ones."""
+    """Pack of seeds of one shape, with the given settings in place of the usual ones."""
     depth, width = depth or DEPTH, width or WIDTH
     spec = _spec(depth, width, vocabulary or store.manifest.vocab_size, head_size, train or {}, execution or {})
     return Pack(
@@ -420,7 +420,7 @@ def attention_error(T: int, H: int, P: int) -> float:
 
 
 def _apart(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
-    """Largest difference of two sets of losses; not a number where any of them is none."""
+    """Largest difference of two sets of losses; NaN if any of them is."""
     return float(np.max(np.abs(one.astype(np.float64) - other)))
 
 
@@ -429,7 +429,7 @@ def _rows(losses: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
 
 
 class _Kept(Recorder):
-    """Everything that has to be equal to the bit: losses and gradient norms of steps, held-out nats of documents."""
+    """Values that have to agree to the bit: losses and gradient norms of steps, held-out nats of documents."""
 
     def __init__(self) -> None:
         self.values: dict[Any, Any] = {}

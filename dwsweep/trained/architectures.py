@@ -11,7 +11,7 @@ to the stream, the attention scale (theirs is 1/√d_p) into q or the gain of it
 the final norm, which also covers a tied unembedding. GPT-2 and GPT-NeoX have no groups of key/value heads: each of a
 group's heads is given a copy. A plain MLP of squared ReLU is a gated one whose gate is its up: relu(u)·u.
 
-Gemma 3 also normalises what a sublayer puts out, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
+Gemma 3 also normalises a sublayer's output, and all its norms x/√(mean x² + ε)·g share one ε. Here that is ε·S²,
 S = 2²⁶. A norm that we have too is given S·x, and S·x/√(mean (S·x)² + ε·S²) is x/√(mean x² + ε). A norm that we do not
 have is given x itself. Beside ε·S² the mean of x² is nothing, so the norm divides by S·√ε whatever x is, and its gain
 takes x from there to S·x. The residual stream, queries and keys are therefore S times ours, without rounding. What is
@@ -50,7 +50,8 @@ class Architecture:
 
 
 def of(shape: Shape) -> Architecture | list[str]:
-    """Architecture that computes the same function as the shape; else the keys of the shape that none supports."""
+    """Architecture that computes the same function as the shape; else the keys of the shape that no architecture
+    supports."""
     nowhere = [
         line
         for line, found in (
@@ -147,7 +148,7 @@ def _common(shape: Shape, model_type: str, architecture: str) -> dict[str, Any]:
         "vocab_size": shape.vocab_size,
         "tie_word_embeddings": shape.tied_embeddings,
         "dtype": "float32",
-        "torch_dtype": "float32",  # the same for transformers before 5
+        "torch_dtype": "float32",  # the same setting for transformers before 5
     }
 
 
@@ -194,7 +195,7 @@ def _gpt_neox_config(shape: Shape) -> dict[str, Any]:
         **_common(shape, "gpt_neox", "GPTNeoXForCausalLM"),
         **rope,
         "rope_parameters": {**rope["rope_parameters"], "partial_rotary_factor": 1.0},
-        "rotary_pct": 1.0,  # the same two for transformers before 5
+        "rotary_pct": 1.0,  # the same two settings for transformers before 5
         "rotary_emb_base": shape.rope_theta,
         "hidden_size": shape.width,
         "num_hidden_layers": shape.depth,
@@ -215,7 +216,7 @@ def _gpt_neox_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
         h = f"gpt_neox.layers.{i}"
         found |= _norm(layer, "attention_norm", f"{h}.input_layernorm")
         found |= _norm(layer, "mlp_norm", f"{h}.post_attention_layernorm")
-        # head by head: its q, its k, its v
+        # order by head: its q, its k, its v
         kernels = np.stack([layer[f"{name}.kernel"].T.reshape(H, P, D) for name in "qkv"], axis=1)
         biases = np.stack([layer[f"{name}.bias"].reshape(H, P) for name in "qkv"], axis=1)
         found[f"{h}.attention.query_key_value.weight"] = kernels.reshape(3 * D, D)
@@ -276,14 +277,14 @@ def _gemma3_config(shape: Shape) -> dict[str, Any]:
     return {
         **_llama_config(shape),
         **_common(shape, "gemma3_text", "Gemma3ForCausalLM"),
-        "tie_word_embeddings": False,  # the embedding is scaled, the unembedding is not
+        "tie_word_embeddings": False,  # only the embedding is scaled, not the unembedding
         "hidden_activation": _llama_config(shape)["hidden_act"],
         "rms_norm_eps": NORM_EPSILON * GEMMA_SCALE**2,
         "query_pre_attn_scalar": shape.head_size,
         "final_logit_softcapping": shape.logit_softcap,
         "layer_types": ["full_attention"] * shape.depth,
         "rope_parameters": {"full_attention": rope, "sliding_attention": rope},
-        "rope_local_base_freq": shape.rope_theta,  # for transformers before 5
+        "rope_local_base_freq": shape.rope_theta,  # setting for transformers before 5
     }
 
 

@@ -37,7 +37,7 @@ def evaluate(
     """Evaluate every run that lacks these tasks with these settings; returns the path of results.csv.
 
     Each run is exported into a temporary folder, evaluated and recorded before the next one. ``include``: a folder with
-    task files of one's own. A fit takes the least of a column for the best, in nats: a share that should be high
+    the user's task files. A fit takes the least of a column for the best, in nats: a share that should be high
     (``acc``) has 1 − share beside it (``error``), a ``perplexity`` its logarithm (``nats``).
 
     Raises:
@@ -75,7 +75,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
         raise InputError(f"--include: {include}; must be a folder with task files (YAML)")
     if not tasks:
         raise InputError("--tasks: names no task; must be names of tasks, separated by commas")
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it reports the defaults of every task for each run
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # the harness reports the defaults of every task for each run
     manager = TaskManager(include_path=None if include is None else os.fspath(include))
     for task in tasks:
         if task not in manager.all_tasks:
@@ -84,7 +84,7 @@ def _known(tasks: Sequence[str], include: Any) -> Any:
             raise InputError(f"--tasks: {task!r}; no task of lm-evaluation-harness {lm_eval.__version__}{hint}")
     try:
         manager.load(list(tasks))
-    except Exception as error:  # missing data or an invalid task file: the harness has no error class of its own
+    except Exception as error:  # missing data or an invalid task file: the harness has no error class
         why = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"--tasks: {', '.join(tasks)}; lm-evaluation-harness cannot load them: {why}") from error
     return manager

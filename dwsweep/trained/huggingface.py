@@ -22,7 +22,7 @@ from dwsweep.trained import architectures
 from dwsweep.trained.architectures import Architecture
 from dwsweep.trained.runs import TrainedRun
 
-WEIGHTS = "model.safetensors"  # the file written first
+WEIGHTS = "model.safetensors"  # file written first
 
 
 def export(runs: Sequence[TrainedRun], out: Any) -> list[Any]:
@@ -189,7 +189,7 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     Raises:
         InputError: the SentencePiece model was not trained by dwsweep; it may normalise and split in other ways.
     """
-    if own := getattr(tokenizer, "files", None):  # of data.tokenizer
+    if own := getattr(tokenizer, "files", None):  # files of data.tokenizer
         return _of_json(tokenizer, own)
     model, added, more = _plain_bytes() if tokenizer.model is None else _bpe(tokenizer.model)
     tokens = [
@@ -207,7 +207,7 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
 def _tokenizer_files(content: dict[str, Any], end: str) -> dict[str, str]:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": end,  # in training a document follows the end token of another one
+        "bos_token": end,  # training puts each document after the end token of another
         "eos_token": end,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # a text that holds "</s>" is text
@@ -254,7 +254,7 @@ def _bpe(model: bytes) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         "merges": merges,
     }
     how = {
-        # pieces never cross a space, they may begin with one
+        # pieces never cross a space but may begin with one
         "pre_tokenizer": {
             **{"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithNext", "invert": False}
         },

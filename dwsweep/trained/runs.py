@@ -23,7 +23,7 @@ from dwsweep.spec.bounded_yaml import load_yaml_file
 from dwsweep.sweep.directory import SweepStore
 
 Kind = TypeVar("Kind", bound=Section)
-MOST_PARAMS_BYTES = 1 << 40  # of params.safetensors
+MOST_PARAMS_BYTES = 1 << 40  # size limit of params.safetensors
 Arrays = dict[str, Any]
 """NumPy arrays by dotted name; arrays of the blocks have a leading layer axis."""
 
@@ -122,7 +122,7 @@ def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
     done = [name for name in names if (result := sweep.result(name)) and result.params_sha256]
     if not done:
         raise InputError(
-            f"{argument}: {os.fspath(path)}; none of its {len(names)} runs has parameters: those of runs that are "
+            f"{argument}: {os.fspath(path)}; none of its {len(names)} runs has parameters: only runs that are "
             "trained with `--set execution.keep_params=best` (or all) are kept"
         )
     return [_trained(sweep, name, argument) for name in done]

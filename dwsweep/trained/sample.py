@@ -28,7 +28,7 @@ def sample(
     tokenizer = Tokenizer.of(run.token_store())
     model = build(run.shape, run.scales)
     params = nested(run.arrays())
-    # documents begin with it in training
+    # training begins documents with it
     ids = [tokenizer.end_token, *map(int, tokenizer.encode(prompt.replace("\0", "")))]
     return tokenizer.decode(
         continuation(model, params, ids, tokenizer.end_token, max_tokens, temperature, top_k, jax.random.key(seed))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sentences import says
 
 from dwsweep.data import records
 from dwsweep.data.prepare import prepare
@@ -147,7 +148,7 @@ def test_named_text_field(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "no", "body_text": "yes"}\n')
     assert read(f"jsonl:{tmp_path}/a.jsonl", "body_text")[0] == ["yes"]
     _, skipped = read(f"jsonl:{tmp_path}/a.jsonl", "prose")
-    assert "no text field (prose)" in skipped.bad and "fields found: text, body_text" in str(skipped.first_bad)
+    assert says(skipped.bad, "data: no text field") and "fields found: text, body_text" in str(skipped.first_bad)
 
 
 def test_text_one_file_an_article(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import Command
-from sentences import says
+from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -54,13 +54,16 @@ def test_where_it_degrades_and_where_the_arms_part(degraded: AlongResult) -> Non
     assert found is not None and found.arms == ("standard", "fixed")
     standard = [curve for curve in found.curves if curve.arm == "standard"]
     assert [(curve.best, curve.worse_from, curve.worst) for curve in standard] == [(2, 8, 16)] * 2
-    assert all("from 8 heads on it is worse" in curve.sentence and "degrades" in curve.sentence for curve in standard)
+    assert all(
+        says(curve.sentence, "fit: worse from a number of heads on") and "degrades" in curve.sentence
+        for curve in standard
+    )
     for curve in (curve for curve in found.curves if curve.arm == "fixed"):
-        assert curve.worse_from is None and "no degradation shown up to 16 heads" in curve.sentence
+        assert curve.worse_from is None and says(curve.sentence, "fit: no degradation")
     for one_ in found.partings:
         assert (one_.ahead, one_.start) == (OTHER, 8)
         assert one_.after in (None, 2)  # at 2 heads the standard one is ahead, by 0.02
-        assert one_.sentence.startswith("fixed is ahead of standard from 8 heads on, there by 0.0")
+        assert says(one_.sentence, "fit: ahead from a number of heads on")
     assert found.partings[0].sentence in found.answer[0] and len(found.answer) == 6
 
 
@@ -68,7 +71,7 @@ def test_arms_that_are_alike_are_not_said_to_part() -> None:
     alike = replace(DEGRADES, second=DEGRADES.first)
     found = dwsweep.fit_along(rows_of(alike), "heads", draws=DRAWS).along
     assert found is not None and {one_.ahead for one_ in found.partings} == {NEITHER}
-    assert "where fixed parts from standard: not shown up to 16 heads" in found.answer[0]
+    assert says(found.answer[0], "fit: divergence not shown")
 
 
 def test_one_run_per_shape_claims_nothing() -> None:
@@ -90,7 +93,7 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
     assert percent == pytest.approx(100 * 0.02 / 4.0, rel=0.02)
     text = " ".join(result.summary().split())
     assert text.count("shape matters") == 2  # of the runs, at either size; the fitted loss does not say it once more
-    assert "shape matters: of the depths tried, 1 layer loses 0.5" in text
+    assert says(text, "fit: shape matters")
 
 
 # What the numbers are
@@ -120,7 +123,7 @@ def test_losses_are_corrected_to_one_size() -> None:
 
 def test_one_size_has_a_slope_by_default_with_its_error() -> None:
     found = along(AlongStudy(budgets=(1e5,), off=0.2, **QUIET), shape_noise=0.0)
-    assert any("−0.076 of the loss per unit of ln N (Kaplan et al. 2020)" in note for note in found.notes)
+    assert says(found.notes, "fit: assumed slope of the loss")
     errors = [(abs(row.correction), row.se) for row in found.rows]
     assert all(se == pytest.approx(correction, rel=0.25, abs=1e-3) for correction, se in errors)
 
@@ -164,7 +167,7 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
     assert table.baseline == "6×64, 2 heads" and table.margin == 0.03
     said = {(row.depth, row.heads): (row.equal, round(row.saved_percent)) for row in table.rows}
     assert said == {(3, 8): (True, 50), (3, 2): (False, 50), (6, 8): (True, 0)}
-    assert table.sentence.startswith("3×64 with 8 heads is no worse than 6×64, 2 heads by more than 0.030 nats")
+    assert says(table.sentence, "fit: equal to the baseline")
     other = dwsweep.fit_along(rows, "heads", draws=DRAWS, baseline="depth == 6 and heads == 8").along
     assert other is not None and not any(row.equal for row in other.equal[0].rows if row.depth == 3)
     assert dwsweep.fit_along(rows, "heads", draws=DRAWS).along.equal  # type: ignore[union-attr]
@@ -202,7 +205,7 @@ def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared() -> N
     gone = [{**row, "arm": "gone", "loss": math.nan} for row in rows if row["arm"] == "fixed"]
     found = dwsweep.fit_along([*rows, *gone], "heads", draws=DRAWS).along
     assert found is not None and found.arms == ("standard", "fixed") and found.partings
-    assert found.notes[0] == "gone: no run has a usable loss; it is not compared"
+    assert shows(found.notes[0], "fit: an arm without a loss", numbers=True)
     with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
         dwsweep.fit_along([*gone, *rows], "heads", draws=DRAWS)
 
@@ -240,7 +243,7 @@ def test_a_plain_fit_of_several_heads_points_here() -> None:
     ]
     with pytest.raises(InputError, match=r"or compare them with dwsweep.fit_along\(table, 'heads'\)") as caught:
         dwsweep.fit_table(rows)
-    assert caught.value.option_lines[0].endswith("or compare them with --along heads")
+    assert says(caught.value.option_lines[0], "fit: heads point to along")
 
 
 # What a person gets
@@ -352,7 +355,7 @@ def heap(arm: str = "", seed: int = 0) -> list[dict]:
 
 def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> None:
     found = dwsweep.fit_along(heap(), "depth", draws=DRAWS).along
-    assert found.answer[0].startswith("NOT ADJUSTED: ") and "change along depth, too" in found.answer[0]
+    assert found.answer[0].startswith("NOT ADJUSTED: ") and says(found.answer[0], "fit: not adjusted along depth")
     compared = dwsweep.compare([*heap("a"), *heap("b", 1)], draws=DRAWS)
     assert compared.record.adjusted
     first = compared.comparisons[0].answer[0]

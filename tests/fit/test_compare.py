@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from cli_tools import Command
-from sentences import says
+from sentences import says, shows
 from shown import printed
 
 import dwsweep
@@ -229,7 +229,7 @@ def test_several_arms_each_against_the_first() -> None:
     labelled = [{**row, "arm": arm} for arm, rows in (("a", base), ("b", other), ("c", third)) for row in rows]
     with pytest.raises(InputError, match=r"arm: .* holds 3 \(a, b, c\).*compare_arms.*where=\"arm == 'c'\"") as caught:
         dwsweep.fit_table(labelled, draws=DRAWS)
-    assert "--compare, or choose one with --where \"arm == 'c'\"" in caught.value.option_lines[0]
+    assert says(caught.value.option_lines[0], "fit: several arms to choose from")
     result = dwsweep.compare_arms(labelled, draws=DRAWS)
     assert [(one.base, one.arm) for one in result.comparisons] == [("a", "b"), ("a", "c")]
     apart = dwsweep.compare_arms(base, [other, third], draws=DRAWS)
@@ -263,14 +263,14 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
             assert getattr(same, name) == wanted, name
     assert in_bits.depths and in_bits.depths[0].partings == in_nats.depths[0].partings
     text = "\n".join(in_bits.notes)
-    assert "bytes per token are 2.89" in text and "and 5.77" in text and "289 and 577 bytes in a window" in text
+    assert says(text, "fit: bytes per token") and "and 5.77" in text and "289 and 577 bytes in a window" in text
 
 
 def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byte() -> None:
     base, other = tables(SMALL)
     named = [{**row, "data_hash": "aaaa"} for row in base]
     (found,) = dwsweep.compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
-    assert not found.paired and found.pairing == "unpaired: different data (aaaa and bbbb)"
+    assert not found.paired and shows(found.pairing, "fit: unpaired by data", numbers=True)
     assert all(abs(row.correlation) < 0.05 for row in found.of(TRANSITION))
     small = [{**row, "vocab_size": 1000, "bits_per_byte": row["loss"] / 2} for row in base]
     large = [{**row, "vocab_size": 8000, "bits_per_byte": row["loss"] / 3} for row in other]
@@ -340,7 +340,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
     result = dwsweep("fit", str(directory), str(beside), "--compare", "--draws", str(DRAWS))
     assert result.returncode == 0, result.stderr
-    assert "Does it change the answer? B, theirs, against A, mine" in result.stdout
+    assert says(result.stdout, "fit: heading of two tables")
     read = fit_record.read(directory)
     assert read.comparisons[0].arm == "theirs"
     with open(directory / "fit" / "comparison.csv", encoding="utf-8", newline="") as file:
@@ -382,6 +382,6 @@ def test_without_noise_nothing_is_compared() -> None:
     scenario = TwoArms(budgets=(1e6, 1e7), seeds=1)
     base, other = tables(scenario)
     (found,) = dwsweep.compare_arms(base, [other], draws=DRAWS).comparisons
-    assert not any(row.shown for row in found.rows) and "noise is not known" in found.answer[-1]
+    assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
     a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(0)))
     assert compare(a, b, ARM_OPTIONS).depths == ()

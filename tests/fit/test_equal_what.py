@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from claims import table_of
+from sentences import says
 
 import dwsweep
 from dwsweep.fit.data.rows import Row
@@ -135,7 +136,7 @@ def test_runs_of_one_count_of_tokens_answer_at_equal_size_by_the_slope_of_publis
     result = dwsweep.fit_table(piled(one_count=True), draws=DRAWS)
     assert lines(result, "N and wall time") and not lines(result, "wall time") and not lines(result, "FLOPs")
     for size, row in zip(lines(result, "N"), lines(result, "N and wall time"), strict=True):
-        assert row.known_from.endswith("; 7 ± 3.5 % of the loss per unit of ln tokens assumed")
+        assert says(row.known_from, "fit: assumed slope in tokens")
         assert row.tokens and abs(math.log(row.tokens / 1e9)) < math.log(2.0)
         assert (row.depth_low or 0.0) < (size.depth_low or math.inf)
     assert any(line.startswith("Equal what: at ") for line in result.adjusted.sentences)
@@ -144,7 +145,7 @@ def test_runs_of_one_count_of_tokens_answer_at_equal_size_by_the_slope_of_publis
 def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> None:
     result = dwsweep.fit_table(piled(budget=3600.0), draws=DRAWS)
     assert {row.equal for row in result.adjusted.equal} == {"N and wall time", "wall time"}
-    assert any(line.startswith("ALL RUNS HAD EQUAL WALL TIME (60 min)") for line in result.adjusted.sentences)
+    assert says(result.adjusted.sentences, "fit: equal wall time")
     assert "tokens" not in {one.name for one in result.adjusted.columns}
     for row in lines(result, "N and wall time"):
         n = row.n_params or 0.0

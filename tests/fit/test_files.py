@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import typer
+from sentences import says, shows
 
 import dwsweep
 from dwsweep import paths, published_law
@@ -243,7 +244,7 @@ def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, to
     sweep_with_documents(tmp_path, shared_sd=0.5, token_weights=token_weights)
     used = dwsweep.fit_table(tmp_path, draws=1000, where=ONE_PAIR)
     ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False, where=ONE_PAIR)
-    assert used.noise["documents"] == "paired over 200 held-out documents"
+    assert shows(used.noise["documents"], "fit: paired over documents", numbers=True)
     se_used, se_ignored = (np.median(r.curves["pairs"][0]["se"]) for r in (used, ignored))
     added = math.sqrt(se_used**2 - se_ignored**2)
     # the effective number of documents is (Σt)²/Σt², 200 for equal ones and about 160 for 20 … 200 tokens
@@ -277,7 +278,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
         warned = [line for line in result.warnings if line.startswith("held-out set")]
         assert len(warned) == (number < 30)
         if number == 1:
-            assert "1 document, at least 30" in warned[0] and "single held-out document" in rows[0]["reason"]
+            assert "1 document, at least 30" in warned[0] and says(rows[0]["reason"], "fit: single document")
             assert {row["cause"] for row in rows} == {"noise unknown"}
         if number == 3:
             assert "3 documents" in warned[0] and max(row["df"] for row in rows) == 2

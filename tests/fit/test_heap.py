@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentences import says
+from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -85,8 +85,8 @@ def test_all_rows_of_a_heap_count_and_give_the_truth() -> None:
 
 def test_the_first_lines_say_what_is_held() -> None:
     first, second = fit_report.account(fitted())[:2]
-    assert first == "60 rows read, all used."
-    assert second == "Depths are compared at each net's best learning rate, tokens 2B, batch 128."
+    assert shows(first, "fit: all rows of a heap used", numbers=True)
+    assert shows(second, "fit: held settings of a heap", numbers=True)
 
 
 def test_the_rate_is_a_curve_whose_best_point_follows_the_width() -> None:
@@ -107,9 +107,7 @@ def test_a_rate_that_is_asked_for_is_held_there() -> None:
 
 def test_a_value_that_was_not_tried_is_said_to_lie_outside() -> None:
     found = heap(piled(60, more=batches), at={"batch_size": 384})
-    assert any(
-        line.startswith("OUTSIDE WHAT WAS TRIED: batch 384, the runs have 64 to 256") for line in found.record.sentences
-    )
+    assert says(found.record.sentences, "fit: a value not tried")
     assert not any("OUTSIDE" in line for line in mixed().record.sentences)
 
 
@@ -201,7 +199,7 @@ def test_a_number_of_which_each_shape_has_one_value_follows_the_shape_and_that_i
         rows += [{**row, **own, "loss": row["loss"] + rng.normal(0.0, 0.003)} for _ in range(2)]
     record = heap(rows).record
     assert "patience" not in {one.name for one in record.columns}
-    assert any(line.startswith("Patience follows the shape here") for line in record.sentences)
+    assert says(record.sentences, "fit: a column follows the shape")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +235,19 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
     assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
 
 
+def test_runs_of_several_counts_of_tokens_are_never_pooled() -> None:
+    """An agent's log: shapes come again with other optimizers after other counts of tokens."""
+
+    def tried(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        tokens, name = float(rng.choice([3e8, 6e8, 1.2e9])), str(rng.choice(["adamw", "muon"]))
+        row["width"] = 64 * max(1, round(row["width"] / 64))
+        return {"tokens": tokens, "opt": name}, -0.2 * math.log(tokens / 6e8) - 0.03 * (name == "muon")
+
+    rows = piled(40, seed=3, more=tried)
+    again = [{**row, "tokens": 2.0 * row["tokens"], "loss": row["loss"] - 0.2 * math.log(2.0)} for row in rows]
+    assert {one.column for one in heap(rows + again).record.columns} == {"tokens", "opt"}
+
+
 # What nothing separates
 
 
@@ -267,7 +278,7 @@ def test_what_cannot_be_told_from_depth_is_said_in_the_first_lines() -> None:
 
     found = heap(piled(40, seed=4, more=heads))
     assert found.record.inseparable == ("head size",)
-    (line,) = [line for line in found.record.sentences if "cannot tell depth" in line]
+    (line,) = [line for line in found.record.sentences if "cannot separate depth" in line]
     assert line.startswith("Head size ") and says(line, "fit: follows depth in your nets") and "(r = −0." in line
     assert found.record.depth_left < 0.5
 
@@ -307,7 +318,7 @@ def test_a_value_of_a_text_that_nothing_ties_is_left_out_and_said() -> None:
     rows = [{**row, "optimizer": "sgd"} if k < 2 else row for k, row in enumerate(piled(more=optimizers))]
     result = dwsweep.fit_table(rows, draws=DRAWS)
     (line, *_) = fit_report.account(result)
-    assert "46 used: 2 have optimizer = sgd, too few or of other sizes, so that nothing ties them to the others" in line
+    assert says(line, "fit: a value that nothing ties")
 
 
 def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() -> None:
@@ -464,7 +475,18 @@ def test_the_next_runs_have_sizes_at_even_steps_and_the_output_says_their_cost()
     assert found.tokens == pytest.approx(2e9)  # the commonest, at which each net is trained
     assert all(row.flops == pytest.approx(6.0 * row.n_params * 2e9) for row in found.runs)
     *_, last = adjusted_report.next_runs_parts(found)
-    assert "FLOPs at 2B tokens each; sizes at even steps of ln N from N/16 to 1.5·N" in str(last)
+    assert f"{found.ln_depth_sd:.3f} now, {found.runs[-1].ln_depth_sd:.3f} after all" in str(last)
+    assert says(str(last), "fit: cost of the next runs")
+
+
+def test_beyond_the_sizes_of_a_heap_next_runs_are_in_turn_shallower_and_deeper_than_the_best_depth() -> None:
+    found = next_runs(fitted(), 5e8, 4)
+    surface = LossSurface(fitted().surface)  # type: ignore[arg-type]
+    nets = sorted(found.runs, key=lambda net: net.n_params)
+    for k, (net, n) in enumerate(zip(nets, np.geomspace(5e8 / 16, 5e8 * 1.5, 4), strict=True)):
+        best_one = math.exp(float(np.median(surface.drawn_depths(math.log(n)))))
+        assert net.depth == pytest.approx(best_one * (1.6 if k % 2 else 1 / 1.6), abs=1.0)
+    assert found.beyond and not next_runs(fitted(), 6e7, 2).beyond
 
 
 def test_one_next_run_has_the_size_that_is_asked_for() -> None:

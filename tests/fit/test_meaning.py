@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentences import says
+from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -75,7 +75,8 @@ def clean() -> FitResult:
 
 
 def test_a_clean_grid_is_all_used_and_gives_the_truth() -> None:
-    assert account(clean()) == "35 rows read, all used."
+    assert shows(account(clean()), "fit: a clean grid", numbers=True)
+    assert shows(dwsweep.summary(clean()), "fit: text of a clean grid")
     holds(clean())
 
 
@@ -86,7 +87,7 @@ def test_lines_of_comments_among_the_rows_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     file.write_text("\n".join(lines))
     result = fitted(str(file))
-    assert account(result) == "37 rows read, 35 used: 2 begin with # and count as comments."
+    assert shows(account(result), "fit: lines of comments", numbers=True)
     assert dwsweep.summary(result) and result.surface == clean().surface
 
 
@@ -125,20 +126,14 @@ def test_a_checkpoint_is_no_replicate(step: str, name: str | None) -> None:
 def test_the_last_checkpoint_is_the_loss_and_gives_the_truth() -> None:
     result = fitted(checkpoints())
     holds(result)
-    assert account(result).startswith(
-        "140 rows read, 35 used: 105 lie earlier on the curve of their run (its last step counts). "
-        "35 runs have rows at several values of step: the last is the loss (step 20,000)."
-    )
+    assert says(account(result), "fit: last checkpoint")
     assert not result.noise.sigma or max(s or 0.0 for s in result.noise.sigma.values()) < 0.01
 
 
 def test_a_run_that_stopped_before_the_others_is_left_out() -> None:
     rows = [row for row in checkpoints() if not (row["run"] == "r-6-264" and row["step"] > 5000)]
     result = fitted(rows)
-    assert (
-        '2 are of 1 runs that end at step 5,000, before 20,000 (--where "step <= 5000" compares all there)'
-        in account(result)
-    )
+    assert says(account(result), "fit: a run that stopped early")
     holds(result)
 
 
@@ -204,7 +199,7 @@ def test_key_value_heads_that_follow_depth_are_counted() -> None:
         )
     result = fitted(rows)
     holds(result)
-    assert "N is counted from depth, width, n_head, n_kv_head." in account(result)
+    assert says(account(result), "fit: key-value heads counted")
 
 
 def test_weights_are_those_of_the_trainer() -> None:
@@ -247,7 +242,7 @@ def test_a_gate_is_recognised_from_the_count() -> None:
         for r in (1, 2)
     ]
     table = read_table(rows)
-    assert "params agrees with blocks with a gated MLP, 3·d·d_ff" in table.notes
+    assert says(table.notes, "fit: a gate recognised")
     assert table.rows[0]["n_params"] == 6 * (4 * 264**2 + 3 * 264**2)
 
 
@@ -271,7 +266,7 @@ def test_depth_and_width_exchanged_are_asked_about() -> None:
     rows = [{"depth": row["d_model"], "width": row["n_layer"], "loss": row["val_loss"]} for row in drawn()]
     with pytest.raises(InputError, match=r"depth 104 to 1808, width 6 to 36; they look exchanged") as caught:
         fitted(rows)
-    assert "--column depth=width --column width=depth" in caught.value.option_lines[0]
+    assert says(caught.value.option_lines[0], "fit: exchanged columns")
     holds(fitted(rows, columns={"depth": "width", "width": "depth"}))
 
 
@@ -309,7 +304,7 @@ def test_arms_by_a_column_are_compared() -> None:
     (found,) = result.comparisons
     assert found.base == "softmax" and found.arm == "linear"
     assert all(0.18 < row.change < 0.22 for row in found.of("loss"))
-    assert "are of other arms" in account(result)
+    assert says(account(result), "fit: rows of other arms")
 
 
 @pytest.mark.parametrize(
@@ -369,7 +364,7 @@ def test_a_training_loss_alone_is_said_in_the_first_line() -> None:
     for row in rows:
         del row["val_loss"]
     first, *_ = fit_report.account(fitted(rows))
-    assert first.startswith("35 rows read, all used; THE LOSS IS A TRAINING LOSS (train_loss), not held out")
+    assert says(first, "fit: a training loss")
 
 
 def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
@@ -380,7 +375,7 @@ def test_a_run_that_autoresearch_discards_has_a_loss_too() -> None:
     ]
     result = fitted(rows)
     holds(result)
-    assert account(result) == "35 rows read, all used. Losses are in bits per byte (val_bpb)."
+    assert shows(account(result), "fit: bits per byte", numbers=True)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +404,7 @@ def test_a_count_too_large_for_the_unit_of_its_name_is_read_as_it_is() -> None:
     rows = [{**row, "total_tokens_M": 5e11} for row in drawn()]
     table = read_table(rows)
     assert table.rows[0]["tokens"] == 5e11
-    assert "total_tokens_M is too large for millions and is read as it is" in table.notes
+    assert says(table.notes, "fit: a unit too large")
 
 
 def test_a_count_without_a_unit_wins_over_the_same_in_one() -> None:
@@ -420,7 +415,7 @@ def test_a_count_without_a_unit_wins_over_the_same_in_one() -> None:
 def test_a_loss_that_no_law_reaches_is_named_and_left_out() -> None:
     rows = drawn()[:12]
     rows[5]["val_loss"] = 1000
-    assert account(fitted(rows)) == "12 rows read, 11 used: 1 has an impossible loss (6×1312: 1000)."
+    assert shows(account(fitted(rows)), "fit: an impossible loss", numbers=True)
 
 
 def test_flops_that_were_asked_for_are_not_spent() -> None:
@@ -478,7 +473,7 @@ def test_a_best_depth_below_the_depths_tried_is_said_so() -> None:
         for s in range(2)
     ]
     first, *_ = fit_report.answer(fitted(rows))
-    assert "below the depths tried" in first
+    assert says(first, "fit: best depth below the depths")
 
 
 def test_declared_noise_names_every_depth() -> None:
@@ -521,7 +516,7 @@ def test_another_order_other_names_and_rows_twice_change_nothing() -> None:
     named = [{"Num-Layers": r["n_layer"], "config.hidden_size": r["d_model"], "eval/loss": r["val_loss"]} for r in rows]
     assert numbers_of(fitted(named)) == own
     twice = fitted([*rows, *rows])
-    assert numbers_of(twice) == own and account(twice) == "70 rows read, 35 used: 35 repeat another row exactly."
+    assert numbers_of(twice) == own and shows(account(twice), "fit: rows twice", numbers=True)
     extra = [{**row, "elapsed": 10.0 + 0.37 * k, "host": f"n{k % 3}"} for k, row in enumerate(rows)]
     assert numbers_of(fitted(extra)) == own
 

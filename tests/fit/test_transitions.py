@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dwsweep.fit.crossing import classify
+from dwsweep.fit.crossing import classify, monte_carlo
 from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd, pchip, spline
 
 X = np.linspace(14.0, 20.0, 161)
@@ -106,3 +106,20 @@ def test_interpolation_error_is_seen_where_sizes_are_sparse_only():
     assert sd_of(25).max() < 2e-4
     assert sd_of(25, np.random.default_rng(0)).mean() < 0.0005
     assert sd_of(2).max() == pytest.approx(0.25 * abs(np.ptp(0.05 * np.tanh((X - 16.3) / 1.2))), rel=0.01)
+
+
+def test_the_monte_carlo_error_of_a_crossing_is_its_spread_over_other_draws() -> None:
+    """Root and ends of eight scrambles of 128 draws, against those of eighty other sets of draws."""
+    found, errors = [], []
+    scramble = np.repeat(np.arange(8), 128)
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        drawn = 0.01 * (X - 17.0) + 0.003 * rng.standard_normal((1024, 1)) + 0.001 * rng.standard_normal((1024, 161))
+        d = Difference(6, 12, X, drawn.mean(axis=0), drawn - drawn.mean(axis=0), math.inf)
+        c = classify(d, 0.95)
+        each = monte_carlo(c, d, scramble, 0.95)
+        found.append((c.root, c.low, c.high))
+        errors.append((each.value, each.low, each.high))
+    spread = np.std(found, axis=0, ddof=1)
+    assert np.sqrt(np.mean(np.square(errors), axis=0)) == pytest.approx(spread, rel=0.35)
+    assert monte_carlo(c, d, np.zeros(1024), 0.95).value is None  # one set of draws has no error

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from sentences import says
+from sentences import says, shows
 
 from dwsweep import fit_table as complete_fit
 from dwsweep.errors import InputError
@@ -58,9 +58,9 @@ def test_up_to_15b_a_projection_and_beyond_it_no_best() -> None:
     said = [text(answer([row.budget])) for row in found.budgets]
     assert all(("a projection" in one) == (k in (2, 3)) for k, one in enumerate(said))
     assert all(("No comparison of shapes exists" in one) == (k > 3) for k, one in enumerate(said))
-    assert all("decoders that predict the next token of text" in one for one in said)
+    assert all(says(one, "guide: scope of the evidence") for one in said)
     big = found.budgets[4]
-    assert "No comparison of shapes exists at 70B. The law says 73, built models have 80 to 95, recipes" in said[4]
+    assert says(said[4], "guide: range at a size without comparison")
     low, high = big.near_best[1].depth_low, big.near_best[1].depth_high
     assert low and high and low < 60 and high > 100
     assert big.default is big.recommended and low <= big.default.depth <= high
@@ -180,7 +180,7 @@ def test_fit_and_guide_give_one_answer_for_one_size(tmp_path: Path) -> None:
         )
     ranges = [row for row in found.guideline if row.depth is None]
     assert [row.name for row in ranges] == ["175B", "1T"] and all(row.depth_low < row.depth_high for row in ranges)
-    assert all("no best depth can be named" in row.law for row in ranges)
+    assert all(says(row.law, "guide: no best depth named") for row in ranges)
 
 
 def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) 
         assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(
             (best.depth, best.depth_low, best.depth_high)
         )
-    assert "published law, not your data: levine2020" in summary(fit_table(rows, draws=100))
+    assert says(summary(fit_table(rows, draws=100)), "guide: published law beside a fit")
 
 
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
@@ -220,7 +220,7 @@ def test_a_shape_is_priced_for_its_distance_from_the_budget_on_either_side() -> 
 
 def test_a_usual_count_of_all_parameters_is_asked_back() -> None:
     said = text(answer([1.5e8]))
-    assert "If 150M counts all parameters, embeddings included, add --total: 81.3M are left for the blocks." in said
+    assert says(said, "guide: a usual count asked back")
     assert "--total" not in text(answer([1.51e8])) and "--total" not in text(
         answer([1.5e8], options=Options(total=True))
     )
@@ -268,6 +268,8 @@ def test_no_shape_is_called_usual_at_a_size_that_the_table_of_usual_shapes_lacks
 
 
 def test_the_percentages_of_shapes_are_named_above_them() -> None:
-    lines = plain_text(guide_report.render(answer([1e9]))).splitlines()
+    said = plain_text(guide_report.render(answer([1e9])))
+    assert shows(said, "guide: text at 1B by public evidence")
+    lines = said.splitlines()
     at = next(k for k, line in enumerate(lines) if "latency" in line and "+nats" in line)
-    assert lines[at - 1] == "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
+    assert shows(lines[at - 1], "guide: heading of percentages", numbers=True)

@@ -73,7 +73,7 @@ def test_large_counts_blank_fields_and_an_unknown_licence(tmp_path: Path) -> Non
         **{"flops": [1e3, 1e22, 5.0], "seed": [0, 1, 1], "own": ["x", None, None]},
     }
     assert header(tmp_path / "out")["license"] == "unknown"
-    assert "No licence was stated" in (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert says((tmp_path / "out" / "README.md").read_text("utf-8"), "report: no licence")
 
 
 def test_it_is_written_anew_but_over_nothing_else(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_several_token_counts_have_a_figure_of_their_own() -> None:
 def test_one_depth_says_that_there_is_nothing_to_compare() -> None:
     figures = drawn("one_depth")
     assert says(words_of(figures["differences"]), "report: two depths compare")
-    assert "one depth: no pair" in words_of(figures["loss_vs_size"])
+    assert says(words_of(figures["loss_vs_size"]), "report: one depth")
     assert says(words_of(figures["loss_vs_depth"]), "report: nothing compare fixed size")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import report_sweeps
 from checkout import ROOT
-from sentences import says
+from sentences import says, shows
 from shown import data_of
 from threadpoolctl import threadpool_limits
 
@@ -178,8 +178,9 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     fit = fit_record.read(law)
     answer = fit_report.answer(fit)
     assert 3 <= len(answer) <= fit_report.ANSWER_LINES and all(text.count(line) == 1 for line in answer)
-    assert text.index(answer[0]) < text.index("What to do next") < text.index("The answers of dwsweep guide at ")
-    assert text.index("The answers of dwsweep guide at ") < text.index("Transitions (where")
+    page = (law / "report.html").read_text("utf-8")
+    headings = list(dict.fromkeys(html.unescape(one) for one in re.findall(r"<(?:h[1-6]|summary)\b[^>]*>(.*?)<", page)))
+    assert shows(headings, "report: headings of a page") and text.index(answer[0]) < text.index(headings[2])
     for row in fit.verdicts:
         size = row.n_params_interval
         said = (
@@ -188,8 +189,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
             else f"not reached, then a tie ({size.ends(format_count)})"
         )
         assert f"{row.shallow}→{row.deep} {said}" in answer[1]
-    # the sentence of the law stands in its section
-    assert text.index("Best depth at each size (minimum") < text.index(f"Width law: {fit.law_statement}")
+    assert f"Width law: {fit.law_statement}" in text
     assert "2 done, 1 diverged" in text
     for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):
         assert fact in text, fact
@@ -211,9 +211,9 @@ def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, t
 def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
     page = pair / "report.html" if case == "one_pair" else sweep_page.write(report_sweeps.sweep(tmp_path / case, case))
     text = read(page).text
-    assert "no width law fitted: " in text
+    assert says(text, "report: no width law")
     assert text.count("o width law fitted") == 2  # in its section and in the notes under the answers
-    assert "for reference, levine2020 (published): ln d_x = 5.039 + 0.0555·L" in text
+    assert says(text, "report: published law for reference")
     assert (
         re.search(r"Guideline, [^;]*(?:public evidence|levine2020 \(published\))", text) and "Width law: " not in text
     )
@@ -233,7 +233,7 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
     assert "stale" not in read(sweep_page.write(directory)).text
     results.write_text(results.read_text(encoding="utf-8").replace(",diverged,", ",interrupted,"), encoding="utf-8")
     after = read(sweep_page.write(directory)).text
-    assert "unfinished: 1 of 36 runs have no result (35 done, 1 interrupted)" in after
+    assert says(after, "report: unfinished runs")
     assert says(after, "report: stale not one that")
 
 
@@ -611,7 +611,7 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
         group = [row for row in rows if (row["depth"], row["width"]) == shape]
         group.sort(key=lambda row: math.inf if row["loss"] is None else row["loss"])
         assert [row["run_id"] in curves for row in group] == [True, True, False]
-    assert "24 of 36 runs: of each shape those of lowest held-out loss" in page.read_text("utf-8")
+    assert says(page.read_text("utf-8"), "report: curves of some runs")
 
 
 def test_of_more_shapes_than_curves_evenly_spread_ones_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentences import says
 from shown import printed
-from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin
+from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, with_standin, work_in
 
 from dwsweep.errors import InputError
 from dwsweep.records.metrics import Metrics
@@ -102,10 +103,10 @@ def test_a_sweep_with_every_file_damaged_ends_with_the_same_results(
     assert state == 0, text
     assert_complete(PLAN, directory)
     assert results(directory) == results(sweeps["finished"])
-    assert "locks/shard-0-of-1.lock: names no owner; set aside as shard-0-of-1.lock.damaged" in text
+    assert says(text, "sweep: a lock without owner")
     assert files(directory, "config.json.damaged") and "config.json: " in text
     assert "damaged" not in text_of(directory)
-    assert run(PLAN, directory)[1].startswith("nothing to train: 4 done")
+    assert work_in(run(PLAN, directory)[1]) == (0, 0, 4)
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -160,8 +161,8 @@ def test_a_result_without_a_finite_loss_is_trained_again(finished: Path, sweeps:
     edit(finished / "runs" / name / "result.json", loss=loss)
     assert "3 done" in text_of(finished) and f"runs/{name}/result.json: loss: " in text_of(finished)
     state, text = run(PLAN, finished)
-    assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
-    assert f"runs/{name}/result.json: loss: " in text and "set aside as result.json.damaged" in text
+    assert state == 0 and work_in(text) == (1, 1, 3)
+    assert f"runs/{name}/result.json: loss: " in text and says(text, "sweep: a damaged result set aside")
     assert_complete(PLAN, finished)
     assert results(finished) == results(sweeps["finished"])  # by the whole pack: the last bits depend on its size
 
@@ -178,7 +179,7 @@ def test_documents_that_are_not_whole_are_trained_again(finished: Path, content:
         np.save(path, np.ones(3) if content == "shape" else np.array([["a", "b"]]))
     assert "3 done" in text_of(finished) and f"runs/{name}/documents.npy: is " in text_of(finished)
     state, text = run(PLAN, finished)
-    assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
+    assert state == 0 and work_in(text) == (1, 1, 3)
     assert_complete(PLAN, finished)
     assert np.load(path).shape == (1, 2)
 
@@ -212,7 +213,7 @@ def test_documents_that_are_not_those_of_the_loss_are_trained_again(
     np.save(path, other(path))
     assert "3 done" in text_of(finished) and f"runs/{name}/documents.npy: " in text_of(finished)
     state, text = run(PLAN, finished)
-    assert state == 0 and "1 runs in 1 packs to train; 3 finished before" in text
+    assert state == 0 and work_in(text) == (1, 1, 3)
     assert f"runs/{name}/documents.npy: " in text and path.read_bytes() == whole
 
 
@@ -222,13 +223,13 @@ def test_missing_documents_are_said_and_the_loss_stands(finished: Path) -> None:
     said = f"runs/{name}/documents.npy: missing; the loss stands"
     assert "4 done" in text_of(finished) and said in text_of(finished)
     state, text = run(PLAN, finished)
-    assert state == 0 and "nothing to train: 4 done" in text and said in text
+    assert state == 0 and work_in(text) == (0, 0, 4) and said in text
 
 
 def test_a_run_whose_status_alone_is_damaged_is_done(finished: Path) -> None:
     (finished / "runs" / PLAN.runs[0].run_id / "status.json").write_text('{"state": "don')
     assert "4 done" in text_of(finished)
-    assert "status.json: is not valid JSON; set aside as status.json.damaged, taken as done" in run(PLAN, finished)[1]
+    assert says(run(PLAN, finished)[1], "sweep: a damaged status set aside")
     assert_complete(PLAN, finished)
 
 
@@ -246,7 +247,7 @@ def test_a_config_that_contradicts_its_name_is_damage(finished: Path) -> None:
     path = finished / "runs" / PLAN.runs[0].run_id / "config.json"
     before = path.read_text()
     edit(path, seed=7)
-    assert "config.json: seed: must be 0; set aside as config.json.damaged, written again" in run(PLAN, finished)[1]
+    assert says(run(PLAN, finished)[1], "sweep: a damaged config set aside")
     assert path.read_text() == before
 
 
@@ -282,7 +283,7 @@ def test_a_pack_gets_back_the_members_it_was_written_with(finished: Path) -> Non
     for pack in plan.packs:
         (finished / "packs" / pack.pack_id / "pack.json").write_text("{}")
         (finished / "packs" / pack.pack_id / "state.json").write_text("{")
-    assert "nothing to train: 6 done" in run(plan, finished)[1]
+    assert work_in(run(plan, finished)[1]) == (0, 0, 6)
     assert [store.pack(pack.pack_id) for pack in plan.packs] == written
     assert {store.pack_state(pack.pack_id).state for pack in plan.packs} == {"done"}
 
@@ -300,7 +301,7 @@ def test_a_state_of_a_split_pack_is_told_by_the_packs_that_came_of_it(
     children = [store.pack(name) for name in was.rebuilt_into]
     for name in was.rebuilt_into:
         (store.pack_directory(name) / "pack.json").write_text("null")
-    assert "nothing to train: 4 done" in run(PLAN, tmp_path / "sweep")[1]
+    assert work_in(run(PLAN, tmp_path / "sweep")[1]) == (0, 0, 4)
     assert store.pack_state(parent).rebuilt_into == was.rebuilt_into and store.pack_state(parent).state == "rebuilt"
     for before, after in zip(children, map(store.pack, was.rebuilt_into), strict=True):
         assert before and after and before.replicas == after.replicas and after.rebuilt_from == parent
@@ -431,7 +432,7 @@ def test_what_killed_processes_left_half_written_is_swept_up(stopped: Path) -> N
     alive = stopped / "runs" / PLAN.runs[0].run_id / f".result.json.{os.getppid()}.tmp"  # as of an orphaned worker
     alive.write_text("{")
     state, text = run(PLAN, stopped)
-    assert state == 0 and "removed 4 half-written files of processes that were killed" in text
+    assert state == 0 and says(text, "sweep: half-written files removed")
     assert list(stopped.rglob(".*.tmp")) == [alive]
     # beside another shard, whose process may be one of another host, only what is this shard's own
     for folder in folders:

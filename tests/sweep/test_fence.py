@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import sweep_bucket
 from checkout import TOOLS
+from sentences import says
 from sweep_tools import LEASE_SECONDS, assert_complete, make_plan, order, wait_for, with_standin, workers_of
 
 from dwsweep import paths
@@ -82,7 +83,7 @@ def test_a_second_container_of_the_same_name_is_refused(tmp_path: Path) -> None:
     wait_for(lambda: ownership.owners(tmp_path / "sweep"))
     second = start(tmp_path / "sweep", apart=True)
     text, _ = second.communicate(timeout=60)
-    assert second.returncode != 0 and "another `dwsweep run` owns it" in text, text
+    assert second.returncode != 0 and says(text, "sweep: owned by another process"), text
     text, _ = first.communicate(timeout=120)
     assert first.returncode == 0, text
     assert_complete(make_plan(), tmp_path / "sweep")
@@ -95,10 +96,10 @@ def test_a_living_owner_gives_its_word_and_the_next_goes_on(tmp_path: Path) -> N
     wait_for(lambda: has_begun(tmp_path / "sweep"))
     second = start(tmp_path / "sweep", apart=True, takeover=True)
     text, _ = first.communicate(timeout=60)
-    assert first.returncode == 3 and "takes the sweep over" in text, text
+    assert first.returncode == 3 and says(text, "sweep: sweep taken over"), text
     order(tmp_path)
     text, _ = second.communicate(timeout=120)
-    assert second.returncode == 0 and "waiting for its word" in text, text
+    assert second.returncode == 0 and says(text, "sweep: waits for the owner"), text
     assert_complete(make_plan(), tmp_path / "sweep")
     assert int((tmp_path / "sweep" / "locks" / "epoch").read_text()) == 2
     assert not list((tmp_path / "sweep" / "locks").glob("*.claim"))
@@ -111,13 +112,13 @@ def test_another_host_waits_for_the_word(tmp_path: Path) -> None:
     wait_for(lambda: has_begun(tmp_path / "sweep"))
     refused = start(tmp_path / "sweep", host=True)
     text, _ = refused.communicate(timeout=60)
-    assert refused.returncode != 0 and "if that process is gone, add --takeover" in text, text
+    assert refused.returncode != 0 and says(text, "sweep: takeover offered"), text
     second = start(tmp_path / "sweep", host=True, takeover=True)
     text, _ = first.communicate(timeout=60)
     assert first.returncode == 3 and "host another-host" in text, text
     order(tmp_path)
     text, _ = second.communicate(timeout=120)
-    assert second.returncode == 0 and "waiting for its word" in text, text
+    assert second.returncode == 0 and says(text, "sweep: waits for the owner"), text
     assert_complete(make_plan(), tmp_path / "sweep")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli_tools import Command
+from sentences import says, shows
 from sweep_tools import WorkerHere, assert_complete, make_plan, run, with_standin
 
 from dwsweep import paths, results
@@ -91,7 +92,7 @@ def test_verify_writes_again_what_follows_from_other_files(sweep: Path, name: st
     lost = [fault.kind for finding in found.findings for fault in finding.lost]
     # the data of the stand-in is on no host, so that nothing that needs the plan can be written again
     assert lost == [f"{path.parts[-3]}/*/{name}"] and not found.is_whole
-    assert any("what follows from the plan" in note for note in found.notes)
+    assert says(found.notes, "sweep: not made again without the plan")
     assert run(PLAN, sweep)[0] == 0
     assert_complete(PLAN, sweep)
     assert inventory.verify(sweep).is_whole
@@ -104,7 +105,7 @@ def test_results_follow_the_runs(sweep: Path) -> None:
     assert said == []
     path.write_bytes(whole.replace(b",2.", b",3.", 1))
     settle_results(sweep, said.append)
-    assert path.read_bytes() == whole and "set aside as results.csv.damaged" in said.pop()
+    assert path.read_bytes() == whole and says(said.pop(), "sweep: damaged results set aside")
     path.unlink()
     settle_results(sweep, said.append)
     assert path.read_bytes() == whole and said
@@ -119,7 +120,7 @@ def test_a_changed_plan_is_said_and_one_that_plan_wrote_is_not(sweep: Path) -> N
     path = sweep / "plan.csv"
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b",30,", b",31,", 1))
-    assert [line for line in snapshot(sweep).damaged if "plan.csv: is not what `dwsweep run` wrote" in line]
+    assert says(snapshot(sweep).damaged, "sweep: changed plan")
     path.write_bytes(whole)
     assert not snapshot(sweep).damaged
     write_plan(make_plan(grid__depths=[1], grid__seeds=3), sweep)
@@ -167,7 +168,7 @@ def test_rows_of_metrics_are_missed(sweep: Path) -> None:
     assert [kind for kind, _ in faults(sweep)] == ["runs/*/metrics.jsonl"]
     found = inventory.verify(sweep)
     (finding,) = (finding for finding in found.findings if finding.lost)
-    assert finding.lost[0].why == "rows are lost: 4 of 30"
+    assert shows(finding.lost[0].why, "sweep: lost rows", numbers=True)
 
 
 def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> None:

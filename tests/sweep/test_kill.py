@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT, TOOLS
 from cli_tools import DWSWEEP, begun
+from sentences import says
 from sweep_tools import (
     REAL,
     assert_complete,
@@ -183,7 +184,7 @@ def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     order(tmp_path)
     successor = start(tmp_path / "sweep")
     assert successor.stdout is not None
-    assert any("waits for the worker of an earlier run" in line for line in successor.stdout)
+    assert says(successor.stdout, "sweep: waits for an earlier worker")
     end.touch()
     text, _ = successor.communicate(timeout=120)
     assert successor.returncode == 0, text

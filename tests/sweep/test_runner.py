@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from checkout import TOOLS
+from sentences import says
 from sweep_tools import (
     assert_complete,
     environment,
@@ -24,6 +25,7 @@ from sweep_tools import (
     train_here,
     wait_for,
     with_standin,
+    work_in,
     workers_of,
 )
 
@@ -43,13 +45,13 @@ def test_a_sweep_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0
-    assert "8 runs in 4 packs to train" in text and "8 done" in text
+    assert work_in(text)[:2] == (8, 4) and "8 done" in text
     assert_complete(plan, tmp_path / "sweep")
     logs = [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("sweep/packs/*/log.txt"))]
 
     monkeypatch.setattr(runner, "local_workers", lambda *_: pytest.fail("a worker for nothing"))
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "nothing to train: 8 done" in text
+    assert status == 0 and work_in(text) == (0, 0, 8)
     assert [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("sweep/packs/*/log.txt"))] == logs
 
 
@@ -86,7 +88,7 @@ def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) 
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0
-    assert "the device fell off the bus; retry 1 of 2 from the last checkpoint" in text
+    assert says(text, "sweep: retry after a crash")
     assert_complete(plan, tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
     state = store.pack_state(store.pack_ids()[0])
@@ -101,7 +103,7 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
     assert status == 1
-    assert "given up after 2 retries" in text and "--retry failed" in text
+    assert says(text, "sweep: given up") and "--retry failed" in text
     store = SweepStore(tmp_path / "sweep")
     states = {r.run_id: store.state(r.run_id) for r in plan.runs}
     failed = [state for run_id, state in states.items() if run_id.startswith("L2-d64")]
@@ -179,7 +181,7 @@ def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pyte
         order(tmp_path, **orders)
         said.append(run(plan, tmp_path / "sweep")[1])
     assert ["another footing" in text for text in said] == [False, False, True, False]
-    assert "resumes at step 9 on another footing (cores 2 → 1): its last bits may differ" in said[2]
+    assert says(said[2], "sweep: another footing")
     started = SweepStore(tmp_path / "sweep").pack_state(plan.packs[0].pack_id).started
     assert [(facts.step, facts.footing.cores) for facts in started if facts.footing] == [
         (0, 2),
@@ -219,7 +221,7 @@ def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> N
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0
-    assert "killed by SIGABRT: out of memory; microbatch 16 → 8" in text
+    assert says(text, "sweep: out of memory")
 
 
 def test_a_run_really_out_of_memory(tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ def test_a_killed_worker_is_a_crash_and_its_pack_goes_on(tmp_path: Path) -> None
     order(tmp_path, kill_at=13, once=True)
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "the worker was killed by SIGKILL; retry 1 of 2" in text
+    assert status == 0 and says(text, "sweep: retry after a kill")
     assert_complete(plan, tmp_path / "sweep")
 
 
@@ -263,7 +265,7 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(
 
     order(tmp_path)
     status, text = run(plan, tmp_path / "sweep", retry={"diverged"})
-    assert status == 0 and "1 runs in 1 packs to train; 2 finished before" in text
+    assert status == 0 and work_in(text) == (1, 1, 2)
     assert store.state(lost.run_id).state == "done"
     assert store.state(lost.run_id).pack_id == f"{plan.packs[0].pack_id}-r1"
     assert {name: path.stat().st_mtime_ns for name, path in kept.items()} == before
@@ -281,7 +283,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     os.kill(process.pid, number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 3, text
-    assert "the same command resumes from here" in text
+    assert says(text, "sweep: resume by the same command")
     assert not workers_of(process.pid)
     interrupted = [name for name in store.pack_ids() if store.pack_state(name).state == "interrupted"]
     assert len(interrupted) == 1
@@ -340,7 +342,7 @@ def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(
 
     threading.Thread(target=stop_when_it_hangs).start()
     status, text = run(make_plan(), tmp_path / "sweep")
-    assert status == 3 and "L1-d92-h2: interrupted (stopped by SIGTERM)" in text
+    assert status == 3 and says(text, "sweep: stopped by a signal")
     (log,) = (tmp_path / "sweep").glob("packs/*/log.txt")
     process = log.read_text().split("process ")[1].split()[0]
     assert re.search(
@@ -408,4 +410,4 @@ def test_a_scheduler_that_gives_one_core_gets_one_worker(tmp_path: Path, monkeyp
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setattr(local_executor, "cores", lambda: [min(os.sched_getaffinity(0))])
     state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
-    assert state == 0 and "execution.workers: 2, but 1 at work" in text
+    assert state == 0 and says(text, "sweep: fewer workers")

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, make_plan, order, run
+from sentences import says, shows
+from sweep_tools import assert_complete, make_plan, order, run, work_in
 
 from dwsweep.plan import Plan
 from dwsweep.records.run import RunResult, RunState
@@ -35,7 +36,7 @@ def test_a_seed_more_trains_only_that_seed(tmp_path: Path) -> None:
     before = times(tmp_path / "sweep")
     plan = make_plan(grid__seeds=3)
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "4 runs in 4 packs to train; 8 finished before" in text
+    assert status == 0 and work_in(text) == (4, 4, 8)
     assert {name: time for name, time in times(tmp_path / "sweep").items() if name in before} == before
     assert_complete(plan, tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
@@ -43,7 +44,7 @@ def test_a_seed_more_trains_only_that_seed(tmp_path: Path) -> None:
     written = store.pack(plan.packs[0].pack_id)
     assert written and [replica.seed for replica in written.replicas] == [2]
     record = json.loads((tmp_path / "sweep" / "packs" / plan.packs[0].pack_id / "pack.json").read_text())
-    assert record["reason"] == "the other replicas are finished or belong to another pack"
+    assert shows(record["reason"], "sweep: replicas of a partial pack", numbers=True)
 
 
 def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> None:
@@ -51,8 +52,8 @@ def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> N
     before = times(tmp_path / "sweep")
     plan = make_plan(grid__depths=[1], train__steps=20)
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "4 runs in 2 packs to train" in text and "4 runs in the directory are not in this" in text
-    assert "left out of results.csv; --out DIR keeps sweeps apart" in text
+    assert status == 0 and work_in(text)[:2] == (4, 2) and "4 runs in the directory are not in this" in text
+    assert says(text, "sweep: runs of another spec")
     assert set(before) < set(times(tmp_path / "sweep"))
     assert_complete(plan, tmp_path / "sweep")
     assert snapshot(tmp_path / "sweep").orphans == 4
@@ -62,7 +63,7 @@ def test_a_changed_setting_trains_anew_and_orphans_are_kept(tmp_path: Path) -> N
         assert {row["run_id"] for row in csv.DictReader(file)} == set(before)
     # back to the old spec: all there
     status, text = run(make_plan(grid__depths=[1]), tmp_path / "sweep")
-    assert status == 0 and text.startswith("nothing to train: 4 done")
+    assert status == 0 and work_in(text) == (0, 0, 4)
     with (tmp_path / "sweep" / "orphans.csv").open() as file:
         assert {row["run_id"] for row in csv.DictReader(file)} == set(times(tmp_path / "sweep")) - set(before)
 
@@ -137,7 +138,7 @@ def test_a_lost_result_is_trained_again_by_the_pack_as_it_was(tmp_path: Path, lo
     (unit,) = work_queue.make(plan, store).units
     assert unit.pack == pack and unit.runs == {name}
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and f"1 runs in 1 packs to train; {len(before) - 1} finished before" in text
+    assert status == 0 and work_in(text) == (1, 1, len(before) - 1)
     assert store.pack_ids() == packs and pack and store.pack_state(pack.pack_id).state == "done"
     after = times(tmp_path / "sweep")
     assert {name for name in before if after[name] != before[name]} == {name}
@@ -160,7 +161,7 @@ def test_a_pack_whose_record_was_deleted_does_not_go_on_from_its_old_checkpoints
         (tmp_path / "sweep" / "runs" / name / "result.json").unlink()
     assert list((folder / "checkpoints").iterdir())
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0 and "2 runs in 1 packs to train; 6 finished before" in text
+    assert status == 0 and work_in(text) == (2, 1, 6)
     assert_complete(plan, tmp_path / "sweep")
     after = times(tmp_path / "sweep")
     assert {name for name in after if after[name] != before[name]} == again

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from cli_tools import Command
 from rich.console import Console
+from sentences import says, shows
 from shown import printed
 from spec_tools import only
 from sweep_tools import make_plan, order, run, start, train_here, wait_for
@@ -77,9 +78,7 @@ def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
     text = text_of(tmp_path / "sweep")
     lines = text.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 100
-    assert "400 runs · 160 done · 80 pending · 80 interrupted · 80 diverged" in text
-    assert [line.split()[0] for line in lines[2:6]] == ["1", "2", "4", "6"]
-    assert "and 79 more: a cause" in text
+    assert shows(re.sub(r"-[0-9a-f]{8}\b", "-HASH", text), "sweep: status of 400 runs", numbers=True)
     narrow = text_of(tmp_path / "sweep", 48).splitlines()
     assert max(map(len, narrow)) <= 48
     assert not re.search(r"\S…", "\n".join(narrow))
@@ -117,7 +116,7 @@ def test_failures_show_their_cause_and_the_end_of_the_log(tmp_path: Path) -> Non
     run(make_plan(), tmp_path / "sweep")
     text = text_of(tmp_path / "sweep", 160)
     assert "2 failed" in text
-    assert "and 1 more: RuntimeError: the device fell off the bus" in text
+    assert says(text, "sweep: causes of failures")
     assert "│ RuntimeError: the device fell off the bus" in text
     assert "└ packs/L2-d64-h2-" in text
 
@@ -206,7 +205,7 @@ def test_a_pack_that_compiles_is_shown_to_compile_and_for_how_long(tmp_path: Pat
         usual = replace(now, measured={"other": Measured(1e9, 1e9, 50.0, 60.0)})
         assert f"{pack_id}: compiling for 42 s, about 18 s left" in printed(status.show(usual), 200)
         longer = replace(now, measured={"other": Measured(1e9, 1e9, 50.0, 30.0)})
-        assert "longer than the usual 30 s" in printed(status.show(longer), 200)
+        assert says(printed(status.show(longer), 200), "sweep: long compilation")
         assert status.to_json(tmp_path / "sweep")["stages"][pack_id]["stage"] == "compiling"
     with at_work(tmp_path / "sweep", pack_id, begun=7) as now:  # the compilation of an earlier attempt is over
         assert f"{pack_id}: starting for 7" in printed(status.show(now), 200)

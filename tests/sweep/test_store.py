@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sentences import says
 from spec_tools import only
-from sweep_tools import assert_complete, make_plan, order, run, train_here
+from sweep_tools import assert_complete, make_plan, order, run, train_here, work_in
 
 from dwsweep import paths
 from dwsweep.plan import DataFacts, Pack, build
@@ -255,10 +256,10 @@ def test_what_was_finished_without_parameters_is_said_and_left(tmp_path: Path) -
         spec = make_plan(execution__keep_params=keep).spec
         plan = build(spec, data=DataFacts("f00d", 10**6, 10**4), finished=finished)
         status, text = run(plan, tmp_path)
-        assert status == 0 and "nothing to train: 8 done" in text
+        assert status == 0 and work_in(text) == (0, 0, 8)
         said[keep] = [line for line in text.splitlines() if "no parameters" in line]
     assert not said["none"]
-    assert "4 finished runs have no parameters" in said["best"][0]
+    assert says(said["best"][0], "sweep: finished runs without parameters")
     assert "8 finished runs have no parameters" in said["all"][0]
 
 
@@ -324,9 +325,9 @@ def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.Mon
     began = time.process_time()
     status, text = run(plan, tmp_path / "sweep")
     resumed = time.process_time() - began
-    assert status == 0 and "5 runs in 1 packs to train; 495 finished before" in text and "500 done" in text
+    assert status == 0 and work_in(text) == (5, 1, 495) and "500 done" in text
     began = time.process_time()
-    assert "nothing to train: 500 done" in run(plan, tmp_path / "sweep")[1]
+    assert work_in(run(plan, tmp_path / "sweep")[1]) == (0, 0, 500)
     again = time.process_time() - began
     # seconds of this process's own work, generous: 0.2, 1 and 0.3 are needed
     assert listed < 5 and resumed < 15 and again < 5, (listed, resumed, again)
@@ -345,7 +346,7 @@ def test_a_pack_whose_parent_was_killed_at_its_very_end_is_done(
     store, pack_id = SweepStore(tmp_path / "sweep"), plan.packs[0].pack_id
     store.write(pack_id, replace(store.pack_state(pack_id), state="running"))
     (store.pack_directory(pack_id) / "checkpoints" / left).mkdir(parents=True)
-    assert "removed the checkpoints of 1 finished pack" in run(plan, tmp_path / "sweep")[1]
+    assert says(run(plan, tmp_path / "sweep")[1], "sweep: checkpoints removed")
     assert store.pack_state(pack_id).state == "done" and not store.has_checkpoints(pack_id)
 
 
@@ -372,7 +373,7 @@ def test_checkpoints_that_an_orphaned_worker_still_writes_are_waited_for(
     held.wait()
     status, text = run(plan, tmp_path / "sweep")
     thread.join()
-    assert status == 0 and "waits for the worker of an earlier run to reach its checkpoint" in text
+    assert status == 0 and says(text, "sweep: waits for an earlier worker")
     assert not store.has_checkpoints(pack_id)
 
 
@@ -391,7 +392,7 @@ def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytes
     assert run(asked, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert {name for name in store.pack_ids() if store.newest_checkpoint(name)} == kept
     text = run(plan, tmp_path / "sweep")[1]
-    assert "removed the checkpoints of 1 finished pack; execution.keep_finished_checkpoints: true keeps them" in text
+    assert says(text, "sweep: checkpoints removed by default")
     assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
     assert_complete(plan, tmp_path / "sweep")
 

@@ -79,8 +79,9 @@ def test_what_is_not_as_stated_is_said(checks: list[rank_check.RankCheck]) -> No
         (replace(row, ranks=(3, 3)), "no larger than a smaller network's"),
     ):
         assert words in rank_check._wrong(broken, checks)
-    assert "1 of 1 networks are NOT" in plain_text(
-        render_ranks([replace(row, wrong=("outside the bounds",))], check_heads())
+    assert says(
+        plain_text(render_ranks([replace(row, wrong=("outside the bounds",))], check_heads())),
+        "theory: networks outside their bounds",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -75,6 +76,16 @@ def run(plan: Plan, directory: Any, **options: Any) -> tuple[int, str]:
     console = Console(file=io.StringIO(), width=200)
     status = run_sweep(plan, "/nowhere", directory, view=ProgressView(console), **options)
     return status, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def work_in(text: str) -> tuple[int, int, int]:
+    """(runs to train, their packs, runs finished before) as a sweep printed them."""
+    work = re.search(r"(\d+) runs in (\d+) packs to train(?:; (\d+) finished before)?", text)
+    if work:
+        return int(work[1]), int(work[2]), int(work[3] or 0)
+    done = re.search(r"nothing to train: (\d+) done", text)
+    assert done, text
+    return 0, 0, int(done[1])
 
 
 def start(

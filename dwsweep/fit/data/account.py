@@ -1,4 +1,4 @@
-"""Account of a table: how many of its rows a fit rests on, and why each other row is out."""
+"""Account of a table: number of rows used, and the reason for each row left out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from dwsweep.records.fit import Account, LeftOutRows
 
-LeftOut = tuple[str, str]  # why a row is out, in a sentence about rows; the option that brings it back
+LeftOut = tuple[str, str]  # reason for exclusion, as a predicate of rows; option that includes the rows
 
 
 def account(
     read: int, used: int, before: Iterable[LeftOutRows], left_out: Iterable[Mapping[LeftOut, int]], notes: Iterable[str]
 ) -> Account:
-    """The account of ``read`` rows, of which ``used`` count; reasons that are alike add up, most rows first.
+    """Account of ``read`` rows, ``used`` of them in the fit; reasons that are alike add up, most rows first.
 
     before: rows that were out once the table was read. left_out: rows of each part of it that is fitted, by reason.
     """

@@ -25,7 +25,7 @@ def of_arm(rows: Sequence[Row]) -> str:
 
 
 def check_one_arm(rows: Sequence[Row], source: str) -> None:
-    """Refuses rows of several arms: they were trained by different recipes on purpose, and are no replicates."""
+    """Refuse rows of several arms: deliberate differences of recipe are no replicates."""
     found = arms(rows)
     labels = list(found)
     if len(labels) < 2:

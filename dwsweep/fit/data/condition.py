@@ -1,4 +1,4 @@
-"""A condition on the rows of a table, as ``--where`` takes it: compared safely, never evaluated as Python.
+"""Condition of ``--where`` on the rows of a table: parsed safely, never evaluated as Python.
 
 ``depth >= 6 and optimizer == 'adamw'``, ``tokens == 2.1B``, ```trainer/global_step` > 100``. A column goes by our name
 and by the table's; one whose name is no word stands in backticks, or as it is where it begins with a letter.
@@ -18,7 +18,7 @@ from dwsweep import expressions, numerals
 from dwsweep.errors import InputError, argument
 from dwsweep.text import join
 
-LONGEST = 500  # characters; deeper nesting than that fits in would exhaust the stack
+LONGEST = 500  # characters; deeper nesting would exhaust the stack
 ALLOWED = "column names, numbers, 'texts', lists, + - * / // %, == != < <= > >= in, and, or, not"
 NAMES_LISTED = 30
 
@@ -67,19 +67,19 @@ def compile_expression(
 
 
 def equals(name: str, value: Any) -> str:
-    """The condition that a column has a value, its name in backticks where it is no word."""
+    """Condition that a column has a value; a name that is no word stands in backticks."""
     word = name.isidentifier() and not keyword.iskeyword(name)
     return f"{name if word else f'`{name}`'} == {value!r}"
 
 
 def option(*conditions: str) -> str:
-    """``--where "…"`` to copy into a shell: in single quotes where double ones would not hold it."""
+    """``--where "…"`` for a shell; single quotes if the text holds double ones."""
     text = " and ".join(conditions)
     return f"--where {shlex.quote(text)}" if _STEERS_SHELL & set(text) else f'--where "{text}"'
 
 
 def _in_words(expression: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The expression with a word in the place of each name that is none, and ``2.1B`` as a number; and the words."""
+    """Expression with a plain word for each quoted name, and numerals such as ``2.1B`` as numbers; and the words."""
     odd = sorted(
         (name for name in names if name in expression and not name.isidentifier() and name[:1].isalpha()),
         key=len,

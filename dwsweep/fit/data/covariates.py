@@ -1,12 +1,12 @@
-"""Covariate of a heap of runs: a column in which runs differ beside depth and size, and how it enters the posterior.
+"""Covariate of a heap of runs: a column besides depth and size, and its part in the posterior.
 
     number    learning rate, batch, warm-up, weight decay, context, tokens, d_ff over d, head size: their logarithm
     text      optimizer, schedule, activation, data: an offset for each value but the one that is held
     refused   a consequence of the shape (time, memory, throughput): it differs because the depth does, and adjusting
-              for it would take away a part of what depth does
+              for it would remove a part of the effect of depth
 
-A column enters by itself where it is one of the usual settings, differs between runs, and does not follow the shape. A
-column that nobody knows enters where it is asked for.
+A column enters by itself where it is one of the usual settings, differs between runs, and does not follow the shape. An
+unknown column enters on request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "lea
 NUMBERS: dict[str, tuple[str, ...]] = {
     LEARNING_RATE: ("learning_rate", "lr"),
     TOKENS: ("tokens",),
-    "batch": ("batch_size", "batch", "global_batch", "global_batch_size"),
+    "batch": ("batch_size", "batch", "global_batch", "global_batch_size", "bs"),
     "warm-up": ("warmup_steps", "warmup"),
     "weight decay": ("weight_decay", "wd"),
     "context": ("seq_len", "context_length"),
@@ -41,36 +41,37 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
 TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
-    *("dataset", "attention"),
+    *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
+    *("activation_function", "hidden_act", "norm_type", "data_set", "corpus"),
 )
-SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data"}
-"""Where trackers keep settings: ``config.batch_size``."""
+SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data", "arch"}
+"""Sections in which trackers keep settings: ``config.batch_size``."""
 CONSEQUENCES = {
     *("tokens_per_second", "wall_seconds", "device_seconds", "flops", "flops_6nd", "pack_size", "attention_kernel"),
     *("device_kind", "loss_stderr", "bits_per_byte", "n_params", "n_params_total"),
 }
 SHAPES = {"depth", "width", "loss", "seed", "run_id", "status", BLOCK}
-LEAST_OWN = 0.02  # share of a column's variance that shape leaves, below which it follows the shape
+LEAST_OWN = 0.02  # share of a column's variance beyond shape, below which the column follows shape
 SAME = 1e-9
-SAME_NUMBER = 1.02  # largest over smallest value of a number that is the same in all rows
-FEWEST_OF_LEVEL = 5  # rows of a text's value, to tie it to the others
-FEWEST_SHAPES = 3  # … and shapes
-FEWEST_VALUES = 3  # of a number, to have a smooth effect: two are those of a switch
-MOST_VALUES = 16  # of a number that was chosen, as far as nobody says so
-FEWEST_COUNTED = 5  # whole numbers without a gap, from which on they number runs
+SAME_NUMBER = 1.02  # largest over smallest value of a number that counts as constant
+FEWEST_OF_LEVEL = 5  # rows with a text's value that it takes to compare the value
+FEWEST_SHAPES = 3  # fewest shapes that may have that value
+FEWEST_VALUES = 3  # fewest values of a number with a smooth effect: two values make a switch
+MOST_VALUES = 16  # most values of a chosen number, unless the user declares it
+FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
-COMMON = 0.1  # share of the rows from which on the commonest value is a usual one
-COMMON_WITHIN = 0.01  # of a common value
-ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # times, and roots of its count, by which the commonest value may lead another
+COMMON = 0.1  # share of rows above which the commonest value counts as usual
+COMMON_WITHIN = 0.01  # relative tolerance of a common value
+ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # factor, and roots of its count, by which the commonest value may lead another
 LEAST_T = 3.0  # standard errors by which the value of least loss must lead the middle one, to be held
-CONFOUNDED = 0.6  # |r| with ln L at equal size, from which on both readings are told
-CROSSED = 0.8  # share of the shapes that have several learning rates, from which on rates were swept at every shape
+CONFOUNDED = 0.6  # |r| with ln L at equal size above which both readings are told
+CROSSED = 0.8  # share of shapes with several learning rates above which rates count as swept
 
 
 @dataclass(frozen=True)
 class Covariate:
-    """A column that runs differ in. value: (K,) natural logarithms of a number, 0 or 1 for a text's value.
+    """Column whose values differ between runs. value: (K,) natural logarithms of a number, 0 or 1 for a text's value.
 
     name: in words. column: ours. held: the value that the answer is for; None: each net's best one. own: share of its
     variance that size and depth leave. r: correlation with ln L at equal size. low, high: of the rows. level: the value
@@ -95,7 +96,7 @@ class Covariate:
 
     @property
     def at(self) -> float:
-        """The held value on the scale of ``value``."""
+        """Held value on the scale of ``value``."""
         return 0.0 if self.kind == TEXT else math.log(float(self.held) + self.shift)
 
     def at_rows(self, where: np.ndarray) -> Covariate:
@@ -110,8 +111,8 @@ class Covariate:
 
 @dataclass(frozen=True)
 class Covariates:
-    """Differences between the rows of a table. rows: those that can be tied together. left_out: reason → how many rows
-    are not. follow: columns that follow the shape, in words."""
+    """Differences between the rows of a table. rows: rows that can be compared with each other. left_out: reason → how
+    many rows are not. follow: columns that follow the shape, in words."""
 
     rows: list[Row]
     columns: tuple[Covariate, ...]
@@ -143,7 +144,7 @@ def share_left(value: np.ndarray, others: np.ndarray) -> float:
 
 
 def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
-    """The value of a numeric covariate in a row; None where it is blank."""
+    """The value of a numeric covariate in a row; None if it is blank."""
     if name == D_FF:
         inner = inner_width(row)
         return None if inner is None else inner / float(row["width"])
@@ -173,7 +174,7 @@ def bare(column: str) -> str:
 
 
 def by_bare_name(present: Iterable[str]) -> dict[str, str]:
-    """Columns by their bare names; of two the one whose own name that is."""
+    """Columns by their bare names; of two, the column with that very name."""
     found: dict[str, str] = {}
     for column in sorted(present, key=lambda one: (one != bare(one), one)):
         found.setdefault(bare(column), column)
@@ -181,7 +182,7 @@ def by_bare_name(present: Iterable[str]) -> dict[str, str]:
 
 
 def word_of(column: str) -> str:
-    """The covariate that a column is, in words."""
+    """Name of a column's covariate in words."""
     known = {one: name for name, columns in (NUMBERS | OF_SHAPE).items() for one in columns}
     return known.get(bare(column), bare(column).replace("_", " "))
 
@@ -213,9 +214,9 @@ def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable
 
 
 def why_refused(column: str) -> str:
-    """Why a column is no covariate; empty where it may be one."""
+    """Reason why a column is no covariate; empty if it may be one."""
     if column in SHAPES:
-        return "is what is compared, and no setting; allowed: a column that somebody set"
+        return "is the compared quantity, and no setting; allowed: a column that somebody set"
     if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and names_a_result(column)):
         return (
             "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
@@ -240,7 +241,7 @@ def request(
     theirs: Mapping[str, str],
     present: Sequence[str],
 ) -> Request:
-    """The options of a user in terms of covariates."""
+    """Options of a user by covariate."""
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
     held = {next(iter(found)): at[name] for name, found in of.items()}
     more = {word: column for found in of.values() for word, column in found.items()}
@@ -253,7 +254,7 @@ def request(
 
 
 def swept_rates(rows: Sequence[Row]) -> bool:
-    """True if nearly every shape was trained at several learning rates: the best one of each is taken."""
+    """True if nearly every shape has several learning rates; the best rate of each shape then counts."""
     rates: dict[Any, set[Any]] = {}
     for row in rows:
         rates.setdefault((row["depth"], row["width"], row.get(BLOCK)), set()).add(row.get("learning_rate"))
@@ -266,7 +267,7 @@ Usual = Callable[[str], bool]
 
 @dataclass
 class _Search:
-    """State of ``find``. keep: (K,) rows that can be tied together. unknown: columns that nobody asked for or knows.
+    """State of ``find``. keep: (K,) rows that can be tied together. unknown: columns neither requested nor known.
     out: (reason, option) → how many cannot."""
 
     rows: Sequence[Row]
@@ -283,7 +284,8 @@ class _Search:
         return word not in self.asked.leave and (word in self.asked.adjust or self.usual(word))
 
     def texts(self, word: str, column: str) -> list[Covariate]:
-        """The values of a text but the held one; rows of a value that nothing ties to the others are left out."""
+        """Values of a text, without the held one; rows of a value that cannot be compared with the others are left
+        out."""
         found = ["blank" if row.get(column) is None else str(row.get(column)) for row in self.rows]
         levels = np.array(found, dtype=object)
         if len(set(found)) < 2:
@@ -295,7 +297,7 @@ class _Search:
             reaches = min(self.x[where].max(), rest.max()) - max(self.x[where].min(), rest.min())
             if count < FEWEST_OF_LEVEL or shapes < FEWEST_SHAPES or reaches <= 0.0:
                 self.keep &= ~where
-                why = f"have {column} = {level}, too few or of other sizes, so that nothing ties them to the others"
+                why = f"have {column} = {level}, too few or of other sizes to compare with the others"
                 self.out[why, f'--where "{column} == {level!r}" fits them alone'] += int(where.sum())
         counts = Counter(levels[self.keep])
         if len(counts) < 2:
@@ -315,7 +317,7 @@ class _Search:
         return len(pairs) == len(set(self.y[self.keep].tolist()))
 
     def _by_shape(self, columns: Sequence[str]) -> bool:
-        """True if the shapes that have several rows have one value each: nothing shows that it is no part of them."""
+        """True if each shape with several rows has one value: the column may be part of the shape."""
         seen: dict[Any, list[Any]] = {}
         for row in self.rows:
             seen.setdefault((row["depth"], row["width"], row.get(BLOCK)), []).append(row.get(columns[0]))
@@ -323,7 +325,7 @@ class _Search:
         return len(several) >= FEWEST_SHAPES and all(len(set(values)) == 1 for values in several)
 
     def number(self, word: str, columns: Sequence[str]) -> Covariate | None:
-        """A number's logarithm; None where it is the same in all rows, blank in most, or follows the shape."""
+        """A number's logarithm; None if it is the same in all rows, blank in most, or follows the shape."""
         if columns[0] in self.unknown and self._by_shape(columns):
             self.follow.append(word)
             return None
@@ -376,7 +378,7 @@ def is_date(values: Collection[Any]) -> bool:
 
 
 def is_index(values: Collection[Any]) -> bool:
-    """True if numbers count something through: whole numbers without a gap."""
+    """True if numbers are a running count: whole numbers without a gap."""
     if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
         return False
     return max(values) - min(values) == len(values) - 1
@@ -393,7 +395,7 @@ def find(
     """Covariates of ``rows`` at x = ln size and y = ln depth (K,). unknown: further settings that are numbers.
 
     Raises:
-        InputError: a held value that is asked for is not one that the table has.
+        InputError: a requested held value is not in the table.
     """
     known_not = frozenset(unknown) - set(asked.adjust.values())
     search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), known_not)
@@ -423,8 +425,8 @@ def find(
 
 
 def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float, ...]]:
-    """(value that the answer is for, values that are as common but for chance): the value asked, the commonest, the one
-    of those as common next to the middle of all, or the middle where none is common."""
+    """(held value, values about as common): the requested value, else the commonest, of several about as common the one
+    next to the middle, or the middle if none is common."""
     if asked is not None:
         try:
             held = float(asked)
@@ -449,9 +451,10 @@ def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float
 
 
 def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndarray, y: np.ndarray) -> list[Covariate]:
-    """The columns, each part of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
+    """Columns, with parts of a shape (d_ff over d, head size) held at the value of least loss at equal size, depth
     and other columns, of those that are as common but for chance: a shape is compared at its best, as a learning rate
-    is. The middle one stays where its loss is not clearly higher, or where the column cannot be told from depth."""
+    is. The middle value stays held if its loss is not clearly higher, or if the column cannot be separated from
+    depth."""
     loss = [row.get("loss") for row in rows]
     found = []
     for one in columns:
@@ -483,7 +486,7 @@ def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndar
 
 
 def _own(columns: Sequence[Covariate], x: np.ndarray, y: np.ndarray) -> tuple[Covariate, ...]:
-    """Columns without one that is another one again, each with its correlation with ln L at equal size."""
+    """Distinct columns, each with its correlation with ln L at equal size."""
     kept: list[Covariate] = []
     size = quadratic(x, y)[:, [0, 1, 3]]
     for one in columns:

@@ -1,4 +1,4 @@
-"""Delimited text: CSV, TSV, and rows of fields from a workbook, with what people put before the header."""
+"""Delimited text: CSV, TSV, and rows of fields from a workbook, with comments and titles before the header."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, shown
 from dwsweep.records.record import unquoted_text
 
 ROWS_AT_A_TIME = 50_000
-LOOKED_AT = 40  # rows among which the header is found
+LOOKED_AT = 40  # number of rows among which the header is found
 SEPARATORS = "\t,;|"
-HEAD = 1 << 22  # characters that hold these rows, be there 100,000 columns
+HEAD = 1 << 22  # limit of characters for these rows, even with 100,000 columns
 
 Fields = Sequence[Any]
 
@@ -30,8 +30,7 @@ class Read(NamedTuple):
 
 
 def read(what: str, text: str) -> Read:
-    """Columns of a text whose fields a tab, a comma, a semicolon, a bar or blanks separate: the one that its header
-    has most of.
+    """Columns of delimited text; the separator is the commonest in the header: tab, comma, semicolon, bar or blanks.
 
     Raises:
         InputError: a name is there twice, a row has more fields than the header. csv.Error: it is no such text.
@@ -47,7 +46,7 @@ def read(what: str, text: str) -> Read:
 
 
 def _columns(lines: Sequence[str], separator: str) -> int:
-    """Columns that the header has where its fields are separated so."""
+    """Columns of the header under a separator."""
     if not any(separator in line for line in lines):
         return min(1, len(lines))
     try:
@@ -78,7 +77,7 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
         for one, column in in_columns(texts, what, marks).items():
             held[one] += column
     unnamed = [name for name in names if not name.strip() and not any(value is not None for value in held[name])]
-    for name in unnamed:  # a comma at the end of every line
+    for name in unnamed:  # a comma at every line's end
         del held[name]
     return Read(held, comments)
 
@@ -93,7 +92,7 @@ def _unquoted(value: Any) -> Any:
 
 
 def _data(what: str, rows: list[Fields], header: Fields) -> list[Fields]:
-    """The rows of runs: no comment, no repetition of the header, and blanks beyond the last column dropped."""
+    """Rows of runs, without comments, repeated headers, or blanks beyond the last column."""
     n = len(header)
     first = {row[0] for row in rows}
     commented = any(value.__class__ is str and value[:1] == "#" for value in first)
@@ -145,7 +144,7 @@ def _header(rows: Sequence[Fields]) -> tuple[int, Fields]:
 
 
 def _uncommented(row: Fields) -> Fields:
-    """A header behind ``#``: the sign is no name, unless it is all that the first column has for one."""
+    """Header without a leading ``#``, which is a name only if the first column has no other."""
     first = str(row[0]).strip().lstrip("#").strip()
     return [first, *row[1:]] if first else row
 

@@ -1,4 +1,4 @@
-"""Tables that lack a shape or a loss: a chart's export, a file of a fit, shapes that stand in the names of runs."""
+"""Foreign tables, which lack a shape or a loss: a chart's export, a file of a fit, shapes in run names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OF_A_FIT = {
     ("trained_depth", "depth_int", "width_int"): f"guideline.csv of a fit; {RUNS}",
     ("best_depth",): f"a table of best depths, which a fit wrote; {RUNS}",
 }
-"""Columns of the files of a fit, and what to give in place of each."""
+"""Columns of fit files, and the file to give instead."""
 EXPORTS = "export the table of runs in place of the chart (W&B: Runs, Export, CSV), with depth, width and loss"
-LOOKED_AT = 500  # values of a column of names
+LOOKED_AT = 500  # most values of a column of names
 DEPTH_WORDS = r"numl|nlayers?|n_layers?|num_layers|num_hidden_layers|layers?|depth|nl|l"
 WIDTH_WORDS = r"d_?model|hidden_size|hidden_dim|hidden|n_?embd|embd|emb|width|dim|dx|d_x|h|d|w"
 FORMS = {
@@ -28,11 +28,11 @@ FORMS = {
         r"(?<![0-9.])([0-9]+)[_-]?(wide|dim|w|d|h)(?![a-z])",
     ),
 }
-"""Forms in which names have a shape: L12-d768, numl6, n_layer=12; 12L, 768d."""
+"""Forms of a shape inside a name: L12-d768, numl6, n_layer=12; 12L, 768d."""
 
 
 def why_no_table(names: Sequence[str]) -> str:
-    """The reason why a table has no runs, with the table to give in its place; empty for any other table."""
+    """Reason why a table has no runs, and the table to give instead; empty for any other table."""
     given = {name.lower() for name in names}
     curves = [name for name in names if " - " in name]
     ends = [name for name in curves if name.endswith(("__MIN", "__MAX"))]
@@ -52,11 +52,11 @@ NO_LOSS = {
     frozenset({"ppl", "perplexity"}): "a perplexity, the exponential of a loss: give its natural logarithm, in nats",
     frozenset({"acc", "accuracy", "score"}): "no cross-entropy: give the held-out loss, in nats or bits",
 }
-"""Words in the name of a column that holds something else than a loss, and what to give."""
+"""Words in names of columns other than losses, and the column to give instead."""
 
 
 def why_no_loss_column(names: Sequence[str]) -> str:
-    """The reason why none of the columns ``names`` is a loss, where one is near to it; else empty."""
+    """Reason why none of the columns ``names`` is a loss, if one resembles a loss; else empty."""
     for words, why in NO_LOSS.items():
         for name in names:
             if words & set(re.split(r"[^a-z]+", name.lower())):
@@ -78,7 +78,7 @@ def shapes_in_names(missing: Sequence[str], columns: Mapping[str, Sequence[Any]]
 
 
 def _pattern(ours: str, texts: Sequence[str]) -> str:
-    """The simplest pattern whose group is the number in each text; empty where there is none."""
+    """The simplest pattern whose group is the number in each text; empty if there is none."""
     for form in FORMS[ours]:
         seen = [re.search(form, text, re.IGNORECASE) for text in texts]
         if not all(seen):

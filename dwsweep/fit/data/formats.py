@@ -45,16 +45,16 @@ class Loaded(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows by column, as they stand: numbers are int or float, blanks are None."""
+        """Raw rows by column: numbers as int or float, blanks as None."""
         names = tuple(self.columns)
         return [dict(zip(names, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
 def load(table: Any) -> Loaded:
-    """A table as ``read_table`` takes it.
+    """A table in any form that ``read_table`` accepts.
 
     Raises:
-        InputError: there is no such file, or it is not readable as what its name or its first bytes say it is.
+        InputError: there is no such file, or it is not readable in the format of its name or first bytes.
     """
     if callable(getattr(table, "read", None)):
         return _of_content(_stream(table), printable(str(getattr(table, "name", "an open file"))), None)
@@ -82,18 +82,18 @@ def _stream(stream: Any) -> bytes:
 
 
 def _columns_of_frame(table: Any) -> Any:
-    """A pyarrow, polars or pandas table as a dict of columns, known by what it can do; anything else unchanged."""
+    """Columns of a pyarrow, polars or pandas table, recognised by its methods; anything else unchanged."""
     if isinstance(table, Mapping | str | PathLike):
         return table
     if hasattr(table, "to_pydict"):  # pyarrow
         return table.to_pydict()
     if not hasattr(table, "to_dict"):
         return table
-    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # polars, not read yet
+    if hasattr(table, "collect") and not hasattr(table, "iloc"):  # a polars frame that is not read yet
         table = table.collect()
     if not hasattr(table, "columns"):
         raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
-    if len(set(table.columns)) < len(table.columns):  # pandas; a dict would keep the last one
+    if len(set(table.columns)) < len(table.columns):  # pandas: a dict would keep only the last
         twice = next(name for name, count in Counter(table.columns).items() if count > 1)
         raise InputError(f"table: column {shown(twice)!r} is there twice, a name must be there once")
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
@@ -143,7 +143,7 @@ def _of_content(content: bytes, said: str, name: str | None) -> Loaded:
 
 
 def _kind(content: bytes) -> str:
-    """The format of a file whose name does not tell it, by its first bytes."""
+    """Format of a file by its first bytes, if its name has no known suffix."""
     if content.startswith(b"PAR1"):
         return ".parquet"
     if content.startswith(packing.ZIP):
@@ -164,8 +164,8 @@ def _read(what: str, content: bytes, kind: str) -> delimited.Read:
 
 
 def _read_parquet(content: bytes) -> Columns:
-    """Columns of plain values and of structs (config.n_layer); lists and maps hold nothing that a fit reads, and take
-    long."""
+    """Columns of plain values and of structs (config.n_layer); lists and maps are skipped: a fit reads none of them,
+    and they take long."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Numbers of a table: its texts, read as numbers where they are some; blanks; and words in the place of a loss."""
+"""Numbers of a table: texts that are numerals, read as numbers; blanks; and words in the place of a loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dwsweep.fit.data.rows import ARM, Word
 from dwsweep.text import printable
 
 Columns = dict[str, list[Any]]
-"""Values by the name of their column."""
+"""Column name → values."""
 
 MISSING_TEXT = {"", "none", "null", "na", "n/a", "<na>", "nat"}
 DASHES = {
@@ -25,17 +25,17 @@ NO_LOSS = {
     *("timed out", "preempted", "cancelled", "canceled", "aborted", "interrupted", "stopped", "dnf", "not finished"),
     *("unfinished", "not run", "skipped", "missing", "pending", "queued", "running", "in progress", "todo", "tbd"),
 }
-"""Words in the place of a loss, in small letters: the run has none."""
+"""Words in place of a loss, in small letters, for a run without one."""
 DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
-LARGEST_INT = 10**300  # integers from here on are read as infinite
+LARGEST_INT = 10**300  # larger integers are read as infinite
 
 
 def in_columns(
     held: Mapping[Any, list[Any]], what: str = "table:", marks: Mapping[str, numerals.Mark] | None = None
 ) -> Columns:
-    """Columns as numbers where their texts are numerals. All names and values of a table pass here and are made
-    printable, so that none steers a terminal; the name of an arm stays a text, be it 7 or none. A column of dicts is as
-    many as they have keys (config.n_layer).
+    """Columns with numerals as numbers. All names and values of a table pass here and are made
+    printable, so that none steers a terminal; the name of an arm stays a text, even if it is 7 or "none". A column of
+    dicts becomes one column per key (config.n_layer).
 
     what: begins the line of an error. marks: before the decimals of a column's numbers; default: as its texts show.
     """
@@ -68,14 +68,14 @@ def shown(name: Any) -> str:
 
 
 def of_rows(rows: Sequence[Mapping[Any, Any]]) -> Columns:
-    """Columns of rows, in the order in which their names come; None where a row has none."""
+    """Columns of rows, in the order in which their names come; None if a row has none."""
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def decimal_marks(
     held: Mapping[str, Iterable[Any]], what: str = "table:", separator: str = ""
 ) -> dict[str, numerals.Mark]:
-    """The columns whose decimals stand behind a comma. A column shows it by one number such as ``3,21``; one whose
+    """Columns with decimal commas. A column shows it by one number such as ``3,21``; one whose
     numbers read both ways (``3,210``) follows the other columns, and a semicolon between the fields.
 
     Raises:
@@ -104,7 +104,7 @@ def decimal_marks(
 
 
 def losses(values: Sequence[Any]) -> list[Any]:
-    """The column of losses with its words known: one that says why there is no loss is a ``Word``; a run that diverged
+    """Column of losses in which a reason for a missing loss is a ``Word``; a run that diverged
     has an infinite loss."""
     if not any(isinstance(value, str) for value in values):
         return list(values)

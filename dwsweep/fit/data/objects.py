@@ -1,4 +1,4 @@
-"""Objects: JSON and JSON lines, rows and columns, and runs that stand under one key."""
+"""Objects: JSON and JSON lines as rows, columns, or runs under one key."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(what: str, text: str) -> Columns:
 
 
 def _under_a_key(what: str, found: Any) -> Any:
-    """The runs of an object that keeps them under one key, beside settings; None where it has no such key."""
+    """Runs of an object that keeps them under one key besides settings; None if it has no such key."""
     if not isinstance(found, dict) or (len(found) > 1 and _same_keys(found.values())):
         return None
     lists = [key for key, value in found.items() if isinstance(value, list) and value and _all_objects(value)]
@@ -81,7 +81,7 @@ def _all_objects(values: Sequence[Any]) -> bool:
 def read_lines(what: str, text: str) -> Columns:
     """Columns of JSON lines, one object a run."""
     rows = []
-    for number, line in enumerate(text.split("\n"), start=1):  # no other line break: strings may hold them
+    for number, line in enumerate(text.split("\n"), start=1):  # only these line breaks: strings may hold the others
         if not line.strip():
             continue
         where = f"{what.removesuffix(';')}, line {number}: {line.strip()[:40]!r};"
@@ -116,6 +116,6 @@ def of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
 def _has_length(values: Any) -> bool:
     try:
         len(values)
-    except TypeError:  # a number, a generator, a NumPy array of no dimension
+    except TypeError:  # such as a number, a generator, or a NumPy array without dimensions
         return False
     return True

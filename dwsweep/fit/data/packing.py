@@ -34,7 +34,7 @@ CONTROLS = frozenset(range(32)) - set(b"\t\n\r\f\x1b\x1a")
 
 
 def unpacked(content: bytes, name: str) -> tuple[bytes, str]:
-    """The content of the one file that ``content`` packs, and the name it has there; both as given where nothing is
+    """The content of the one file that ``content`` packs, and the name it has there; both unchanged if nothing is
     packed. An Excel workbook, a zip too, stays as it is.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Row of a table: whether it has a loss, and its arm."""
+"""Row of a table: its loss, and its arm."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 
 VALUES_LISTED = 6
-ARM = "arm"  # the column that tells apart the arms of one sweep
+ARM = "arm"  # column that tells the arms of one sweep apart
 
 
 class Word(str):
-    """A word or a sign that stands in the place of a number: FAIL, –, #N/A."""
+    """Word or sign in place of a number: FAIL, –, #N/A."""
 
 
 def why_no_loss(row: Row) -> str:
-    """Why a row has no loss that counts, apart from one that diverged; empty where it has one."""
+    """Reason why a row has no usable loss, divergence excepted; empty if it has one."""
     status, loss = row.get("status") or "done", row.get("loss")
     if isinstance(status, Word):
         return status
@@ -31,7 +31,7 @@ def why_no_loss(row: Row) -> str:
 
 
 def no_loss(why: str) -> str:
-    """``have no loss``, ``are oom``: a reason of ``why_no_loss`` in a sentence about rows."""
+    """Predicate about rows for a reason of ``why_no_loss``: ``have no loss``, ``are oom``."""
     if isinstance(why, Word):
         return f"have {why} for a loss"
     return {"no loss": "have no loss", "loss is NaN": "have NaN for a loss"}.get(why, f"are {why}")

@@ -1,4 +1,4 @@
-"""Setting of a run: a column that somebody chose, found by how its values repeat.
+"""Setting of a run: a chosen column, recognised by repeated values.
 
 Runs of one shape and learning rate are replicates where nothing but the seed differs. A column that does differ is
 
@@ -7,8 +7,8 @@ Runs of one shape and learning rate are replicates where nothing but the seed di
     a name      a text that belongs to one run or one shape, a machine, a date; one value to a seed
     a setting   anything else: its values come again at other shapes
 
-Settings that differ within one shape are refused, with the choices that remain; a known one that most runs share
-settles the cell by itself.
+Settings that differ within one shape are refused, with the choices that remain; a known one settles the cell by the
+value of most runs.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
 TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
-COUNTS = {"tokens", "steps"}  # equal up to a last, incomplete batch
+COUNTS = {"tokens", "steps"}  # columns equal up to an incomplete last batch
 COUNT_TOLERANCE = 1.02
-COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates were measured to take, by the way
-MOST_REPEATED = 3  # values of a column that its name calls measured, up to which it was chosen all the same
+COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
+MOST_REPEATED = 3  # most values of a column named as measured that still counts as chosen
 SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
-MOSTLY = 0.4  # share of such pairs in which a setting differs, from which on it follows depth
-ONE_VALUE = 0.9  # share of shapes that have the commonest value of their depth
+MOSTLY = 0.4  # share of such pairs with different settings above which a setting follows depth
+ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth
 MOST_COMPARED = 2000
-TELLING_DIGITS = 4  # decimals of a loss by which two runs do not agree by chance
-OFTEN = 0.5  # share of its rows that a setting's value comes again in
+TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
+OFTEN = 0.5  # share of rows in which a setting's values repeat
 MEASURED_WORDS = {
     *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),
     *(
@@ -80,13 +80,13 @@ NAME_WORDS = {
 }
 RUN_WORDS = {
     *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
-    *("finished", "ended", "updated", "heartbeat"),
-}  # of a number that belongs to one run
+    *("finished", "ended", "updated", "heartbeat", "gen", "generation", "cand", "candidate", "individual", "attempt"),
+}  # words for a number that belongs to one run
 KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 
 
 class Kept(NamedTuple):
-    """Choice of rows by which every cell has one recipe. out: index of a row that is left out → (column, its value, the
+    """Choice of rows with one recipe per cell. out: index of a row that is left out → (column, its value, the
     value that is used). warnings: one per column that was settled."""
 
     out: dict[int, tuple[str, Any, Any]]
@@ -99,7 +99,7 @@ def plain(name: str) -> str:
 
 
 def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
-    """Settings among the columns ``names`` that nobody knows, by how their values repeat over ``rows``."""
+    """Unknown settings among the columns ``names``, recognised by values that repeat over ``rows``."""
     seeds = [row.get("seed") for row in rows]
     shapes = [(row.get("depth"), row.get("width"), row.get(BLOCK)) for row in rows]
     return tuple(
@@ -124,7 +124,7 @@ def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]
         depths, sizes, values = zip(*sorted(cells, key=str), strict=True)
         common = {d: Counter(v for own, v in zip(depths, values, strict=True) if own == d) for d in set(depths)}
         if sum(max(counts.values()) for counts in common.values()) < ONE_VALUE * len(cells):
-            continue  # depths have several values each
+            continue  # each depth has several values
         apart, level = np.subtract.outer(sizes, sizes), np.unique(list(map(str, values)), return_inverse=True)[1]
         pairs = (np.abs(apart) < SAME_SIZE) & (np.subtract.outer(depths, depths) > 0)
         if pairs.any() and (level[:, None] != level)[pairs].mean() >= MOSTLY:
@@ -161,7 +161,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
     texts = any(isinstance(value, str) for value in values)
     if (words & NAME_WORDS and texts) or RUN_WORDS & words:
         return False
-    if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # one to a run
+    if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # each run has its own value
         return False
     if "seed" in words or _one_to_one(levels, seeds):
         return False
@@ -173,7 +173,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
 
 
 def _one_to_one(levels: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
-    """True if each value belongs to one seed, and each seed to one value."""
+    """True if values and seeds correspond one to one."""
     pairs = {(level, seed) for level, seed in zip(levels, seeds, strict=True) if seed is not None}
     distinct = {level for level, _ in pairs}
     return len(distinct) > 1 and len(pairs) == len(distinct) == len({seed for _, seed in pairs})
@@ -192,10 +192,10 @@ def one_recipe(
     named: further columns that the user has named. settings: columns that ``found`` found.
 
     A known column that takes several values within a cell is settled by the value that most runs of the table share,
-    where every such cell has it; a found one is asked about.
+    where every such cell has it; a found one is refused with a question.
 
     Raises:
-        InputError: there is no such value; one line says what to choose between.
+        InputError: there is no such value; one line names the choices.
     """
     out: dict[int, tuple[str, Any, Any]] = {}
     warnings: list[str] = []
@@ -206,7 +206,7 @@ def one_recipe(
         if name not in present or len({_setting(row, name) for row in rows}) < 2:
             continue
         left = [k for k in range(len(rows)) if k not in out]
-        blank = name in RECIPE or name in asked  # a blank is a value of its own
+        blank = name in RECIPE or name in asked  # a blank counts as a value
         texts = any(isinstance(row.get(name), str) for row in rows)
         values: dict[Hashable, set[Any]] = defaultdict(set)
         counts: Counter[Any] = Counter()
@@ -283,7 +283,7 @@ def _differ(name: str, seen: set[Any]) -> bool:
 def _refusal(
     rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], varying: Mapping[str, Any], found_: set[str]
 ) -> str:
-    """Refusal of settings that differ: names, shapes, and the choice that keeps the most shapes."""
+    """Refusal of differing settings: names, shapes, and the choice that keeps the most shapes."""
     parts = []
     values: dict[str, set[Any]] = {}
     for name, cell in varying.items():
@@ -319,7 +319,7 @@ def _refusal(
 
 
 def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: Sequence[str]) -> list[tuple[str, Any]]:
-    """The values to choose so that no shape is mixed: column by column the one that keeps the most shapes."""
+    """Values that leave no shape mixed: column by column the value that keeps the most shapes."""
     kept, left = list(range(len(rows))), list(names)
     chosen: list[tuple[str, Any]] = []
     while True:
@@ -336,7 +336,7 @@ def _choices(rows: Sequence[Row], cells: Sequence[tuple[Any, Hashable]], names: 
             if not shapes or not any(_differ(name, here - {None}) for here in seen.values()):
                 continue
             value = max(shapes, key=lambda one: (len(shapes[one]), str(one)))
-            if len(shapes[value]) == 1 < len({shape for of in shapes.values() for shape in of}):  # no table is left
+            if len(shapes[value]) == 1 < len({shape for of in shapes.values() for shape in of}):  # no row is left
                 continue
             offer = (len(shapes[value]), -place, name, value)
             best = offer if best is None or offer[:2] > best[:2] else best
@@ -353,8 +353,8 @@ def _are_numbers(values: set[Any]) -> bool:
 
 
 def without_repeats(rows: Sequence[Row], settings: Sequence[str]) -> tuple[list[Row], int]:
-    """Rows without those that list a run again under other labels, and how many those are: shape, seed, learning rate,
-    loss and all else that was measured agree to the last digit."""
+    """Rows without repeats of a run under other labels, and the number of repeats: shape, seed, learning rate, loss and
+    all other measurements agree to the last digit."""
     if not settings or not all(row.get("seed") is not None for row in rows):
         return list(rows), 0
     digits = sorted(len(repr(row.get("loss")).partition(".")[2]) for row in rows)

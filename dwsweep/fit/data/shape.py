@@ -1,4 +1,4 @@
-"""Shape of a net as a table gives it: depth, width, MLP and heads; its weights, and the table's own count of them.
+"""Shape of a net in a table: depth, width, MLP and heads; its weights, and the table's own count of them.
 
 N is the number of weights in the blocks, by the arithmetic that the trainer counts with (``dwsweep.shapes``), from all
 columns that the table has: the inner width of the MLP or its ratio, a gate, heads, key/value heads, the head size. With
@@ -27,28 +27,28 @@ from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.shapes import attention_weights, mlp_weights
 from dwsweep.text import format_count
 
-BLOCK = "net_block"  # the key of a row that names its block, where nets of its depth and width have several
+BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = ("glu", "gated")
-LARGEST_RATIO = 32.0  # an inner width of fewer units is a ratio to d
-AGREES = 0.02  # relative difference of two counts that are one: rounding, biases, norms
-EXPLAINS = 0.01  # … of a count and blocks with embeddings
-ROUNDED = 1.35  # ratio of counts of blocks that are built to hold 12·L·d²
-NEAR_GATED = 0.08  # relative distance of an inner width from 8/3·d, rounded to a multiple
-SHARE = 0.9  # share of the rows in which an explanation must hold
-LEAST_VOCABULARY = 256  # tokens; a smaller multiple of d is biases and norms
+LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
+AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
+EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
+ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
+NEAR_GATED = 0.08  # relative distance within which an inner width is 8/3·d rounded to a multiple
+SHARE = 0.9  # share of rows for which an explanation must hold
+LEAST_VOCABULARY = 256  # tokens; smaller multiples of d are biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
-FEWEST_FOR_BLOCKS = 5  # nets, for the weights of a block and of the embeddings from their counts
-TIMES = (0.3, 3.0)  # weights of a real block over those of the columns
-VECTORS = 20.0  # multiples of L·d that biases and norms may hold
-TRIED_ALIKE = 0.5  # share of the nets with several counts of heads, from which on heads were swept
+FEWEST_FOR_BLOCKS = 5  # nets needed to derive the weights of blocks and embeddings from counts
+TIMES = (0.3, 3.0)  # range of a real block's weights over the columns' estimate
+VECTORS = 20.0  # largest multiple of L·d in biases and norms
+TRIED_ALIKE = 0.5  # share of nets with several counts of heads above which heads count as swept
 VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
 
 
 class Count(NamedTuple):
-    """A table's own count of parameters beside the blocks. agrees: it counts blocks, and may stand for N. gated: the
-    MLP is gated by it. why: a sentence; empty where nothing explains the difference. ratio: least and largest count
+    """A table's own count of parameters beside the blocks. agrees: True if it counts blocks and may serve as N. gated:
+    the MLP is gated by it. why: a sentence; empty if nothing explains the difference. ratio: least and largest count
     over blocks."""
 
     agrees: bool
@@ -59,7 +59,7 @@ class Count(NamedTuple):
 
 
 def inner_width(row: Row) -> float | None:
-    """Inner width of the MLP; None where the row has neither it nor its ratio to d."""
+    """Inner width of the MLP; None if the row has neither it nor its ratio to d."""
     width = float(row["width"])
     for name in ("d_ff", "mlp_ratio"):
         value = _positive(row.get(name))
@@ -77,7 +77,7 @@ def is_gated(row: Row) -> bool:
 
 
 def weights(row: Row, gated: bool | None = None) -> float:
-    """Weights of the blocks by all that the row has; 12·L·d² for a standard block. gated: instead of the row's word."""
+    """Weights of the blocks by all columns of the row; 12·L·d² if standard. ``gated`` replaces the row's own word."""
     depth, width = float(row["depth"]), float(row["width"])
     heads, size = _positive(row.get("heads")), _positive(row.get("head_size"))
     if heads is None:
@@ -86,7 +86,7 @@ def weights(row: Row, gated: bool | None = None) -> float:
     groups = _positive(row.get("kv_heads"))
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
-    if hidden is None:  # a gated MLP without an inner width is built to hold as much: 8·d²
+    if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
         return depth * (attention + mlp_weights(width, 4.0 * width, False))
     return depth * (attention + mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
 
@@ -108,7 +108,7 @@ class Settled:
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> Settled:
     """Give each row its N and its block, and check the table's own counts.
 
-    trusted: its n_params is what the user, or this package, says that it is. names: our name of a column → theirs.
+    trusted: True if the user or this package declared its n_params. names: our name of a column → theirs.
 
     Raises:
         InputError: nothing explains how the table's n_params differs from the weights of its blocks.
@@ -130,7 +130,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             said.append(found.why)
         elif names("n_params") == "n_params" and not _alike(found.ratio):
             raise InputError(_question(counted, found, source))
-        elif not _alike(found.ratio):  # its own name says that it counts no embeddings
+        elif not _alike(found.ratio):  # the column's own name excludes embeddings
             doubts.append(
                 f"confound n_params: {names('n_params')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times "
                 f"{_formula(columns)}, which neither embeddings nor a gated MLP explain; {names('n_params')} is used"
@@ -159,7 +159,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
 
 
 def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
-    """From which columns N is counted, where it is not 12·L·d²."""
+    """Columns from which N is counted, if N is not 12·L·d²."""
     sized = [row for row in rows if row["depth"] and row["width"]]
     if all(abs(weights(row) / (12.0 * row["depth"] * row["width"] ** 2) - 1.0) < 1e-9 for row in sized):
         return
@@ -216,7 +216,7 @@ def _other_blocks(
     theirs: str,
     ratio: tuple[float, float],
 ) -> Count | None:
-    """The count as other blocks with embeddings, where both are to be had from its values."""
+    """Explanation of a count as other blocks plus embeddings, if its values determine both."""
     if len({*zip(depth.tolist(), width.tolist(), strict=True)}) < FEWEST_FOR_BLOCKS:
         return None
     basis = np.stack([plain, width], axis=1) / count[:, None]
@@ -275,7 +275,7 @@ def _question(rows: Sequence[Row], found: Count, source: str) -> str:
 
 
 def _name_blocks(rows: Sequence[Row]) -> None:
-    """Name the block of each row by the parts in which nets of one depth and width differ."""
+    """Name each row's block by the parts that differ between nets of one depth and width."""
     parts = {
         "d_ff": lambda row: inner_width(row),
         "heads": lambda row: _positive(row.get("heads")),

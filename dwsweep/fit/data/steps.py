@@ -1,4 +1,4 @@
-"""Curve of a run: its rows at several steps, of which the last is its loss.
+"""Curve of a run: rows at several steps, the last of them with its loss.
 
 A table that has one row per checkpoint, as trackers export it, holds few runs and many rows. Rows of one run agree in
 shape, seed and settings, or in the run's name, and differ in the step; they are no replicates. Where nearly all runs
@@ -19,7 +19,7 @@ from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
 
-CURVE = "curve_of_run"  # the key of a row that names the curve of its run, where a table has curves
+CURVE = "curve_of_run"  # row key that names the curve of its run, if a table has curves
 PREFIXES = {"trainer", "train", "model", "config", "summary", "metrics", "eval", "val", "history"}
 IDS = {
     *(
@@ -37,8 +37,8 @@ IDS = {
     ),
     *("trial_id", "wandb_id", "run_key", "job_id", "uuid", "model", "model_name", "tag", "label"),
 }
-UNIQUE = 0.9  # share of the groups whose steps must differ, for the group to be a run
-COMMON = 0.8  # share of the runs that end at one step, from which on the others are read there
+UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
+COMMON = 0.8  # share of runs ending at one step above which all are read there
 SAME_STEP = 1.02
 
 
@@ -52,9 +52,9 @@ class Ends:
 
 
 def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -> tuple[str, list[list[Row]]] | None:
-    """(column of the step, rows of each run in order of it); None where no run has rows at several steps.
+    """(column of the step, rows of each run in its order); None if no run has rows at several steps.
 
-    settings: columns that tell runs apart, where neither their names nor their steps do.
+    settings: columns that distinguish runs, if neither their names nor their steps do.
     """
     names = list(names)
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
@@ -89,7 +89,7 @@ def mark(found: tuple[str, list[list[Row]]]) -> None:
 
 
 def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
-    """The last point of each run with a loss, at the step that nearly all runs reach."""
+    """Last point of each run that has a loss, at the step that nearly all runs reach."""
     time, groups = found
     curved = {id(row) for group in groups for row in group}
     last = [_measured(group)[-1][time] for group in groups]

@@ -1,6 +1,6 @@
 """Any table of runs, read into plain rows: a sweep directory, CSV, TSV, JSON, JSONL or Parquet, rows or columns.
 
-Usual names of columns in other projects are understood, and the output says what was taken for what.
+Usual names of columns in other projects are understood, and the output lists the assignments.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
-LARGEST = {"depth": 1e5, "width": 1e9}  # beyond any net, and far inside the range of floats
-LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens are counts here too
+LARGEST = {"depth": 1e5, "width": 1e9}  # larger than any net, far below the largest float
+LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
 NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
-# trackers' words for a finished run; autoresearch discards runs that do not improve, and they have a loss too
+# trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
-OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # columns of results.csv in any folder
-CONFIG = {"config", "params", "hparams", "args", "model", "trainer", "optimizer"}  # where trackers put settings
-SUMMARY = {"summary", "metrics", "final", "throughput"}  # … what a run ended with, or was
-EVAL = {"eval", "val"}  # … and its held-out losses
+OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
+CONFIG = {
+    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
+}  # trackers' sections of settings
+SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
+EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
-MOST_PARAMETERS = 1e13  # beyond any net: a budget above it is of FLOPs
+MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -50,7 +52,7 @@ class Table:
 
     rows: one dict per run; numbers are float or int, blanks are None.
     columns: names in order, after renaming.
-    source: where the rows came from, for messages and provenance.
+    source: origin of the rows, for messages and provenance.
     sha256: hash of the content as read (before ``where``).
     directory: the sweep directory, where there is one (documents.npy lie below it).
     n_read: rows before ``where``, with lines of comments among them.
@@ -101,7 +103,7 @@ def read_table(
     drop: Iterable[str] | None = None,
     arm: str | None = None,
 ) -> Table:
-    """Read ``table``, rename and select its rows, and settle what they mean.
+    """Read ``table``, rename and select its rows, and determine their meaning.
 
     table: path of a sweep directory (its results.csv is read) or of a CSV, TSV, JSON (records or columns), JSONL or
     Parquet file; or a list of dicts; or a dict of columns; or a pandas, polars or pyarrow table; or one that
@@ -110,7 +112,7 @@ def read_table(
     where: expressions over the columns, by our names or the table's, such as ``"warmup == 400"``; a row stays if all
     are true.
     unit: of the losses, one of ``UNITS``; default: by the name of their column, else nats.
-    drop: columns that are read as if the table had none of that name, by its names or ours. arm: the column that
+    drop: columns to ignore, by the table's names or ours. arm: the column that
     names the arm of a run.
 
     Raises InputError for a missing file, format or column, a text where a number belongs, or a bad expression.
@@ -197,12 +199,11 @@ def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
 
 
 def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
-    """``{ours: theirs}`` of columns that stand for ours where the table has no better: budgets, bits, a training
-    loss."""
+    """``{ours: theirs}`` of second-best columns: budgets, bits, a training loss."""
     known, more = {*held, *taken}, {}
     asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
     spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
-    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # not a size: none is so large
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
         more["train_flops"] = asked[0]
     if "loss" not in known:
         if "bits_per_byte" in known:
@@ -215,7 +216,7 @@ def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> d
 def _chosen(
     rows: list[Row], names: Sequence[str], theirs: Mapping[str, str], where: Iterable[str], source: str
 ) -> tuple[list[Row], list[LeftOutRows]]:
-    """Rows that ``where`` keeps, each once, and an account of the others."""
+    """Distinct rows that ``where`` keeps, and an account of the others."""
     n_read, account = len(rows), []
     known = set(names)
     written = {one: our for their, our in theirs.items() for one in (their, plain(their)) if one not in known}
@@ -254,13 +255,13 @@ def _has_numbers(values: Sequence[Any]) -> bool:
 def _of_loss(
     given: Sequence[str], taken: Mapping[str, str], renamed: Mapping[str, str], unit: str | None
 ) -> tuple[str, str]:
-    """(what the table calls the loss, its unit)."""
+    """(the table's name of the loss, its unit)."""
     loss = {**taken, **renamed}.get("loss", "loss")
     return loss, UNITS[unit] if unit else unit_named(loss)
 
 
 def _words_to_status(rows: list[Row]) -> None:
-    """A word in the place of a loss, such as FAIL, is the status of a run whose own status says no more."""
+    """Take a word in place of a loss, such as FAIL, for the status of a run without a more specific one."""
     for row in rows:
         word = row["loss"]
         if word.__class__ is Word:
@@ -297,7 +298,7 @@ def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
 
 
 def unit_named(column: str) -> str:
-    """Unit of the losses, by the name of their column; nats per token where it says nothing."""
+    """Unit of the losses, by the name of their column; nats per token by default."""
     words = plain(column).split("_")
     if "bpb" in words or "bits_per_byte" in plain(column):
         return BITS
@@ -319,7 +320,7 @@ def _mapping(columns: Any) -> dict[str, str]:
 
 
 def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
-    """The columns but those to drop; ``heads`` drops the column that would be taken for heads."""
+    """Columns without the dropped ones; ``heads`` drops the column that would be taken for heads."""
     dropped = [drop] if isinstance(drop, str) else list(drop or ())
     if not dropped:
         return held
@@ -346,7 +347,7 @@ def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
 
 
 def _part(held: Columns, theirs: str) -> list[Any] | None:
-    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None where there
+    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None if there
     is no such column."""
     name, _, pattern = theirs.partition("~")
     if name not in held:
@@ -369,7 +370,7 @@ def rename(name: str) -> str:
 
 
 def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], source: str, n_rows: int) -> None:
-    """Refuses a table without a required column. given: its names of columns. renamed: names that the user gave."""
+    """Refuse a table without a required column. given: its names of columns. renamed: names that the user gave."""
     if not n_rows:
         raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
     missing = [name for name in REQUIRED if name not in held]
@@ -404,7 +405,7 @@ def _shown(value: Any) -> str:
         return repr(str(value)[:40])
     try:
         return f"{value:g}"
-    except (TypeError, ValueError):  # None, or what else stands where a number should
+    except (TypeError, ValueError):  # None, or another thing in place of a number
         return str(value)[:40]
     except OverflowError:
         return "a whole number beyond all floats"
@@ -481,10 +482,10 @@ def understood(
 
 
 def likely(ours: str, names: Sequence[str]) -> str:
-    """The table's column that may be ours, by what its name holds; THEIRS where none does."""
+    """Column of the table that may be ours, by words in its name; THEIRS where none does."""
     parts = {
         "depth": ("layer", "layers", "depth"),
-        "width": ("width", "hidden", "embd", "model"),
+        "width": ("width", "hidden", "embd", "model", "dim"),
         "loss": ("loss", "nll", "ce"),
     }
     found = [name for part in parts.get(ours, ()) for name in names if part in plain(name).split("_")]

@@ -1,7 +1,7 @@
 """Trackers: the runs of a Weights & Biases project or of an MLflow experiment, read through the tracker's own API.
 
-``wandb:ENTITY/PROJECT`` and ``mlflow:EXPERIMENT`` stand where a table may stand. A row is a run: name, status,
-settings, and the last value of each metric. Server and key are those that the tracker itself finds (``wandb login``,
+``wandb:ENTITY/PROJECT`` and ``mlflow:EXPERIMENT`` take the place of a table. A row is a run: name, status,
+settings, and the last value of each metric. Server and key are found by the tracker itself (``wandb login``,
 ``MLFLOW_TRACKING_URI``). The package of a tracker is imported when its runs are read, and by nothing else.
 """
 
@@ -18,11 +18,11 @@ from dwsweep.text import one_line, printable
 
 _FORMS = {"wandb": r"[^/\s]+/[^/\s]+", "mlflow": r"\S.*"}
 FORMS = ("wandb:ENTITY/PROJECT", "mlflow:EXPERIMENT")
-SECONDS = 60  # to wait for an answer of W&B
+SECONDS = 60  # time limit for an answer of W&B
 
 
 def tracker_of(name: str) -> str | None:
-    """``wandb`` or ``mlflow`` where ``name`` stands for runs of it; None for anything else."""
+    """``wandb`` or ``mlflow`` if ``name`` names runs of it; None for anything else."""
     kind, colon, _ = name.partition(":")
     return kind if colon and kind in _FORMS else None
 
@@ -91,9 +91,9 @@ def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[s
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
-            if "_type" in value:  # a picture or a table of W&B
+            if "_type" in value:  # a picture or a table in W&B
                 continue
             yield from _flat(value, f"{prefix}{key}.")
         elif value is None or isinstance(value, str | bool | int | float):
-            # a loss that is no number marks a run that diverged, and JSON has none
+            # a loss that is no number marks a diverged run, and JSON has no such number
             yield f"{prefix}{key}", "nan" if isinstance(value, float) and math.isnan(value) else value

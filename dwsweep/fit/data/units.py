@@ -16,12 +16,12 @@ UNITS = {
     **dict.fromkeys(("t", "trillion", "trillions"), ("trillions", 1e12)),
 }
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
-"""Columns that may stand in a unit, and the largest value of each: a column that would pass it is in no unit."""
-SECTIONS = re.compile(r"^(?:.*[./])?")  # where trackers keep a value: summary.total_tokens_M, eval/tokens_B
+"""Columns that may have a unit, and the largest plausible value of each."""
+SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
 
 
 def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
-    """``{ours: theirs}`` of counts that a table ``has`` not and gives in a unit."""
+    """``{ours: theirs}`` of counts that a table gives only in a unit."""
     stems: dict[str, str] = {}
     for name in names:
         stem, unit = _parted(name)
@@ -35,7 +35,7 @@ def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
 
 
 def scaled(ours: str, theirs: str, values: Sequence[Any]) -> tuple[list[Any], str]:
-    """(the count ``ours`` without the unit that its column ``theirs`` names, a sentence; empty where it names none)."""
+    """(the count ``ours`` without the unit that its column ``theirs`` names, a sentence; empty if it names none)."""
     _, unit = _parted(theirs)
     if ours not in MOST or not unit:
         return list(values), ""

@@ -1,4 +1,4 @@
-"""Figures of a heap of runs: what each column matters, and the best depth at each kind of equality."""
+"""Figures of a heap of runs: effect of each column, and the best depth at each kind of equality."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 22
-COUNTS = 1e4  # value from which on an axis is labelled 2B and not 2e9
-ROOM = 1.3  # beyond the ends of the axis of depths
+COUNTS = 1e4  # value above which an axis is labelled 2B instead of 2e9
+ROOM = 1.3  # margin beyond the ends of the depth axis
 MILLI = 1e3  # nats → 10⁻³ nats
 
 
@@ -47,8 +47,8 @@ def _bars(axes: Axes, rows: list[AdjustedColumn], unit: str) -> None:
     for place, row in zip(places, rows, strict=True):
         axes.plot([MILLI * row.matters_low, MILLI * row.matters_high], [place, place], color=style.INK, linewidth=1.2)
     axes.set_yticks(places, [_short(row.name) for row in rows])
-    axes.set_xlabel(f"what it moves the losses (10⁻³ {unit}, root mean square)")
-    axes.set_title("How much each column matters")
+    axes.set_xlabel(f"effect on the losses (10⁻³ {unit}, root mean square)")
+    axes.set_title("Effect of each column")
     axes.grid(visible=False, axis="y")
 
 

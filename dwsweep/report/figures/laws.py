@@ -96,7 +96,7 @@ def width_law(fit: FitResult) -> Figure:
     """Transition width (log) against the depth of the shallower net: crossed pairs as points with their intervals,
     pairs bounded on one side as arrows, laws as lines, the guiding one with its band.
 
-    The published law is drawn where its own data are, and only where they meet those of the sweep.
+    The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
     laws, transitions = drawn_laws(fit), fit.verdicts
     main = laws[0].line("depth", "width")
@@ -141,7 +141,7 @@ def _headline(transitions: Sequence[Transition]) -> str:
 
 
 def guideline(fit: FitResult) -> Figure:
-    """Best depth and best width against N: what guides with its band at fixed N, its forms, the published law, GPT-3.
+    """Best depth and best width against N: the guide with its band at fixed N, its forms, the published law, GPT-3.
 
     Shading marks the sizes whose best depth lies inside the data; all else is extrapolation. Refused numbers, and the
     published law outside its range, are not drawn. Models appear at the sizes that the law reaches.
@@ -211,7 +211,7 @@ CURVES = (
     ("equal decode latency", "decode", "#CC79A7", (0, (6, 1.5, 1, 1.5)), "D"),
 )
 ABOVE_WIDTHS = 34.0  # points between a panel and its title, for the scale of widths
-LABEL_GAP = 0.15  # two widths above the panel are at least this share of its width apart
+LABEL_GAP = 0.15  # least gap of two width labels above the panel, as a share of its width
 COST_LABEL = "wasted compute, %"
 
 
@@ -303,7 +303,8 @@ def _forest(axes: Axes, row: BudgetAnswer) -> None:
     axes.grid(False, axis="y")
     axes.set_xlabel("best depth L, 95 % (log scale)")
     axes.set_title(
-        f"{best.name}: best depth by each public source\nfilled: its own words; empty: extrapolated", loc="left"
+        f"{best.name}: best depth by each public source\nfilled: the source's own figures; empty: extrapolated",
+        loc="left",
     )
 
 
@@ -334,7 +335,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
         span = "best depth at equal size" + (", 95 %" if own else ": forms, recipes (ASSUMED), grid")
         axes.axvspan(best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label=span)
     top = 1.06 * top or 1.0
-    axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: their markers are shown whole
+    axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: show their markers whole
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
     for near in row.near_best:
         if near.less_compute < top:

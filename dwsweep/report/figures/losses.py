@@ -43,7 +43,7 @@ SIZES = {
 }
 
 MILLI = 1e3  # nats → 10⁻³ nats
-MOST_DEPTHS = 16  # curves of a figure: more cannot be told apart
+MOST_DEPTHS = 16  # most curves of a figure: more cannot be told apart
 MOST_PAIRS = 12  # panels of pairs
 DIFFERENCE = "loss of the shallower − deeper\n(10⁻³ {})"
 BOUNDED = ("crossed", "not_reached", "already_crossed")
@@ -70,7 +70,7 @@ def against_size(fit: FitResult) -> Figure:
     ends = []
     for curve in curves:
         look = looks[curve.depth]
-        smooth = curve.smooth or curve  # a single size has no curve, only cells
+        smooth = curve.smooth or curve  # a single size has cells and no curve
         n, loss, grid_n, grid_loss = (style.floats(v) for v in (curve.x, curve.mean, smooth.x, smooth.mean))
         half = None if smooth.se is None else style.half_band(smooth.se, fit.curves.confidence)
         for axes, at_cells, on_grid in ((top, 0.0, 0.0), (middle, trend(n), trend(grid_n))):
@@ -86,7 +86,7 @@ def against_size(fit: FitResult) -> Figure:
     top.set_title(f"Loss of each depth{_banded(fit)}")
     top.legend(loc="upper right", ncols=1 + len(curves) // 5, handlelength=2.6)
     middle.set_ylabel(f"distance from the trend\n({fit.unit})")
-    # fewer digits, since labels that grow after the layout would leave the figure
+    # fewer digits: labels that grow after the layout would leave the figure
     middle.locator_params(axis="y", nbins=5)
     middle.set_title("The same without the trend common to all depths:\nthe lowest curve is the best depth")
     for axes in (top, middle):
@@ -148,7 +148,7 @@ def _strip(axes: Axes, transitions: Sequence[Transition], low: float, high: floa
             continue
         bound = {"not_reached": transition.axis_low, "already_crossed": transition.axis_high}.get(transition.status)
         place = bound or (low * high) ** 0.5
-        # on the side where the row is empty, if there is room
+        # on the empty side of the row, if there is room
         way = math.log(place / low) / (math.log(high / low) or 1.0)
         left = way > (0.3 if transition.status == "not_reached" else 0.7)
         axes.annotate(
@@ -264,7 +264,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
     axes.set_xlim(min(depths) - space, max(depths) + space)
     for depth, bar in bars:
         style.interval_mark(axes, depth, bar, marker=None)
-    if len(looks) > MOST_DEPTHS:  # one look: styles of that many depths cannot be told apart
+    if len(looks) > MOST_DEPTHS:  # one style for all: that many styles cannot be told apart
         axes.plot(size.depth, MILLI * above, marker="o", markersize=2.5, color=style.INK, linestyle="none", zorder=5)
     else:
         for depth, value in zip(size.depth, MILLI * above, strict=True):

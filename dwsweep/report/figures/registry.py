@@ -45,35 +45,35 @@ DRAWINGS = (
     Drawing(
         "along",
         "Loss against a column of the table, and how far each value is above the best",
-        "Top: the loss at equal size, a line per arm and depth. Bottom: how far each value is above the lowest loss of "
-        "its line, or the other arm above the first one. Its bars hold for all values of a line together: a bar that "
-        "clears zero is a difference that is shown.",
+        "Top: the loss at equal size, a line per arm and depth. Bottom: each value's loss above the lowest of its "
+        "line, or the other arm's above the first. Its bars hold for all values of a line together: a bar clear of "
+        "zero shows a difference.",
         lambda fit: studies.loss_along(fit.along),
         lambda fit: fit.along is not None,
     ),
     Drawing(
         "adjusted",
-        "How much each column of the table matters, and the effect of each",
-        "Top: the root mean square of what a column moves the losses of the runs, in the posterior that answers for "
-        "depth. Below: its effect at the middle size and depth. Losses elsewhere on this page are adjusted by these.",
+        "Importance and effect of each column of the table",
+        "Top: root mean square effect of each column on the losses of the runs, by the posterior of the best depth. "
+        "Below: its effect at the middle size and depth. Losses elsewhere on this page are adjusted by these effects.",
         adjusted.columns,
         lambda fit: fit.adjusted is not None,
     ),
     Drawing(
         "equal_what",
         "Best depth with its interval at equal size, tokens per parameter, FLOPs and wall time",
-        "The answers of one heap to each reading of equal, at the middle size or budget: where a bar lies apart from "
-        "the others, what was held equal decides which depth is best. The table has the other sizes and budgets.",
+        "Best depth of one heap under each meaning of equal, at the middle size or budget. If a bar lies apart, "
+        "the quantity held equal decides which depth is best. The table has the other sizes and budgets.",
         adjusted.equal_what,
         lambda fit: fit.adjusted is not None and bool(fit.adjusted.equal),
     ),
     Drawing(
         "loss_vs_depth",
         "Loss above the best against depth at fixed sizes, with the fitted loss surface",
-        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained. All is "
-        "measured from the lowest point of a size, so what the depths share (seeds, text) is in no bar. The band rests "
-        "on all sizes together, as the interval of the best depth does: where it clears zero a depth is worse. A point "
-        "is one size alone and has the scatter of its shapes.",
+        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained. Losses "
+        "are measured from the lowest point of each size, so errors that depths share (seeds, text) cancel. The band "
+        "rests on all sizes together, as the interval of the best depth does: a depth whose band clears zero is worse. "
+        "A point shows one size alone, with the scatter of its shapes.",
         losses.against_depth,
         _has_curves,
     ),
@@ -82,16 +82,16 @@ DRAWINGS = (
         "Loss of each depth against size, the same without the common trend, and the transitions",
         "Top: the losses. Middle: the same with the trend common to all depths taken off, so that hundredths of a nat "
         "can be seen; the lowest curve is the best depth at that size. Bottom: where each deeper net overtakes, with "
-        "its interval; an arrow means that there is no bound on that side. The bands hold what seeds share, which "
-        "cancels between depths: compare two depths by their difference, in the next figure.",
+        "its interval; an arrow means that there is no bound on that side. The bands include errors that "
+        "seeds share, which cancel between depths: compare two depths by their difference, in the next figure.",
         losses.against_size,
         _has_curves,
     ),
     Drawing(
         "differences",
         "Difference curve of each pair of depths with its bands and verdict",
-        "Above zero the deeper net has the lower loss. The curve is that of all losses together where they compare the "
-        "two depths (dashed: the two depths alone, a check), else of the two alone. A transition counts as crossed "
+        "Above zero the deeper net has the lower loss. The curve rests on all losses together if they compare "
+        "the two depths (dashed: the two depths alone, a check), else on the two alone. A transition counts as crossed "
         "only where the simultaneous band clears zero on both sides: below on the left, above on the right.",
         losses.differences,
         _has_curves,
@@ -100,7 +100,7 @@ DRAWINGS = (
         "equal_budgets",
         "Loss against size of each depth at equal compute, and the best size of each depth against depth",
         "At one budget a larger net is trained on fewer tokens, so every depth has a best size: the mark, with "
-        "its interval. On the right those minima against depth: the lowest point of the curve is the best depth that "
+        "its interval. Right: these minima against depth; the lowest point of the curve is the best depth that "
         "this budget buys.",
         studies.at_each_budget,
         lambda fit: fit.equal_budgets is not None,
@@ -114,18 +114,18 @@ DRAWINGS = (
     ),
     Drawing(
         "others",
-        "Difference curve of each pair of depths beside those of other sweeps",
-        "Curves of one pair, each with its pointwise band: where they lie above one another the sweeps agree, where "
-        "they cross zero at other sizes the transition moved with what differs between them (tokens, data, recipe).",
+        "Difference curves of each pair of depths in this and other sweeps",
+        "Curves of one pair, each with its pointwise band: the sweeps agree if the curves coincide. "
+        "If they cross zero at different sizes, the transition moved with tokens, data or recipe.",
         losses.beside_others,
         lambda fit: bool(fit.others),
     ),
     Drawing(
         "comparison",
         "Best depths, transitions and losses under each arm",
-        "Does it change the answer? Top: where best depths and transitions of two recipes lie apart by more than "
-        "their intervals, the recipe changes them; what the arms share (seeds, text) narrows the interval of the "
-        "change, which the table has, and not the bars. Bottom: which arm has the lower loss, at each depth.",
+        "Does it change the answer? Top: the recipe changes best depths and transitions that lie apart by more "
+        "than their intervals. Errors that the arms share (seeds, text) narrow the interval of the change in the "
+        "table, but not the bars. Bottom: the arm with the lower loss, at each depth.",
         studies.arms_apart,
         lambda fit: bool(studies.with_numbers(fit)),
     ),
@@ -142,7 +142,7 @@ DRAWINGS = (
         "guideline",
         "Best depth and best width against size, beside the GPT-3 models",
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
-        "extrapolated, and forms that fit equally well inside it part ways. The published law is drawn in the range of "
+        "extrapolated, and forms that fit equally well inside it diverge. The published law is drawn in the range of "
         "its own sizes only.",
         laws.guideline,
         lambda fit: fit.own_law,
@@ -150,16 +150,16 @@ DRAWINGS = (
     Drawing(
         "tokens",
         "Transitions of each pair against training tokens",
-        "Whether the answer moves with longer training. The fit itself uses the runs of one token count only.",
+        "Effect of longer training on the answer. The fit itself uses the runs of one token count only.",
         losses.against_tokens,
         lambda fit: bool(fit.by_tokens),
     ),
     Drawing(
         "learning_rates",
         "Loss against learning rate of each depth, one panel per parametrization and width",
-        "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open where the best "
-        "rate is at the edge of those tried, so that the optimum may lie beyond. Where the parametrization carries the "
-        "rate over depth, the stars stand above one another. Band: best to worst seed.",
+        "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open if the best "
+        "rate is at the edge of the tried rates, so that the optimum may lie beyond. If the parametrization transfers "
+        "the rate over depth, the stars line up vertically. Band: best to worst seed.",
         lambda fit: run_figures.against_rate(run_figures.rate_curves(fit.rates)),
         lambda fit: bool(run_figures.rate_curves(fit.rates)),
     ),

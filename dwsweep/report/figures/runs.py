@@ -1,7 +1,7 @@
 """Figures of single runs: training curves (one panel per depth, one thin line per run), and loss against learning rate
 (one curve per depth, one panel per parametrization and width, with the optima).
 
-Where a parametrization carries the learning rate over depth the optima stand above one another.
+If a parametrization transfers the learning rate over depth, the optima line up vertically.
 
 Conditioning of the attention of each block: through training, and by layer at its end.
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import Floats, Look
 
 
-BINS = 60  # bins of ln step: about the resolution of a panel, and smoother than single steps
+BINS = 60  # bins of ln step: about the resolution of a panel
 
-FEWEST_RATES = 3  # fewest rates of a curve
+FEWEST_RATES = 3  # fewest learning rates of a curve
 MOST_PANELS = 12  # most panels of a figure
 
 

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
-ASIDE = 1.015  # factor between the two arms' bars of one transition, so that neither hides the other
+ASIDE = 1.015  # factor between the two arms' bars of one transition, so that both are visible
 LONGEST_NAME = 24
-MOST_ARMS = 6  # compared arms that have panels
-ROOM = 1.6  # beyond the smallest and the largest size
+MOST_ARMS = 6  # most compared arms with panels
+ROOM = 1.6  # margin beyond the smallest and the largest size
 
 
 def with_numbers(fit: FitResult) -> list[Comparison]:
@@ -72,7 +72,7 @@ def arms_apart(fit: FitResult) -> Figure:
     style.note(
         made,
         "Above: best depth at each size (lines) and transitions (diamonds, between the two depths that tie). Below: "
-        "under zero the arm has the lower loss; thick where the simultaneous band of a depth clears zero. Bars, pale "
+        "under zero the arm has the lower loss; thick if the simultaneous band of a depth clears zero. Bars, pale "
         f"bands: pointwise {100 * fit.curves.confidence:.0f} %; arrow: no bound."
         + (
             f" {len(drawn)} of {len(every)} arms, evenly chosen; comparison.csv has all."
@@ -154,8 +154,8 @@ def _short(name: str) -> str:
 COLUMNS = 2  # most panels, one per group
 PANELS = 6
 COLOURS = (style.OWN, *style.OTHERS)
-SHIFT = 0.04  # distance of two arms' bars at one value, as a share of the distance between values
-WIDE = 8.0  # ratio of the largest to the smallest value from which on the axis is logarithmic
+SHIFT = 0.04  # distance of two arms' bars at one value over the distance between values
+WIDE = 8.0  # largest over smallest value above which the axis is logarithmic
 
 
 def loss_along(found: Along) -> Figure:

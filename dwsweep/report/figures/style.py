@@ -41,7 +41,7 @@ Item = TypeVar("Item")
 WIDTH = 4.6  # inches
 TEXT = 9.0  # points
 LINE = 66  # characters of a line of full width
-DEPTH_COLOURS = (0.05, 0.64)  # of inferno
+DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
 """Line style of Matplotlib."""
@@ -61,7 +61,7 @@ SETTINGS: Any = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
     "axes.titlelocation": "left",
-    "axes.titley": 1.0,  # fixed place, since measuring the content above takes a sixth of the drawing time
+    "axes.titley": 1.0,  # fixed place: measuring the content above takes a sixth of the drawing time
     "axes.labelsize": TEXT,
     "axes.edgecolor": "#555555",
     "axes.linewidth": 0.8,
@@ -95,8 +95,8 @@ SETTINGS: Any = {
     "legend.edgecolor": "white",
     "legend.fancybox": False,
     "savefig.dpi": 160,
-    "svg.hashsalt": "dwsweep",  # without it element ids differ from run to run
-    "svg.fonttype": "path",  # so that a page with the figure needs no font
+    "svg.hashsalt": "dwsweep",  # fixed salt: otherwise element ids differ from run to run
+    "svg.fonttype": "path",  # letters as outlines: a page with the figure needs no font
     "path.simplify_threshold": 0.2,
 }
 
@@ -379,7 +379,7 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
     engine = made.get_layout_engine()
     if engine is not None:
         engine.execute(made)
-    made.set_layout_engine(None)  # otherwise every file would solve it again
+    made.set_layout_engine(None)  # otherwise every file would solve the layout again
     gap = TEXT * 1.35 * made.dpi / 72
     for texts in filter(None, labels):
         axes = texts[0].axes
@@ -402,4 +402,4 @@ def says(axes: Axes, text: str, parts: int = 1) -> None:
     """Write into an empty panel, one of ``parts`` side by side, why it is empty."""
     axes.set_axis_off()
     said = axes.text(0.5, 0.5, lines(text, parts), transform=axes.transAxes, ha="center", va="center", color=FAINT)
-    said.set_in_layout(False)  # a long sentence would take the room of the other panels
+    said.set_in_layout(False)  # a long sentence would take the other panels' room
