@@ -148,7 +148,7 @@ def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, 
     return found
 
 
-@pytest.mark.parametrize("studies", [4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("studies", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_moved_transition_is_covered_by_a_narrower_interval(studies: int) -> None:
     found = summaries(STUDY, (TRANSITION, LOSS), studies, True, "moved")
     transitions = found[TRANSITION]
