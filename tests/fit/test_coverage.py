@@ -69,7 +69,8 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path):
     assert crossings.STUDY.table({"no_effect": again}).count("no_effect") == 1
 
 
-@pytest.mark.parametrize("number", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow  # in the quick tier ``test_analysis`` covers the truth of one sweep
+@pytest.mark.parametrize("number", [4, 8])
 def test_a_few_simulations_cover(number):
     summary = crossings.summarise("base", [crossings.STUDY.one("base", index) for index in range(number)])
     *steep, flat = summary["pairs"]  # 24/30: 0.0065 nats per unit of ln N

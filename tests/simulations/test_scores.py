@@ -116,6 +116,7 @@ def test_flat_curves_have_nothing_to_cover():
     assert all(p["best"] is p["coverage"] is p["cost"] is None and p["bounded"] == 1.0 for p in summary)
 
 
+@pytest.mark.slow
 def test_dwsweep_and_the_module_s_own_sweeps_are_scored_too():
     study = best_depths.by_estimator("fit")
     found = {name: [study.one(name, 0)] for name in ("exponential", "bent, gemstones, tokens")}
