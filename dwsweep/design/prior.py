@@ -19,11 +19,11 @@ from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
 
-NOISE = 0.003  # ASSUMPTION: nats, sd of one run's loss, without the part that its seed shares with other shapes
+NOISE = 0.003  # ASSUMPTION: sd of one run's loss, nats, without the part that its seed shares with other shapes
 # ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
 SHAPE_RATIO = 0.5
 SEED_RATIO = 1.5  # ASSUMPTION: sd of a seed's effect on all shapes, in units of the noise
-QUADRATURE = np.polynomial.legendre.leggauss(40)  # points and weights of the integral over the layers
+QUADRATURE = np.polynomial.legendre.leggauss(40)  # points and weights of the integral over layers
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pytest
 import sweep_bucket
 from checkout import ROOT, SWEEPS
 from cli_tools import Command
-from report_sweeps import rows
+from report_sweeps import few_answers, rows
 from rich.console import Console
 
 from dwsweep import paths, terminal
@@ -59,6 +59,7 @@ def test_every_command_reads_and_writes_in_a_bucket(
     dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
+    few_answers(monkeypatch)
     table = io.StringIO()
     made = rows((2, 4), sizes=4, low=1e5, high=1e6)
     writer = csv.DictWriter(table, list(made[0]))

@@ -69,7 +69,8 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path):
     assert crossings.STUDY.table({"no_effect": again}).count("no_effect") == 1
 
 
-@pytest.mark.parametrize("number", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow  # in the quick tier ``test_analysis`` covers the truth of one sweep
+@pytest.mark.parametrize("number", [4, 8])
 def test_a_few_simulations_cover(number):
     summary = crossings.summarise("base", [crossings.STUDY.one("base", index) for index in range(number)])
     *steep, flat = summary["pairs"]  # 24/30: 0.0065 nats per unit of ln N
@@ -120,7 +121,9 @@ def test_luck_of_a_shape_is_no_claim(name, folder):
         assert summary["crossed"] == 0.0
 
 
-@pytest.mark.parametrize(("sizes", "shape_sd"), [(3, 0.004), (5, 0.002), (6, 0.002)])
+@pytest.mark.parametrize(
+    ("sizes", "shape_sd"), [(3, 0.004), *(pytest.param(sizes, 0.002, marks=pytest.mark.slow) for sizes in (5, 6))]
+)
 def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, shape_sd):
     """64 % of pairs of five sizes and a shape_sd of 0.002 nats claimed something while only replicates counted."""
     claims = []

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import report_sweeps
 from claims import table_of
 from sentences import says
 
@@ -162,7 +163,8 @@ def test_two_budgets_tell_what_tokens_do_and_all_runs_count() -> None:
         holds(row, truth(np.array([math.log(n)]), lambda a, d, c=row.budget: c / seconds(a, d, 1.0))[1], 2.5)
 
 
-def test_every_output_says_one_thing_of_equal_what(tmp_path: Path) -> None:
+def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report_sweeps.without_answers(monkeypatch)
     rows = fitted().adjusted.equal
     fit_record.write(fitted(), tmp_path)
     assert fit_record.read(tmp_path).adjusted.equal == rows  # type: ignore[union-attr]

@@ -277,15 +277,16 @@ def test_files_that_a_fit_and_a_plan_wrote_are_refused_by_name(tmp_path):
         read_table(tmp_path / "plan.csv")
 
 
-def test_a_hundred_thousand_columns_answer_in_seconds(tmp_path):
-    names = ["depth", "width", "loss", *(f"metric/{k}" for k in range(100_000))]
-    lines = [",".join(map(str, [*row.values(), *[1.5] * 100_000])) for row in ROWS]
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_twenty_and_a_hundred_thousand_columns_answer_in_seconds(tmp_path, count):
+    names = ["depth", "width", "loss", *(f"metric/{k}" for k in range(count))]
+    lines = [",".join(map(str, [*row.values(), *[1.5] * count])) for row in ROWS]
     (tmp_path / "t.csv").write_text("\n".join([",".join(names), *lines]))
     begin = time.process_time()
-    assert len(read_table(tmp_path / "t.csv").columns) == 100_003
-    with pytest.raises(InputError, match=r"column 'width' is missing, have .* and 99972 more") as refused:
+    assert len(read_table(tmp_path / "t.csv").columns) == count + 3
+    with pytest.raises(InputError, match=rf"column 'width' is missing, have .* and {count - 28} more") as refused:
         read_table(tmp_path / "t.csv", drop=["width"])
-    assert time.process_time() - begin < 20.0  # about 3
+    assert time.process_time() - begin < 20.0 * count / 100_000  # about a seventh of it
     assert len(str(refused.value)) < 2000
     with pytest.raises(InputError, match="column 'metric/7' is there twice"):
         rows_of(tmp_path / "t.csv", ",".join([*names, "metric/7"]) + "\n" + lines[0] + ",1\n")

@@ -66,7 +66,11 @@ def assert_no_more_is_known(less: Interval, more: Interval, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "levels", "seeds"),
-    [("shape_noise", (0.002, 0.01, 0.05), 3), ("noise", (0.004, 0.015, 0.06), 3), ("noise", (0.004, 0.015, 0.06), 1)],
+    [
+        ("shape_noise", (0.002, 0.01, 0.05), 3),
+        ("noise", (0.004, 0.015, 0.06), 3),
+        pytest.param("noise", (0.004, 0.015, 0.06), 1, marks=pytest.mark.slow),
+    ],
     ids=["scatter of a shape", "noise of a run", "noise of a single run"],
 )
 def test_more_declared_noise_never_narrows_an_interval_nor_strengthens_a_claim(
@@ -116,7 +120,7 @@ def test_a_noise_that_lacks_a_depth_is_refused_in_a_line() -> None:
     assert each.noise.sigma == {"6": 0.01, "18": 0.01, "24": 0.01}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_another_seed_of_the_draws_stays_within_its_monte_carlo_error(seed: int) -> None:
     here, there = fitted(), fitted(seed=seed)
     assert [status for status, _ in transitions(here)] == [status for status, _ in transitions(there)]

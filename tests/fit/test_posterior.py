@@ -79,10 +79,14 @@ def test_the_nodes_of_a_record_give_the_same_draws() -> None:
     assert one.weighed.ess >= 300.0 and set(one.scramble) == set(range(SCRAMBLES))
 
 
-def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors() -> None:
+BOTH = ("asymmetric", "asymmetric, gemstones")
+
+
+@pytest.mark.parametrize("names", [BOTH[:1], pytest.param(BOTH, marks=pytest.mark.slow)])
+def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[str, ...]) -> None:
     """Two standard errors hold 90 % or more of the ends of twelve seeds."""
     within = []
-    for name in ("asymmetric", "asymmetric, gemstones"):
+    for name in names:
         answers = [ask.best_depth(posterior(name, seed), math.log(N if name == "asymmetric" else 3e8), 0.95)
                    for seed in range(12)]  # fmt: skip
         for end in ("low", "high"):

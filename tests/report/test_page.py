@@ -38,6 +38,7 @@ from dwsweep.report import answers_box, card, fit_report, guide_report, html_pag
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
+from dwsweep.report.figures import style
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -103,6 +104,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages whose answers nobody reads."""
     report_sweeps.without_answers(monkeypatch)
+
+
+@pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For pages whose figures nobody looks at: drawing takes most of the rest."""
+    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")
 
 
 def copy(directory: Path, to: Path) -> Path:
@@ -195,7 +202,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
         assert fact in text, fact
 
 
-@pytest.mark.usefixtures("without_answers")
+@pytest.mark.usefixtures("without_answers", "without_drawing")
 def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
     figure = directory / "fit" / "differences.svg"
@@ -207,6 +214,7 @@ def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, t
     assert figure.stat().st_mtime_ns > drawn
 
 
+@pytest.mark.usefixtures("without_drawing")
 @pytest.mark.parametrize("case", ["one_pair", "not_reached", "one_depth"])
 def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> None:
     page = pair / "report.html" if case == "one_pair" else sweep_page.write(report_sweeps.sweep(tmp_path / case, case))
@@ -371,6 +379,7 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
     assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
 
 
+@pytest.mark.usefixtures("without_answers", "without_drawing")
 def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     table = tmp_path / "mine-fit"
     fit_record.write(report_sweeps.fit("law"), table)

@@ -4,7 +4,8 @@ kept with their SHA-256, and conditioning.
 
 Two optimizers, one worker and two. ``TORTURE=N`` is the number of moments of each of the four, ``TORTURE_SEED=S``
 chooses them; seventy-five each take about an hour on two quiet cores. What was hit is printed:
-`pytest -m slow -s tests/sweep/test_torture.py`. One kill is in the quick tier.
+`pytest -m slow -s tests/sweep/test_torture.py`. In the quick tier ``test_kill`` kills sweeps of the stand-in, and
+``train/test_loop`` and ``train/test_bucket`` interrupt and kill the trainer.
 """
 
 from __future__ import annotations
@@ -185,8 +186,9 @@ def test_a_sweep_under_fire_ends_with_the_same_bits(
     under_fire(tmp_path, disk, orders(chosen, moments, disk is not None), workers=workers, optimizer=optimizer)
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_while_it_writes_a_checkpoint_ends_with_the_same_bits(tmp_path: Path) -> None:
-    """The quick tier's sample: one kill, of a short sweep of one pack that is compiled in a hurry."""
+    """A sample of a quarter of a minute: one kill, of a short sweep of one pack that is compiled in a hurry."""
     kill = {"action": "KILL", "victim": "both", "phase": "checkpoint", "after": 0.0}
     under_fire(tmp_path, None, [kill], {}, depths=(1,), steps=60, every=20)
 

@@ -162,6 +162,7 @@ def test_muon_on_eight_devices_equals_one(store_path: str, tmp_path: Path) -> No
     assert_close(train_here(tmp_path / "one", **common, sections=one), eight)
 
 
+@pytest.mark.slow  # in the quick tier eight devices equal one
 def test_two_cores_equal_one_and_a_pack_of_any_size(store_path: str, tmp_path: Path, alone: dict[str, Any]) -> None:
     # bits of two programs are compared: compiled as a sweep's are
     common = {"store": store_path, "sections": sections(), "devices": 2, "optimized": True}
@@ -194,7 +195,8 @@ def by_the_clock(replicas: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_two_processes_equal_one(store_path: str, tmp_path: Path, replicas: int) -> None:
     orders = by_the_clock(replicas)
     alone = train_here(tmp_path / "one", store=store_path, **orders)
