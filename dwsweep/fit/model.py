@@ -70,7 +70,7 @@ UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: th
 WIDE = 30.0  # prior scale of E and A, nats: unknown
 # sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
 # E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
-ENDS_SD, GAIN_SD, SKEW_SD = 3.0, 1.0, 0.15
+ENDS_SD, GAIN_SD, SKEW_SD = 6.0, 1.5, 0.15
 # sd of another arm's departures, in units of e^interact·S
 OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
