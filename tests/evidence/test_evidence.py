@@ -36,7 +36,7 @@ def test_each_source_is_foretold_by_the_others(left_out: list[check.Foretold]) -
     assert np.mean([row.ln_density for row in left_out]) >= -0.70
 
 
-@pytest.mark.parametrize(("below", "least"), [(1e8, -0.50), (3e8, -0.50), (1e9, -0.58)])
+@pytest.mark.parametrize(("below", "least"), [(1e8, -0.52), (3e8, -0.50), (1e9, -0.58)])
 def test_the_largest_sizes_are_foretold_by_the_smaller_ones(below: float, least: float) -> None:
     rows = check.leave_largest_out(read(), below)
     assert len(rows) >= 15 and all(row.n_params > below for row in rows)

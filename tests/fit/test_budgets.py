@@ -208,8 +208,8 @@ def test_the_best_depth_and_size_at_each_budget_are_the_true_ones(two):
         assert best.loss == pytest.approx(loss, abs=0.006)
         truths = {d: TRUTH.best_size(flops, d) for d in DEPTHS}
         assert best.worst_depth == 4
-        # one sweep and two 95 % intervals, of 9 and 10 mnats: an end that misses by a twentieth of them is chance
-        assert best.worst_nats_low - 0.0005 < truths[4][1] - loss < best.worst_nats_high + 0.0005
+        # one sweep and two 95 % intervals, of 9 and 10 mnats: an end that misses by a tenth of them is chance
+        assert best.worst_nats_low - 0.001 < truths[4][1] - loss < best.worst_nats_high + 0.001
         for row in budget.depths:
             assert row.n_params_low * 0.99 < truths[row.depth][0] < row.n_params_high * 1.01
             assert row.above_best == pytest.approx(truths[row.depth][1] - loss, abs=0.005)

@@ -84,17 +84,21 @@ BOTH = ("asymmetric", "asymmetric, gemstones")
 
 @pytest.mark.parametrize("names", [BOTH[:1], pytest.param(BOTH, marks=pytest.mark.slow)])
 def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[str, ...]) -> None:
-    """Two standard errors hold 90 % or more of the ends of twelve seeds."""
+    """Two standard errors hold 90 % or more of the medians and ends of twelve seeds, at three sizes."""
     within = []
     for name in names:
-        answers = [ask.best_depth(posterior(name, seed), math.log(N if name == "asymmetric" else 3e8), 0.95)
-                   for seed in range(12)]  # fmt: skip
-        for end in ("low", "high"):
-            ends = np.array([getattr(one.interval, end) for one in answers])
-            errors = np.array([getattr(one.errors, end) for one in answers])
-            within += list(np.abs(ends - ends.mean()) * math.sqrt(12 / 11) <= 2.0 * errors)
-            assert (errors < 0.1 * np.median([one.interval.high - one.interval.low for one in answers])).mean() > 0.8
-    assert np.mean(within) >= 0.9
+        each = [posterior(name, seed) for seed in range(12)]
+        for x in (each[0].frame.low, each[0].frame.x0, each[0].frame.high):
+            answers = [ask.best_depth(one, x, 0.95) for one in each]
+            for number in ("low", "value", "high"):
+                found = [getattr(one.interval, number) for one in answers]
+                if None in found or np.std(found) < 1e-9:  # no end, or the end of the depths trained
+                    continue
+                errors = np.array([getattr(one.errors, number) for one in answers])
+                within += list(np.abs(found - np.mean(found)) * math.sqrt(12 / 11) <= 2.0 * errors)
+                widths = [one.interval.high - one.interval.low for one in answers if one.interval.bounded]
+                assert not widths or (errors < 0.1 * np.median(widths)).mean() > 0.8
+    assert len(within) >= 60 and np.mean(within) >= 0.9
 
 
 def test_losses_at_points_are_those_of_the_profile() -> None:
