@@ -476,7 +476,7 @@ def _of_least_loss(columns: Sequence[Covariate], rows: Sequence[Row], x: np.ndar
         z = np.array(loss, dtype=float)[kept]
         beta, inverse = np.linalg.lstsq(A, z, rcond=None)[0], np.linalg.pinv(A.T @ A)
         rest = z - A @ beta
-        error = np.sqrt(float(rest @ rest) / free * np.diag(inverse))
+        error = np.sqrt(float(rest @ rest) / free * np.maximum(np.diag(inverse), 0.0))
         places = [k for k in range(len(one.common)) if k != first]
         own = range(A.shape[1] - len(places), A.shape[1])
         best = min(zip(own, places, strict=True), key=lambda pair: beta[pair[0]])
