@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.errors import InputError
-from dwsweep.fit.crossing import UNBIASED
+from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
@@ -86,7 +86,7 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
     )
     with np.errstate(invalid="ignore"):
         # one answer has no standard deviation
-        spread = each.std(axis=0, ddof=1) / (UNBIASED * math.sqrt(len(each))) if len(each) > 1 else np.full(3, math.nan)
+        spread = standard_error(each) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
     errors = [float(v) if math.isfinite(v) else None for v in spread]
     return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))

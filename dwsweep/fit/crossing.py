@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.curves import Difference
+from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
-UNBIASED = 0.965  # mean of the standard deviation of eight normal numbers, over the true one
 STRUCTURAL = (NO_CURVE, NO_SHARED_RANGE, FEW_SIZES)  # causes that lie in the choice of trained shapes
 
 
@@ -105,9 +105,9 @@ def monte_carlo(found: Crossing, d: Difference, scramble: np.ndarray, confidence
             return None
         if not d.x[0] < at < d.x[-1]:
             return 0.0
-        each = [np.interp(at, d.x, part.mean(axis=0) + side * pointwise * part.std(axis=0)) for part in parts]
+        bands = [part.mean(axis=0) + side * pointwise * part.std(axis=0) for part in parts]
+        spread = float(standard_error(np.array([np.interp(at, d.x, band) for band in bands])))
         slope = float(np.interp(at, d.x, np.gradient(d.g + side * pointwise * d.se, d.x)))
-        spread = float(np.std(each, ddof=1)) / (UNBIASED * math.sqrt(len(parts)))
         return spread / abs(slope) if slope else None
 
     return Interval(error(found.root, 0.0), error(found.low, 1.0), error(found.high, -1.0))

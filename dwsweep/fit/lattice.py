@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+UNBIASED = 0.965  # mean of the standard deviation of eight normal numbers, over the true one
 VECTOR = np.array(
     [1, 182667, 469891, 498753, 110745, 446247, 250185, 118627, 245333, 283199, 408519, 391023, 246327, 126539]
 )
@@ -23,4 +24,10 @@ def lattice(n: int, dimensions: int, rng: np.random.Generator) -> np.ndarray:
     vector = rng.permutation(VECTOR)[:dimensions]
     even = np.arange(n)[:, None] * (vector % n) % n / n
     found: np.ndarray = (even + rng.random(dimensions)) % 1.0
+    return found
+
+
+def standard_error(answers: np.ndarray) -> np.ndarray:
+    """(…) standard error of the answer of all shifts, by the ``answers`` (S, …), S ≥ 2, that each gives alone."""
+    found: np.ndarray = answers.std(axis=0, ddof=1) / (UNBIASED * np.sqrt(len(answers)))
     return found

@@ -21,7 +21,7 @@ from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.transitions import Pair
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
-from dwsweep.records.transitions import Rival, RivalTransition, numbers
+from dwsweep.records.transitions import Rival, RivalTransition, decimals, numbers
 
 UNKNOWN = 2.0  # width in ln d of a tie's interval above which the tie bounds no constant
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
@@ -150,12 +150,12 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
         interval_a_error=(own.errors[0].low, own.errors[0].high),
         interval_b_error=(own.errors[1].low, own.errors[1].high),
     )
-    decimals = [
-        most if not error else max(0, min(most, -math.ceil(math.log10(error))))
+    printed = [
+        max(0, min(most, decimals(error))) if error else most
         for most, error in zip(DECIMALS, width_law.coarse, strict=True)
     ]
     statement = (
-        f"{EXPONENTIAL.sentence(*own.law.theta, *decimals)} by the losses of all depths; {used} of {len(pairs)} pairs "
+        f"{EXPONENTIAL.sentence(*own.law.theta, *printed)} by the losses of all depths; {used} of {len(pairs)} pairs "
         "tie at sizes of both depths"
     )
     warnings = []

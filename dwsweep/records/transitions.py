@@ -52,11 +52,16 @@ class Cell(Record):
 WITHOUT_DIGITS = 0.1  # share of an interval above which a Monte-Carlo error costs digits
 
 
+def decimals(error: float) -> int:
+    """Decimals of the power of ten at or above an error above 0: one for 0.03, −1 for 3."""
+    return -math.ceil(math.log10(error))
+
+
 def known_to(value: float, error: float) -> float:
     """A number without the digits below its error; its first digit stays."""
     if not error or not value:
         return value
-    return round(value, -min(math.ceil(math.log10(error)), math.floor(math.log10(abs(value)))))
+    return round(value, max(decimals(error), -math.floor(math.log10(abs(value)))))
 
 
 def coarse(errors: Iterable[float | None], width: float) -> float:
@@ -439,7 +444,7 @@ class SizedOptimum(Optimum):
             (self.depth_high, self.depth_high_error),
         )
         coarse = [value * error for value, error in each if value and error and error > least]
-        return min(1, *(-math.ceil(math.log10(one)) for one in coarse)) if coarse else 1
+        return min(1, decimals(max(coarse))) if coarse else 1
 
 
 @dataclass(frozen=True, kw_only=True)
