@@ -348,6 +348,7 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
+        self._steep: dict[tuple, np.ndarray] = {}  # (D, 1) by form and setting: the same at every size
         self.best: dict[tuple, np.ndarray] = {}  # best depths by request
 
     @classmethod
@@ -516,7 +517,10 @@ class Posterior:
         law, delta = self._with(draws, setting)
         slope = self._slope(place, x, law)
         decayed = decay(eta["a"][:, None], np.array(x), frame)
-        steepest = self._steepest(place, law) / decayed
+        key = (place, *sorted(setting.items()))
+        if key not in self._steep:
+            self._steep[key] = self._steepest(place, law)
+        steepest = self._steep[key] / decayed
         beyond = np.ones(len(self.grid), dtype=bool)
         beyond[self.inside] = not frame.low <= x <= frame.high
         slope[:, beyond] = np.clip(slope[:, beyond], -steepest, steepest)
