@@ -30,12 +30,13 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
+from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table, joint_model
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
+from dwsweep.fit.ask import LEAST_WEIGHT, PER_NODE, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
+    Curves,
     Difference,
     distinct,
     gaussian,
@@ -54,7 +55,7 @@ from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
-from dwsweep.records.fit import FitOptions, FitResult
+from dwsweep.records.fit import FitOptions, FitResult, Surface
 from dwsweep.records.studies import (
     BASE,
     BEST_DEPTH,
@@ -102,7 +103,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     result = fit_table(table, **{**options, "where": (*chosen.where, *own_arm)})
     tables = [at_equal_length(data, chosen) for data in tables]
     with threadpool_limits(1, user_api="blas"):
-        first, *fitted = _fitted(tables, labels(tables), chosen)
+        first, *fitted = _fitted(tables, labels(tables), chosen, result.surface)
         if isinstance(first, NoCurve):
             raise InputError(
                 f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
@@ -166,8 +167,14 @@ class NoCurve:
     why: str
 
 
-def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
-    """Runs of each arm, at the first arm's token count if possible."""
+def _fitted(
+    tables: Sequence[Table], names: Sequence[str], options: FitOptions, surface: Surface | None = None
+) -> list[Arm | NoCurve]:
+    """Runs of each arm, at the first arm's token count if possible. surface: of the first arm's fit."""
+
+    def first_model(curves: Curves, options: FitOptions) -> LossSurface | None:
+        return LossSurface(surface) if surface and is_of(surface, curves) else joint_model(curves, options)
+
     tokens: float | None = None
     found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
@@ -175,7 +182,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         key = tokens if number and tokens in groups else largest(groups)
         tokens = tokens if number else key
         try:
-            group = TokenGroup.of(data, groups[key], options)
+            group = TokenGroup.of(data, groups[key], options, fit=model_compared if number else first_model)
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
@@ -199,6 +206,18 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
             )
         )
     return found
+
+
+def model_compared(curves: Curves, options: FitOptions) -> LossSurface | None:
+    """The joint model of an arm that is held against the first one, and has no fit.json of its own."""
+    return joint_model(curves, options, compared=True)
+
+
+def is_of(surface: Surface, curves: Curves) -> bool:
+    """True if the ``surface`` was fitted to these cell means, and adjusted for nothing."""
+    cells, own = Cells.of(curves), surface.cells
+    rows = all(vars(own)[name] == tuple(vars(cells)[name].tolist()) for name in ("x", "y", "mean", "variance"))
+    return rows and not own.columns
 
 
 def _diverged(rows: Sequence[Row]) -> str:
@@ -406,7 +425,8 @@ class Together:
         cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
         known = [form for surface in (base.surface, other.surface) for form in surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
-        return cls(Posterior(cells, weigh(cells, seed, forms, enough=NODES), seed), other.label)
+        weighed = weigh(cells, seed, forms, enough=NODES, many=0, per_node=PER_NODE)
+        return cls(Posterior(cells, weighed, seed), other.label)
 
     def depths(self, x: float) -> Drawn:
         """ln of the best depth at ln axis x."""
