@@ -38,8 +38,6 @@ from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
     Curves,
     Difference,
-    distinct,
-    gaussian,
     interpolation_sd,
     pchip,
     spline,
@@ -680,32 +678,22 @@ def _differences(
 ) -> Iterator[tuple[Difference, np.ndarray]]:
     """(other − base, losses of both (2, G)) for each depth that both arms have at two or more sizes."""
     a, b = base.curves, other.curves
-    rng = np.random.default_rng([SEED, options.seed])
-    joint = np.block([[a.total_covariance, pairing.cross], [pairing.cross.T, b.total_covariance]])
-    draws = gaussian(joint, options.draws, rng)
-    level = math.sqrt(pairing.level) * rng.standard_normal((options.draws, 1))
+    *errors, level = pairing.drawn(options.draws, np.random.default_rng([SEED, options.seed]))
     for depth in sorted(set(a.depths) & set(b.depths)):
-        one, two = a.sizes(depth), b.sizes(depth)
-        low, high = max(one[0], two[0]), min(one[-1], two[-1])
-        if len(one) < 2 or len(two) < 2 or high - low < 1e-6:
+        both = [curves.losses(depth, own) for curves, own in zip((a, b), errors, strict=True)]
+        low, high = max(x[0] for x, _ in both), min(x[-1] for x, _ in both)
+        if any(len(x) < 2 for x, _ in both) or high - low < 1e-6:
             continue
         grid = np.linspace(low, high, POINTS)
-        curves, smooth = [], []
-        for arm, deviations in ((a, draws[:, : len(a.x)]), (b, draws[:, len(a.x) :])):
-            where = arm.at(depth)
-            x, values = distinct(arm.x[where], np.vstack([arm.mean[where], arm.mean[where] + deviations[:, where]]))
-            curves.append(pchip(x, values, grid))
-            smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
-        values = curves[1] - curves[0]
-        fewest = min((one, two), key=len)
+        one, two = (pchip(x, values, grid) for x, values in both)
+        smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
+        values = two - one
+        fewest = min((x for x, _ in both), key=len)
         error = interpolation_sd(grid, values, smooth[1] - smooth[0], fewest)
         deviations = values[1:] - values[1:].mean(axis=0) + level
         deviations = deviations + np.random.default_rng([SEED, depth]).standard_normal((options.draws, 1)) * error
-        variances = [float(np.mean(np.diagonal(c.covariance)[c.at(depth)])) + c.noise.shape_variance for c in (a, b)]
-        own = [(v, c.noise.df.get(depth, math.inf)) for v, c in zip(variances, (a, b), strict=True)]
-        shared = [pairing.cross[i, j] for i, j in pairing.cells if int(a.depth[i]) == depth]
-        df = pairing.df(own, float(np.mean(shared or [0.0])), [depth])
-        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([curves[0][0], curves[1][0]])
+        df = pairing.df(a.at(depth), b.at(depth))
+        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([one[0], two[0]])
 
 
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:
