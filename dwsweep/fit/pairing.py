@@ -1,8 +1,9 @@
-"""Pairing of two arms: the covariance of their errors, which cancels when the arms are compared.
+"""Pairing of two arms: the covariance of their errors, which cancels in differences of losses.
 
 The posterior does not answer this: it holds each arm's errors as its own, and a loss difference between two arms of one
-study is known far better than either loss. Nothing else is estimated here; ratios of sizes and depths are questions to
-the posterior (arms.py).
+study is known far better than either loss. Ratios of sizes and depths are questions to the posterior (arms.py). Every
+difference of losses of two arms, over sizes (arms.py) and along a column (along_cells.py), takes its draws, its degrees
+of freedom (``Pairing``) and its correction to one size (``at_size``) from here.
 
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
@@ -12,8 +13,7 @@ scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
 is the covariance of the arms' errors: no assumption is made, and without shared errors it is zero up to the noise of
-the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
-depth by the cell means carry Σ_AB to its error.
+the estimate. Arms of different text share nothing, and Σ_AB is zero.
 """
 
 from __future__ import annotations
