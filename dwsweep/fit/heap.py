@@ -82,12 +82,15 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     """
     asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
     if options.at_tokens is not None:
+        if TOKENS in asked.at:
+            raise InputError(f"{argument('at_tokens')}: {options.at_tokens:g}; not allowed with {argument('at')} tokens=…")
         more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
         asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
     explicit = bool(asked.adjust)
     if (data.directory and not explicit) or options.axis != "n_params":
         if explicit and options.axis != "n_params":
-            raise InputError(f"{argument('adjust', '--adjust')}: {options.adjust[0]!r}; allowed with axis n_params")
+            both = f"{argument('adjust')} and {argument('at')}"
+            raise InputError(f"{argument('axis')}: {options.axis}; allowed with {both}: n_params")
         return None
     budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
     if budget and TOKENS in asked.adjust:
