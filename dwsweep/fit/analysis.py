@@ -527,9 +527,12 @@ class TokenGroup:
         pairs: bool = True,
         joint: bool = True,
         own: LossSurface | None = None,
+        fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted."""
+        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted, and
+        ``fit`` fits it (default: ``joint_model``)."""
+        fit = fit or joint_model
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -552,7 +555,7 @@ class TokenGroup:
             single = one_size.at_size(curves, options.seed)
             alone = one_size.at_one_size(curves, single, options.confidence)
         joint = pairs and joint and not one_variable and alone is None
-        surface = (own or joint_model(curves, options)) if joint else None
+        surface = (own or fit(curves, options)) if joint else None
         curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)
@@ -562,7 +565,7 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1])
-            model = joint_model(beside, options) if joint else None
+            model = fit(beside, options) if joint else None
             beside = judged(beside, model.posterior if model else None)
             others = analyse_pairs(beside, options.confidence, model) if pairs else []
             with_bad = verdicts(transition_rows(beside, others, options.confidence))
@@ -659,9 +662,9 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     return NoiseSummary(**{**shared, **own})
 
 
-def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
-    """The joint model of all depths; None for too few shapes."""
-    surface = fit_loss_model(curves, options.confidence, options.seed)
+def joint_model(curves: Curves, options: FitOptions, compared: bool = False) -> LossSurface | None:
+    """The joint model of all depths; None for too few shapes. compared: for a comparison alone."""
+    surface = fit_loss_model(curves, options.confidence, options.seed, compared)
     return LossSurface(surface) if surface else None
 
 
