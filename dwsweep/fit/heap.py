@@ -83,7 +83,8 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
     if options.at_tokens is not None:
         if TOKENS in asked.at:
-            raise InputError(f"{argument('at_tokens')}: {options.at_tokens:g}; not allowed with {argument('at')} tokens=…")
+            asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
+            raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
         more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
         asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
     explicit = bool(asked.adjust)
