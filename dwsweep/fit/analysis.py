@@ -37,7 +37,7 @@ from dwsweep.fit.guideline import (
     own_guide,
     published_record,
 )
-from dwsweep.fit.heap import Heap, heap_of, over_tokens
+from dwsweep.fit.heap import Heap, check_answered, heap_of, over_tokens
 from dwsweep.fit.lengths import (
     TrainedBudgets,
     at_equal_length,
@@ -208,10 +208,13 @@ class Request:
         """``heaps``: True if losses may be adjusted for the settings that differ between runs."""
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
+            check_answered(data, options, heap)
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
         heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
+        if heaps:
+            check_answered(data, options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
@@ -427,7 +430,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     tokens = parts[0].tokens
     why = (
         f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",
-        "--at-tokens",
+        "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
     if trained is not None and trained.only:
         why = ("belong to no budget of compute", "")

@@ -127,17 +127,21 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
 
 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
+    """ln of the best depth at x = ln axis, as in ``best_depth_interval``, with its Monte-Carlo errors."""
+    found = answer(best_depths(posterior, x, setting), posterior.scramble, confidence)
+    return replace(found, interval=best_depth_interval(posterior, x, confidence, setting))
+
+
+def best_depth_interval(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Interval:
     """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained, the answer
     is a bound without a median."""
-    drawn = best_depths(posterior, x, setting)
-    found = answer(drawn, posterior.scramble, confidence)
-    interval, frame = found.interval, posterior.frame
-    middle = quantiles(drawn, confidence)[1]
-    if middle > frame.last + 1e-9:
-        interval = Interval(None, interval.low, None)
-    elif middle < frame.first - 1e-9:
-        interval = Interval(None, None, interval.high)
-    return replace(found, interval=interval)
+    found, frame = quantiles(best_depths(posterior, x, setting), confidence), posterior.frame
+    low, middle, high = (value if math.isfinite(value) else None for value in found)
+    if found[1] > frame.last + 1e-9:
+        return Interval(None, low, None)
+    if found[1] < frame.first - 1e-9:
+        return Interval(None, None, high)
+    return Interval(middle, low, high)
 
 
 def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
@@ -284,7 +288,7 @@ class LossSurface:
         if self.record.flat:
             return Interval()
         if n not in self._depths:
-            found = best_depth(self.posterior, math.log(n), self.record.confidence).interval
+            found = best_depth_interval(self.posterior, math.log(n), self.record.confidence)
             self._depths[n] = found.map(math.exp)
         return self._depths[n]
 

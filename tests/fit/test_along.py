@@ -296,6 +296,7 @@ def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(deg
 # Whether the intervals hold
 
 
+@pytest.mark.slow
 def test_coverage_in_brief() -> None:
     """Forty simulations each: the bounds are what a true coverage of 95 % leaves with one failure in ten thousand, and
     what half of the error bars would not reach."""

@@ -199,8 +199,9 @@ def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, 
     return found
 
 
-@pytest.mark.parametrize("studies", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_a_moved_transition_is_covered_by_a_narrower_interval(studies: int) -> None:
+@pytest.mark.slow
+def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
+    studies = 10
     found = summaries(STUDY, (TRANSITION, LOSS), studies, True, "moved")
     transitions = found[TRANSITION]
     assert transitions["compared"] == 2 * studies and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
@@ -209,8 +210,9 @@ def test_a_moved_transition_is_covered_by_a_narrower_interval(studies: int) -> N
     assert found[LOSS]["coverage"] >= 0.85
 
 
-@pytest.mark.parametrize("studies", [10, pytest.param(24, marks=pytest.mark.slow)])
-def test_equal_truths_are_rarely_told_apart(studies: int) -> None:
+@pytest.mark.slow
+def test_equal_truths_are_rarely_told_apart() -> None:
+    studies = 24
     found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), studies, False, "same")[TRANSITION]
     assert found["coverage"] >= 0.88 and found["changed"] <= 0.12
     apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), studies // 2, False, "apart")[TRANSITION]
