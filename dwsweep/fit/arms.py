@@ -428,7 +428,7 @@ class Together:
         cells = pooled(Cells.of(self.base.curves), Cells.of(self.other.curves), self.other.label)
         known = [form for arm in (self.base, self.other) if arm.surface for form in arm.surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
-        weighed = weigh(cells, self.seed, forms, enough=NODES, many=0, per_node=PER_NODE)
+        weighed = weigh(cells, self.seed, forms, enough=NODES, many=0, per_node=PER_NODE, passes=1)
         return Posterior(cells, weighed, self.seed)
 
     def depths(self, x: float) -> Drawn:

@@ -54,6 +54,7 @@ LEAST_ESS, LEAST_POWER = (
 LEAST_SPREAD = 1e-9  # least spread of the nodes, in units of the normal that gave them
 SHRINK = 2.0  # weight of the prior of zero correlations, in effective nodes per hyperparameter
 ROUNDS, MOVES = 12, 1
+PASSES = 2  # searches for a mode, each linearised where the last one ended
 BRIDGE = 0.1  # sd of the loss between trained depths if no shape measures it, in e^share·E per √ln L
 INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained and on either side
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
@@ -109,7 +110,7 @@ class Weighed:
 
 
 def newton(
-    density: Callable[[np.ndarray], np.ndarray], z: np.ndarray, root: np.ndarray, rounds: int = ROUNDS
+    density: Callable[[np.ndarray], np.ndarray], z: np.ndarray, root: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(mode (n,), root (n, n)) of a log density: root·rootᵀ is the covariance of the normal at the mode.
 
@@ -122,7 +123,7 @@ def newton(
         [np.zeros((1, n)), unit, -unit, np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, n)]
     )
     shares = np.array([1.0, 0.5, 0.2, 0.05])
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         value = density(z + stencil @ root.T)
         here, up, down = value[0], value[1 : n + 1], value[n + 1 : 2 * n + 1]
         H = np.diag(2.0 * here - up - down)
@@ -147,13 +148,13 @@ def newton(
 class Sampler:
     """The nodes of one form."""
 
-    def __init__(self, model: Model, start: np.ndarray, seed: int, rounds: int = ROUNDS) -> None:
+    def __init__(self, model: Model, start: np.ndarray, seed: int, passes: int = PASSES) -> None:
         self.model, self.seed = model, seed
         n = len(model.names)
         z, root = start, 0.35 * np.eye(n)
         model.locate(z)
-        for _ in range(2 if model.form.effect else 1):
-            z, root = newton(model.density, z, root, rounds)
+        for _ in range(passes if model.form.effect else 1):
+            z, root = newton(model.density, z, root)
             model.locate(z)
         self.mode = z
         self.centre, self.root = z, WIDER * root
@@ -213,15 +214,16 @@ def weigh(
     enough: float = ENOUGH,
     many: int = MANY,
     per_node: int = 1,
+    passes: int = PASSES,
 ) -> Weighed:
     """Importance nodes of every form, and the number of draws of each. enough: effective nodes up to which more are
     taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. per_node: least
-    number of draws of a node that has any; ``draws`` is a multiple of it."""
+    number of draws of a node that has any; ``draws`` is a multiple of it. passes: see ``PASSES``."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     for model in models(cells, forms).values():
         z = np.array([start.get(name, 0.0) for name in model.names])
-        samplers.append(Sampler(model, z, seed))
+        samplers.append(Sampler(model, z, seed, passes))
         start.update(zip(model.names, samplers[-1].mode, strict=True))
     each = dict.fromkeys(range(len(samplers)), FEW)
     left = dict.fromkeys(each, AGAIN)  # times left that a form may be sampled at its most nodes
