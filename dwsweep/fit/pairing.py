@@ -27,7 +27,7 @@ import numpy as np
 
 from dwsweep.fit.arm import Arm, different_text
 from dwsweep.fit.cells import Candidate
-from dwsweep.fit.curves import Curves, gaussian, pchip
+from dwsweep.fit.curves import Curves, distinct, gaussian, pchip
 from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
 from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
 from dwsweep.fit.one_size import SIZE_SLOPE
@@ -107,8 +107,12 @@ def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray
     gaps, depth = np.asarray(x) - curves.x[cells], curves.depth[cells]
     slope = np.append(1.0, 1.0 + np.random.default_rng(SEED).standard_normal(len(errors)))
     for label in np.unique(depth[np.abs(gaps) > SAME_SIZE]):
-        of = depth == label
-        sizes, values = curves.losses(int(label), errors)
+        of, where = depth == label, curves.at(int(label))
+        places = np.flatnonzero(np.isin(where, cells[of]))
+        # a curve between two sizes hangs on two sizes on either side
+        where = where[max(places[0] - 2, 0) : places[-1] + 3]
+        rows = np.vstack([curves.mean[where], curves.mean[where] + errors[:, where]])
+        sizes, values = distinct(curves.x[where], rows)
         if len(sizes) > 1:
             ends = np.concatenate([curves.x[cells][of] + gaps[of], curves.x[cells][of]])
             there, here = np.split(pchip(sizes, values, ends), 2, axis=1)
