@@ -34,14 +34,7 @@ from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table, joint_model
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import LEAST_WEIGHT, PER_NODE, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
-from dwsweep.fit.curves import (
-    INTERPOLATION_DRAWS,
-    Curves,
-    Difference,
-    interpolation_sd,
-    pchip,
-    spline,
-)
+from dwsweep.fit.curves import Curves, Difference, side_by_side
 from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
@@ -686,16 +679,11 @@ def _differences(
     a, b = base.curves, other.curves
     *errors, level = pairing.drawn(options.draws, np.random.default_rng([SEED, options.seed]))
     for depth in sorted(set(a.depths) & set(b.depths)):
-        both = [curves.losses(depth, own) for curves, own in zip((a, b), errors, strict=True)]
-        low, high = max(x[0] for x, _ in both), min(x[-1] for x, _ in both)
-        if any(len(x) < 2 for x, _ in both) or high - low < 1e-6:
+        found = side_by_side(a.losses(depth, errors[0]), b.losses(depth, errors[1]), POINTS)
+        if found is None:
             continue
-        grid = np.linspace(low, high, POINTS)
-        one, two = (pchip(x, values, grid) for x, values in both)
-        smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
+        grid, (one, two), error = found
         values = two - one
-        fewest = min((x for x, _ in both), key=len)
-        error = interpolation_sd(grid, values, smooth[1] - smooth[0], fewest)
         deviations = values[1:] - values[1:].mean(axis=0) + level
         deviations = deviations + np.random.default_rng([SEED, depth]).standard_normal((options.draws, 1)) * error
         df = pairing.df(a.at(depth), b.at(depth))

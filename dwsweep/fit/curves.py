@@ -311,13 +311,30 @@ def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.array([x[label == k].mean() for k in range(len(count))]), merged
 
 
-def shared_grid(curves: Curves, shallow: int, deep: int) -> np.ndarray | None:
-    """Grid of x that both depths span, or None if they share none (or a depth has a single size)."""
-    a, b = curves.sizes(shallow), curves.sizes(deep)
-    low, high = max(a[0], b[0]), min(a[-1], b[-1])
-    if len(a) < 2 or len(b) < 2 or high - low < 1e-6:
+def shared_grid(one: np.ndarray, two: np.ndarray, points: int = GRID_POINTS) -> np.ndarray | None:
+    """Grid of x that two curves of sizes ``one`` and ``two`` both span, or None if they share none (or one has a single
+    size)."""
+    low, high = max(one[0], two[0]), min(one[-1], two[-1])
+    if min(len(one), len(two)) < 2 or high - low < 1e-6:
         return None
-    return np.linspace(low, high, GRID_POINTS)
+    return np.linspace(low, high, points)
+
+
+Losses = tuple[np.ndarray, np.ndarray]
+"""(x (K,), nats (1 + D, K)) of one curve: the means first, then their draws."""
+
+
+def side_by_side(one: Losses, two: Losses, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """(x (G,), losses (2, 1 + D, G) of both curves, sd (G,) of the error of interpolation in their difference), on a
+    grid that both span; None if they share none."""
+    both = one, two
+    grid = shared_grid(one[0], two[0], points)
+    if grid is None:
+        return None
+    losses = np.stack([pchip(x, values, grid) for x, values in both])
+    smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
+    fewest = min((x for x, _ in both), key=len)
+    return grid, losses, interpolation_sd(grid, losses[0] - losses[1], smooth[0] - smooth[1], fewest)
 
 
 def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:

@@ -27,16 +27,7 @@ from dwsweep.fit.crossing import (
     classify,
     looked_at,
 )
-from dwsweep.fit.curves import (
-    INTERPOLATION_DRAWS,
-    Curves,
-    Difference,
-    from_values,
-    interpolation_sd,
-    pchip,
-    shared_grid,
-    spline,
-)
+from dwsweep.fit.curves import GRID_POINTS, Curves, Difference, from_values, pchip, side_by_side
 from dwsweep.fit.noise import SEPARABLE_SIZES, t_two_sided
 
 
@@ -88,17 +79,11 @@ def _of_few_sizes(crossing: Crossing, sizes: int) -> Crossing:
 
 def difference(curves: Curves, shallow: int, deep: int) -> Difference | None:
     """PCHIP difference curve of two depths, or None if they share no range of sizes."""
-    grid = shared_grid(curves, shallow, deep)
-    if grid is None:
+    found = side_by_side(curves.losses(shallow), curves.losses(deep), GRID_POINTS)
+    if found is None:
         return None
-    both, smooth = [], []
-    for depth in (shallow, deep):
-        x, values = curves.losses(depth)
-        both.append(pchip(x, values, grid))
-        smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
-    values = both[0] - both[1]
-    fewest = min((shallow, deep), key=lambda depth: len(curves.sizes(depth)))
-    error = interpolation_sd(grid, values, smooth[0] - smooth[1], curves.sizes(fewest))
+    grid, (one, two), error = found
+    values = one - two
     # one number per draw: where the true curve bulges at one point between two sizes, it does at the next
     values[1:] += _normal_scores(len(values) - 1, shallow) * error
     return from_values(curves, shallow, deep, grid, values)

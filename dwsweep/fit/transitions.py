@@ -116,7 +116,7 @@ def _compared(
     least, most = np.array([surface.reach(x) for x in grid]).T + np.array([[-1e-9], [1e-9]])
     found = []
     for shallow, deep in pairs:
-        shared = shared_grid(curves, shallow, deep)
+        shared = shared_grid(curves.sizes(shallow), curves.sizes(deep))
         if shared is None:
             inside = (least <= math.log(shallow)) & (most >= math.log(deep))
         else:
