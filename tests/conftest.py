@@ -56,6 +56,43 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return argname if isinstance(val, bytes) else None
 
 
+# Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
+# by which no long one begins while the other workers have nothing left to do. These take ten seconds or more.
+LONGEST = (
+    "fit/test_heap.py",
+    "train/test_loop.py",
+    "sweep/test_fence.py",
+    "sweep/test_runner.py",
+    "fit/test_analysis.py",
+    "fit/test_meaning.py",
+    "report/test_page.py",
+    "sweep/test_kill.py",
+    "fit/test_equal_what.py",
+    "fit/test_best_depth.py",
+    "design/test_errors.py",
+    "report/test_figures.py",
+    "report/test_agreement.py",
+    "sweep/test_damage.py",
+    "fit/test_budgets.py",
+    "fit/test_posterior.py",
+    "cli/test_notebook.py",
+    "cli/test_commands.py",
+    "sweep/test_remote.py",
+    "fit/test_metamorphic.py",
+    "cli/test_first_steps.py",
+    "report/test_page_browser.py",
+    "guide/test_law.py",
+    "guide/test_evidence_answers.py",
+    "train/test_mesh.py",
+    "train/test_bench.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"tests/{name}": k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """The trainer collects garbage after each pack: a quarter of a second to go through all that was imported, a tenth
     of the time of its tests. What stands now stays."""
