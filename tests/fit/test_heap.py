@@ -452,6 +452,8 @@ def test_no_adjust_lets_a_column_be() -> None:
         ({"at": {"batch_size": 4096}}, "at: batch=4096; allowed: from 32 to 512"),
         ({"at": "batch_size"}, "at: 'batch_size'; give column=value"),
         ({"adjust": ["batch_size"], "no_adjust": ["batch_size"]}, "also adjusted for"),
+        ({"axis": "flops", "at": {"batch_size": 64}}, "axis: flops; allowed with adjust and at: n_params"),
+        ({"at_tokens": 3e9, "at": {"tokens": 1e9}}, "at_tokens: 3e.09; not allowed with at tokens="),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:
