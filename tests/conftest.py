@@ -16,6 +16,9 @@ from cli_tools import Command, in_this_process
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Looking for cycles takes a quarter of collection and a tenth of tracing for JAX; `dwsweep run` looks as rarely.
+gc.set_threshold(100_000)
+
 # The matrices of a fit are small: BLAS threads of several workers on two cores only wait for each other, up to six
 # times as long as one thread computes. `dwsweep fit` limits them itself; tests call what is inside it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

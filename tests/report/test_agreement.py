@@ -97,6 +97,9 @@ TABLES: dict[str, Any] = {
 }
 
 
+EACH = [pytest.param(name, marks=pytest.mark.slow if name == "laptop-tokens" else ()) for name in TABLES]
+
+
 @cache
 def fitted(name: str) -> Any:
     return dwsweep.fit_table(TABLES[name]())
@@ -149,7 +152,7 @@ def assert_marked(marks: dict[Any, Mark], rows: dict[Any, dict[str, str]], where
             assert mark.value is not None, f"{where}: {pair}"
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str, tmp_path: Path) -> None:
     result = fitted(name)
     expected = verdicts(result)
@@ -169,7 +172,7 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     assert set(in_ties(result.warnings)) == tied
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_figure_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str) -> None:
     result = fitted(name)
     expected, rows = verdicts(result), rows_of(result)
@@ -187,7 +190,7 @@ def test_every_figure_says_of_a_pair_what_the_first_row_of_its_csv_says(name: st
         assert f"{len(crossed)} crossed" in title
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_the_curve_that_is_drawn_is_the_one_that_the_verdict_is_read_from(name: str) -> None:
     """The simultaneous band clears zero on the sides that the status names, and on no other."""
     result = fitted(name)
@@ -215,7 +218,7 @@ def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> Non
     assert "show no effect" not in result.summary()
 
 
-@pytest.mark.parametrize("name", ["lengths", "laptop-tokens"])
+@pytest.mark.parametrize("name", ["lengths", pytest.param("laptop-tokens", marks=pytest.mark.slow)])
 def test_the_verdicts_at_each_count_of_tokens_agree(name: str) -> None:
     result = fitted(name)
     expected = first_rows(csv_text(result.by_tokens, TokenTransition))
@@ -288,7 +291,7 @@ def test_a_comparison_has_the_verdicts_of_each_arm_by_itself() -> None:
                 assert row[f"{prefix}{name}"] == (None if said is None else pytest.approx(said))
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
     result = fitted(name)
     if result.surface is None:
