@@ -546,7 +546,7 @@ class Model:
 
     def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
         """Hyperparameters (N,) of the standardised ``z`` (N, n)."""
-        found = {name: np.full(len(z), value) for name, value in self.typical.items()}
+        found = {name: np.full(len(z), value) for name, value in self.typical.items() if name not in self.names}
         found.update(zip(self.names, (self.prior_mean + self.prior_sd * z).T, strict=True))
         if not self.form.law:
             found["p"], found["a"] = np.ones(len(z)), np.zeros(len(z))
