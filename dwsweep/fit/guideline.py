@@ -332,12 +332,14 @@ def headline(record: Surface, size: str) -> str:
 
 
 def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """Direction of the trend from paired posterior draws.
+    """Direction of the trend from paired posterior draws, within the depths trained: beyond them a draw rests on the
+    form of its law, which no loss has tested.
 
     Paired differences can be significant although the intervals overlap.
     """
     surface = LossSurface(record)
-    before, after = (surface.drawn_depths(row.ln_x) for row in (small, large))
+    ends = math.log(surface.shallowest), math.log(surface.deepest)
+    before, after = (np.clip(surface.drawn_depths(row.ln_x), *ends) for row in (small, large))
     sure = (1.0 + record.confidence) / 2.0
     if np.mean(after > before) >= sure:
         return f"The best depth grows with {size}"

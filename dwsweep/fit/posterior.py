@@ -206,10 +206,17 @@ class Sampler:
 
 
 def weigh(
-    cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS, enough: float = ENOUGH
+    cells: Cells,
+    seed: int = 0,
+    forms: Sequence[str] = tuple(FORMS),
+    draws: int = DRAWS,
+    enough: float = ENOUGH,
+    many: int = MANY,
+    per_node: int = 1,
 ) -> Weighed:
     """Importance nodes of every form, and the number of draws of each. enough: effective nodes up to which more are
-    taken."""
+    taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. per_node: least
+    number of draws of a node that has any; ``draws`` is a multiple of it."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     for model in models(cells, forms).values():
@@ -234,9 +241,10 @@ def weigh(
             break
         for k in wanted:
             left[k] -= each[k] == MOST
-            each[k] = min(MOST, max(2 * each[k], MANY if share[k] > MUCH else 0))
+            each[k] = min(MOST, max(2 * each[k], many if share[k] > MUCH else 0))
             samplers[k].more(each[k])
-    count = _systematic(weight, np.concatenate([one.scramble for one in nodes]), draws, seed)
+    scramble = np.concatenate([one.scramble for one in nodes])
+    count = per_node * _systematic(weight, scramble, draws // per_node, seed)
     chosen, at = [], 0
     for one in nodes:
         own = slice(at, at + len(one.z))
@@ -587,9 +595,9 @@ class Posterior:
                 lead = law[:, 0, None] * (g * (1.0 - J)).sum(-1) + law[:, 1, None] * (g * J).sum(-1)
                 lead += law[:, 2, None] * (g * k).sum(-1)
                 h = lead[:, at] - law[:, 2, None] * (x - self.frame.x0) * g.sum(-1)[:, at]
-                for q in range(QUADRATURE):
-                    w = x - x_T[at, q]
-                    h -= law[:, 3, None] * g[:, at, q] * (w * w / np.sqrt(w * w + TURN**2))
+                for one in range(len(depths)):
+                    w = x[at == one] - x_T[one][:, None]
+                    h[:, at == one] -= law[:, 3, None] * (g[:, one] @ (w * w / np.sqrt(w * w + TURN**2)))
                 decayed = decay(eta["a"][:, None], x, self.frame)
                 rows += h * decayed + delta.reshape(len(delta), -1) @ waves.T
                 walk = between(self.grid, self._walks[self.rows[place]], y)

@@ -39,7 +39,7 @@ def best_depths(result, count: int):
     "truth",
     [
         SmoothTruth(),
-        SmoothTruth(depths=(6, 9, 18, 36, 48)),
+        pytest.param(SmoothTruth(depths=(6, 9, 18, 36, 48)), marks=pytest.mark.slow),
         SmoothTruth(bend=0.25),
         pytest.param(SmoothTruth(form="power", theta=through_published_widths("power")), marks=pytest.mark.slow),
         pytest.param(SmoothTruth(form="linear", theta=through_published_widths("linear")), marks=pytest.mark.slow),
@@ -129,6 +129,10 @@ def test_the_first_sentence_says_whether_the_best_depth_grows(falling):
     assert said.endswith(f" at {format_count(last.n_params)}.") and (last.depth_low or 0.0) < true(last.n_params)
     assert says(headline(falling[0].surface, "N"), "fit: falling best depth")
     assert says(headline(bowls(13.0, 13.0)[0].surface, "N"), "fit: best depth may not change")
+
+
+def test_growth_below_the_depths_tried_rests_on_a_form_and_is_not_claimed():
+    assert says(headline(bowls(2.0, 3.5)[0].surface, "N"), "fit: best depth below the depths tried")
 
 
 def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_data(falling):

@@ -388,8 +388,8 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
     for axis in every:
         if axis.get_label_text():  # likewise: found once, and not again for each file
             axis.get_tightbbox()
-            place = axis.label.get_transform().transform(axis.label.get_position())
-            axis.set_label_coords(*axis.axes.transAxes.inverted().transform(place))
+            where = axis.label.get_transform().transform(axis.label.get_position())
+            axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
     gap = TEXT * 1.35 * made.dpi / 72
     for texts in filter(None, labels):
         axes = texts[0].axes
