@@ -200,7 +200,8 @@ class Cells:
     runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of the
     variance; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of the error that
     all seeds of a shape share. columns: covariates. shared: (K, R), effects that several means share and whose size is
-    estimated, such as the effect of one run at several counts of tokens.
+    estimated, such as the effect of one run at several counts of tokens. learnt: priors of hyperparameters in place of
+    those in ``PRIORS``, by name.
     """
 
     x: np.ndarray
@@ -212,6 +213,7 @@ class Cells:
     scatter: Prior = PRIORS["scatter"]
     columns: tuple[Column, ...] = ()
     shared: np.ndarray | None = None
+    learnt: Mapping[str, Prior] = field(default_factory=dict)
 
     @classmethod
     def of(cls, curves: Curves) -> Cells:
@@ -250,7 +252,7 @@ class Cells:
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
-        return {**PRIORS, "scatter": self.scatter}
+        return {**PRIORS, "scatter": self.scatter, **self.learnt}
 
 
 def pooled(base: Cells, other: Cells, name: str) -> Cells:
