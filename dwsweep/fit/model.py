@@ -33,7 +33,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -255,16 +255,17 @@ class Cells:
         return {**PRIORS, "scatter": self.scatter, **self.learnt}
 
 
-def pooled(base: Cells, other: Cells, name: str) -> Cells:
-    """The cells of two arms, the second with a column of its ``name``."""
-    rows = {field: np.concatenate([vars(base)[field], vars(other)[field]]) for field in ("x", "y", "mean", "variance")}
+def pooled(base: Cells, other: Cells, arm: str) -> Cells:
+    """The cells of two arms, the second with a column named ``arm``."""
+    names = ("x", "y", "mean", "variance")
+    rows: dict[str, Any] = {name: np.concatenate([vars(base)[name], vars(other)[name]]) for name in names}
     R, S = base.factors.shape[1], other.factors.shape[1]
     factors = np.zeros((len(rows["x"]), R + S))
     factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.factors, other.factors
     known = [one.df for one in (base, other) if one.df > 0.0]
     scatter = max((base.scatter, other.scatter), key=lambda prior: prior.mean)
     member = np.repeat([0.0, 1.0], [len(base.x), len(other.x)])
-    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(name, member),))
+    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(arm, member),))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ A fit that says "this table cannot separate depth from head size", or that the h
 
 A truth that is a parabola in ln L departs from no form. Public sweeps do, and so does the prior of the model:
 "departing" adds a wave in ln L and ln N of that size, whose phase each heap draws. "Drawn" draws departures and the
-interactions of head size and d_ff with depth from priors as large as public sweeps show (``PUBLIC``). "Bent" adds a wave
-in ln N to the level. Losses of the best net at 2 and at 10 times the largest size are foretold too.
+interactions of head size and d_ff with depth from priors as large as public sweeps show (``PUBLIC``). "Bent" adds a
+wave in ln N to the level. Losses of the best net at 2 and at 10 times the largest size are foretold too.
 """
 
 from __future__ import annotations
