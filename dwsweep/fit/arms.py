@@ -102,17 +102,22 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
             )
         comparisons = [compare(first, other, chosen) for other in fitted]
         if result.adjusted:
-            said = _not_adjusted(one.name for one in result.adjusted.columns)
-            comparisons = [replace(one, answer=(said, *one.answer)) for one in comparisons]
+            names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
+            column = "" if others else chosen.arm
+            said = [_not_adjusted(names, column, one.arm) for one in comparisons]
+            comparisons = [replace(one, answer=(a, *one.answer)) for a, one in zip(said, comparisons, strict=True)]
         return replace(result, comparisons=comparisons)
 
 
-def _not_adjusted(names: Iterable[str]) -> str:
-    return (
-        f"NOT ADJUSTED: arms are compared as they are, and not at held values of {join(dict.fromkeys(names))}; "
-        + either(argument("where"))
-        + " keeps one value"
-    )
+def _not_adjusted(names: str, column: str | None, arm: str) -> str:
+    """Line on the settings ``names`` of a heap, and the option that answers for an ``arm`` of a ``column`` at held
+    values of them."""
+    said = f"NOT ADJUSTED: arms are compared as they are, and not at held values of {names}; "
+    said += either(argument("where")) + " keeps one value"
+    if column:
+        at = either(argument("at", f"--at {column}={arm}"))
+        said += f", and {at} in place of a comparison gives the best depths of {arm} at held values"
+    return said
 
 
 def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any) -> FitOptions:
