@@ -145,7 +145,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("example", [one for one in examples() if shlex.split(one)[1] in ("guide", "theory", "design")])
+# the design of a time is one of the slow tier, since ``tests/design`` fills a time, too
+UNTRAINED = [
+    pytest.param(one, marks=pytest.mark.slow if "--hours" in one and "design" in one else ())
+    for one in examples()
+    if shlex.split(one)[1] in ("guide", "theory", "design")
+]
+
+
+@pytest.mark.parametrize("example", UNTRAINED)
 def test_the_examples_that_need_no_training_run(dwsweep: Command, place: Path, example: str) -> None:
     done = dwsweep(*shlex.split(example.replace("SPEC", "smoke"))[1:], cwd=place)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ from dwsweep.report.figures import registry, style
 from tests.simulations.budgets import BudgetSweep, every
 
 CASES = {
-    "three budgets": {"flops": (1e18, 3e18, 1e19)},
+    "three budgets": {"flops": (1e18, 3e18, 1e19), "depths": (4, 12, 28)},
     "one budget": {"flops": (1e18,)},
     "sizes end below": {"flops": (1e18,), "largest": 7e7},
     "one size": {"flops": (1e18,), "one_size": True},

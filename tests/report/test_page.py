@@ -528,15 +528,20 @@ def test_numbers_between_two_sizes_come_from_the_answers(page: tuple[Path, Answe
             assert shape is not None and (depth, width) == (shape.depth, shape.width)
 
 
-def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(page: tuple[Path, AnswersBox]) -> None:
+def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(
+    page: tuple[Path, AnswersBox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as a page has, where ``page`` has half of them."""
     file, box = page
     fit, points = fit_record.read(file), box.data["sizes"]
-    sizes = [one["n"] for one in points]
+    source = source_of(fit, file)
+    assert [one["n"] for one in points] == [parse_count(one["label"]) for one in points]
+    for name, most in report_sweeps.ANSWERS.items():
+        monkeypatch.setattr(answers_box, name, most)
+    sizes = answers_box.sizes(fit, source)
     assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= report_sweeps.ANSWERS["MOST_BY_LAW"] + 2
-    assert [parse_count(one["label"]) for one in points] == sizes
     smallest = min(cell.n_params for cell in fit.cells)
     assert smallest / 2 <= sizes[0] <= 5 * smallest
-    source = source_of(fit, file)
     assert sizes[-1] == 1e12 or (source.refuses(sizes[-1]) and not source.refuses(sizes[-2]))
 
 
