@@ -537,6 +537,7 @@ def surface_record(
                 for one in cells.columns
             ),
             shared=None if cells.shared is None else tuple(tuple(row) for row in cells.shared.tolist()),
+            learnt={name: (prior.mean, prior.sd) for name, prior in cells.learnt.items()},
         ),
         effect_p=weighed.weights.get("none", 0.0),
         seed=seed,
@@ -578,7 +579,8 @@ def _read(record: Surface, only: str | None) -> Posterior:
     )
     shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)
     scatter = Prior(*kept.scatter, "ln nats", "as fitted")
-    cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared)
+    learnt = {name: Prior(*prior, "ln", "as fitted") for name, prior in kept.learnt.items()}
+    cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared, learnt)
     chosen = []
     for form in record.forms:
         if not form.counts or (only is not None and form.form != only):

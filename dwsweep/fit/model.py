@@ -33,7 +33,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -200,7 +200,8 @@ class Cells:
     runs as estimated or declared. factors: (K, R) nats, errors that means share. df: degrees of freedom of the
     variance; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of the error that
     all seeds of a shape share. columns: covariates. shared: (K, R), effects that several means share and whose size is
-    estimated, such as the effect of one run at several counts of tokens.
+    estimated, such as the effect of one run at several counts of tokens. learnt: priors of hyperparameters in place of
+    those in ``PRIORS``, by name.
     """
 
     x: np.ndarray
@@ -212,6 +213,7 @@ class Cells:
     scatter: Prior = PRIORS["scatter"]
     columns: tuple[Column, ...] = ()
     shared: np.ndarray | None = None
+    learnt: Mapping[str, Prior] = field(default_factory=dict)
 
     @classmethod
     def of(cls, curves: Curves) -> Cells:
@@ -250,19 +252,20 @@ class Cells:
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
-        return {**PRIORS, "scatter": self.scatter}
+        return {**PRIORS, "scatter": self.scatter, **self.learnt}
 
 
-def pooled(base: Cells, other: Cells, name: str) -> Cells:
-    """The cells of two arms, the second with a column of its ``name``."""
-    rows = {field: np.concatenate([vars(base)[field], vars(other)[field]]) for field in ("x", "y", "mean", "variance")}
+def pooled(base: Cells, other: Cells, arm: str) -> Cells:
+    """The cells of two arms, the second with a column named ``arm``."""
+    names = ("x", "y", "mean", "variance")
+    rows: dict[str, Any] = {name: np.concatenate([vars(base)[name], vars(other)[name]]) for name in names}
     R, S = base.factors.shape[1], other.factors.shape[1]
     factors = np.zeros((len(rows["x"]), R + S))
     factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.factors, other.factors
     known = [one.df for one in (base, other) if one.df > 0.0]
     scatter = max((base.scatter, other.scatter), key=lambda prior: prior.mean)
     member = np.repeat([0.0, 1.0], [len(base.x), len(other.x)])
-    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(name, member),))
+    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(arm, member),))
 
 
 @dataclass(frozen=True)
@@ -546,7 +549,7 @@ class Model:
 
     def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
         """Hyperparameters (N,) of the standardised ``z`` (N, n)."""
-        found = {name: np.full(len(z), value) for name, value in self.typical.items()}
+        found = {name: np.full(len(z), value) for name, value in self.typical.items() if name not in self.names}
         found.update(zip(self.names, (self.prior_mean + self.prior_sd * z).T, strict=True))
         if not self.form.law:
             found["p"], found["a"] = np.ones(len(z)), np.zeros(len(z))

@@ -127,6 +127,7 @@ class FittedCells(Record):
     scatter: tuple[float, float]
     columns: tuple[FittedColumn, ...] = ()
     shared: Matrix | None = None  # effects of unknown size that several means share
+    learnt: dict[str, tuple[float, float]] = field(default_factory=dict)  # own priors by hyperparameter: mean, sd
 
     def __post_init__(self) -> None:
         super().__post_init__()

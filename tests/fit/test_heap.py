@@ -332,6 +332,20 @@ def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() ->
     assert result.adjusted and result.adjusted.held == {"mixer a": "mixer b"} and result.provenance.rows_used == 80
 
 
+def test_a_comparison_of_arms_names_the_option_that_adjusts_an_arm_and_the_option_does() -> None:
+    def arms(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        name, batch = str(rng.choice(["a", "b"])), int(rng.choice([64, 128, 256]))
+        return {"mixer": name, "batch_size": batch}, 0.03 * math.log(batch / 128) - 0.03 * (name == "b")
+
+    rows = list({(row["depth"], row["width"]): row for row in piled(60, more=arms)}.values())
+    (comparison,) = dwsweep.compare(rows, arm="mixer", draws=DRAWS).comparisons
+    other = comparison.arm
+    assert f"--at mixer={other} (in Python at)" in comparison.answer[0]
+    found = heap(rows, at={"mixer": other})
+    assert f"mixer {other}" in found.record.sentences[0] and found.record.runs == len(rows)
+    holds(found)
+
+
 # Tokens
 
 

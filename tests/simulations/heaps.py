@@ -12,14 +12,15 @@ and effects of the head size and of d_ff over d. What can be told apart is a pro
 A fit that says "this table cannot separate depth from head size", or that the head size follows the shape, has said so.
 
 A truth that is a parabola in ln L departs from no form. Public sweeps do, and so does the prior of the model:
-"departing" adds a wave in ln L and ln N of that size, whose phase each heap draws. "Bent" adds a wave in ln N to the
-level. Losses of the best net at 2 and at 10 times the largest size are foretold too.
+"departing" adds a wave in ln L and ln N of that size, whose phase each heap draws. "Drawn" draws departures and the
+interactions of head size and d_ff with depth from priors as large as public sweeps show (``PUBLIC``). "Bent" adds a
+wave in ln N to the level. Losses of the best net at 2 and at 10 times the largest size are foretold too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +37,53 @@ SIZES = (1.0e7, 3.0e7, 1.0e8)
 SPAN = (4.0e6, 2.0e8)
 BEYOND = (4.0e8, 2.0e9)  # sizes whose loss is foretold: 2 and 10 times the largest one
 DEPTHS = (4, 6, 8, 10, 12, 16, 20, 24, 32)
+MIDDLE = math.sqrt(SPAN[0] * SPAN[1])
+CURVATURE, POWER = 0.06, 0.25  # of the loss in ln L, nats; of the best depth in N
+# root mean square of depth effects within a factor of two in depth and of e in size, nats
+EFFECT = CURVATURE * math.hypot(math.log(2.0) ** 2, 2.0 * POWER * math.log(2.0))
+PUBLIC = {"departures": (0.15, 0.6), "interactions": (0.25, 0.6)}  # median over the effect of depth, and sd of its ln
+LENGTH_N, LENGTH_L = 2.5, 0.8  # of departures, in ln N (Gaussian kernel) and ln L (Matérn 3/2)
+FARTHEST = 2.0  # factor by which departures may move the best depth
+COSINES = 200  # of a draw of departures: frequencies follow the kernel's spectrum
+FASTEST = 7.0  # frequency in ln L of the fastest wave by which public sweeps were measured: a factor of 2.5 in depth
+LAW_SD = (1.0, 1.0, 0.3)  # of an interaction's leads at the shallowest and the deepest net, and of its gain
+LN_SD = {"head size": 0.65, "d_ff / d": 0.3}  # about the sd of a column's logarithm in these heaps
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw of departures and interactions. waves: (frequency in ln N, in ln L, phase) (3, M); departs: their root
+    mean square over the effect of depth. moves: column → (3,) nats, see ``LAW_SD``."""
+
+    waves: np.ndarray
+    departs: float
+    moves: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, rng: np.random.Generator) -> Drawn:
+        along = rng.standard_t(3, 2 * COSINES) / LENGTH_L  # spectrum of a Matérn-3/2 kernel
+        along = along[np.abs(along) < FASTEST][:COSINES]
+        waves = np.stack([rng.standard_normal(COSINES) / LENGTH_N, along, rng.uniform(0.0, 2.0 * math.pi, COSINES)])
+        size = {name: middle * math.exp(sd * rng.standard_normal()) for name, (middle, sd) in PUBLIC.items()}
+        gain = EFFECT * size["interactions"] * np.array(LAW_SD)
+        return cls(waves, size["departures"], {name: gain * rng.standard_normal(3) for name in LN_SD})
+
+    def departure(self, n: float, y: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """(G,) nats at y = ln L. scale: (G,) size of depth effects there, nats."""
+        angle = self.waves[0][:, None] * math.log(n) + self.waves[1][:, None] * y + self.waves[2][:, None]
+        found: np.ndarray = self.departs * scale * math.sqrt(2.0 / COSINES) * np.cos(angle).sum(axis=0)
+        return found
+
+    def moved(self, n: float, y: np.ndarray, away: Mapping[str, float]) -> np.ndarray:
+        """(G,) nats at y = ln L of columns that lie ``away``, in ln, from the value without an interaction: the leads
+        change from the shallowest net to the deepest one linearly in ln L."""
+        span = math.log(DEPTHS[-1] / DEPTHS[0])
+        t = (y - math.log(DEPTHS[0])) / span
+        found = np.zeros(len(y))
+        for name, (shallow, deep, gain) in self.moves.items():
+            lead = shallow * (t - t * t / 2.0) + deep * t * t / 2.0 - gain * math.log(n / MIDDLE) * t
+            found += away.get(name, 0.0) / LN_SD[name] * span * lead
+        return found
 
 
 @dataclass(frozen=True)
@@ -43,7 +91,8 @@ class Pile:
     """runs: of the hypercube. follows: correlation of ln head size with ln depth. tied: head size is 640 over depth,
     but for 5 %. heads, inner: nats per unit of ln head size and of ln (d_ff / 4d); rate: curvature in ln rate, nats.
     rates: whether they differ at all. departs, bends: nats, root mean square of the waves of depth effects and of the
-    level; phase: of both."""
+    level; phase: of both. public: whether departures and interactions are drawn at the size of public sweeps; drawn:
+    the draw."""
 
     runs: int = 40
     follows: float = 0.0
@@ -56,29 +105,36 @@ class Pile:
     departs: float = 0.0
     bends: float = 0.0
     phase: float = 0.0
+    public: bool = False
+    drawn: Drawn | None = None
 
     @property
     def design(self) -> str:
         return "inseparable" if self.tied else "partly" if self.follows else "separable"
 
     def best(self, n: float) -> float:
-        return 17.8 * (n / 3e7) ** 0.25
+        return 17.8 * (n / 3e7) ** POWER
 
-    def shape(self, n: float, depth: np.ndarray) -> np.ndarray:
-        """Loss of depths at a size beside its level, nats."""
+    def shape(self, n: float, depth: np.ndarray, away: Mapping[str, float] = {}) -> np.ndarray:
+        """Loss of depths at a size beside its level, nats. away: ln of columns over 64 and over 4."""
+        depth = np.atleast_1d(depth)
         y, wave = np.log(depth), 1.25 * np.log(depth) + 0.4 * math.log(n) + self.phase
-        found: np.ndarray = 0.06 * (y - math.log(self.best(n))) ** 2 + self.departs * math.sqrt(2.0) * np.sin(wave)
+        bowl = CURVATURE * (y - math.log(self.best(n))) ** 2
+        found: np.ndarray = bowl + self.departs * math.sqrt(2.0) * np.sin(wave)
+        if self.drawn:
+            found = found + self.drawn.departure(n, y, np.hypot(EFFECT, bowl)) + self.drawn.moved(n, y, away)
         return found
 
     def level(self, n: float) -> float:
         bend = self.bends * math.sqrt(2.0) * math.sin(0.8 * math.log(n / 3e7) + self.phase)
         return 1.8 + 1.9 * (n / 3e7) ** -0.14 + bend
 
-    def truth(self, n: float) -> float:
-        """Best depth that the fit owes: at the held head size, or of nets in which it follows depth where it is one
-        variable with it, with a head size of 640 / L there."""
+    def truth(self, n: float, away: Mapping[str, float] = {}) -> float:
+        """Best depth that the fit owes: at the held values, or of nets in which the head size follows depth where it is
+        one variable with it, with a head size of 640 / L there."""
         depth = np.geomspace(1.0, 128.0, 4001)
-        return float(depth[np.argmin(self.shape(n, depth) - (self.heads * np.log(depth) if self.tied else 0.0))])
+        loss = self.shape(n, depth, away) - (self.heads * np.log(depth) if self.tied else 0.0)
+        return float(depth[np.argmin(loss)])
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         place = np.stack([(rng.permutation(self.runs) + rng.random(self.runs)) / self.runs for _ in range(2)])
@@ -97,12 +153,9 @@ class Pile:
             n = depth * width**2 * (4.0 + 2.0 * ratio)
             best_rate = 1.2e-3 * (512.0 / width) ** 0.8
             rate = 1.2e-3 * math.exp(rng.uniform(-1.0, 1.0)) if self.rates else best_rate
-            loss = (
-                self.level(n)
-                + float(self.shape(n, np.array(depth)))
-                + self.heads * math.log(size / 64.0)
-                + self.inner * math.log(ratio / 4.0)
-            )
+            away = {"head size": math.log(size / 64.0), "d_ff / d": math.log(ratio / 4.0)}
+            loss = self.level(n) + float(self.shape(n, np.array(depth), away)[0])
+            loss += self.heads * away["head size"] + self.inner * away["d_ff / d"]
             loss += self.rate * math.log(rate / best_rate) ** 2 * self.rates + rng.normal(0.0, self.sigma)
             row = {"depth": depth, "width": width, "heads": width // size, "head_size": size}
             row |= {"d_ff": round(ratio * width), "loss": loss}
@@ -135,17 +188,31 @@ SCENARIOS: dict[str, Pile] = {
     "tied-60": Pile(tied=True, runs=60),
     "departing-40": Pile(departs=0.0043),
     "bent-40": Pile(bends=0.02),
+    "drawn-20": Pile(runs=20, rates=False, public=True),
+    "drawn-40": Pile(public=True),
+    "drawn-60": Pile(runs=60, public=True),
+    "drawn-follows-60": Pile(runs=60, follows=-0.85, public=True),
 }
+
+
+def drawn_pile(pile: Pile, rng: np.random.Generator) -> Pile:
+    """The pile with a draw of departures and interactions that leaves best depths within a factor of two."""
+    while True:
+        found = replace(pile, drawn=Drawn.of(rng))
+        if all(abs(math.log(found.truth(n) / found.best(n))) < math.log(FARTHEST) for n in SIZES):
+            return found
 
 
 def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
     """One heap."""
     if pile.departs or pile.bends:
         pile = replace(pile, phase=rng.uniform(0.0, 2.0 * math.pi))
+    if pile.public:
+        pile = drawn_pile(pile, rng)
     heap = heap_of(read_table(pile.rows(rng)), OPTIONS)
     if heap is None or heap.surface is None:
         return Line(index=index)
-    surface = LossSurface(heap.surface)
+    surface, away = LossSurface(heap.surface), held(heap)
     best = []
     for n in SIZES:
         found = surface.at(n)
@@ -156,19 +223,24 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
         inseparable=[*heap.record.inseparable, *heap.record.follow],
         scatter=heap.record.scatter,
         adjusted=[one.name for one in heap.record.columns],
-        truth=[pile.truth(n) for n in SIZES],
+        truth=[pile.truth(n, away) for n in SIZES],
         beyond=[] if pile.tied else [beyond(pile, heap, n) for n in BEYOND],
     )
+
+
+def held(heap: Heap) -> dict[str, float]:
+    """Held values: ln of the head size over 64 and of d_ff / d over 4."""
+    values = {one.name: float(one.held.split()[-1]) for one in heap.record.columns if one.kind == "number"}
+    return {name: math.log(values.get(name, usual) / usual) for name, usual in (("head size", 64.0), ("d_ff / d", 4.0))}
 
 
 def beyond(pile: Pile, heap: Heap, n: float) -> tuple[float, float, bool]:
     """(error of the median, sd, whether the central 95 % hold) of the loss of the best net at ``n``, held values."""
     assert heap.surface
-    posterior = LossSurface(heap.surface).posterior
-    held = {one.name: float(one.held.split()[-1]) for one in heap.record.columns if one.kind == "number"}
-    depth = np.array(pile.truth(n))
-    truth = pile.level(n) + float(pile.shape(n, depth)) + pile.heads * math.log(held.get("head size", 64.0) / 64.0)
-    truth += pile.inner * math.log(held.get("d_ff / d", 4.0) / 4.0)
+    posterior, away = LossSurface(heap.surface).posterior, held(heap)
+    depth = np.array(pile.truth(n, away))
+    truth = pile.level(n) + float(pile.shape(n, depth, away)[0])
+    truth += pile.heads * away["head size"] + pile.inner * away["d_ff / d"]
     drawn = posterior.predict(np.array([math.log(n)]), np.array([math.log(float(depth))]))[0][:, 0]
     low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
     return float(middle - truth), float(drawn.std()), bool(low <= truth <= high)

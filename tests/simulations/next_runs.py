@@ -83,7 +83,7 @@ def trained(pile: Pile, found: Heap, nets: Iterable[tuple[int, int]], rng: np.ra
     for depth, width in nets:
         heads = max(1, round(width / size))
         n = depth * width * (4.0 * heads * size + 2.0 * ratio * width)
-        loss = pile.level(n) + float(pile.shape(n, np.array(depth))) + rng.normal(0.0, pile.sigma)
+        loss = pile.level(n) + float(pile.shape(n, np.array(depth))[0]) + rng.normal(0.0, pile.sigma)
         loss += pile.heads * math.log(size / 64.0) + pile.inner * math.log(ratio / 4.0)
         row = {"depth": depth, "width": width, "heads": heads, "head_size": size}
         rows.append({**row, "d_ff": round(ratio * width), "loss": loss})
