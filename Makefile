@@ -12,7 +12,11 @@ HF ?= .venv-hf
 ENGINES ?= .venv-engines
 JOBS ?= 3
 
-.PHONY: help smoke install test sentences test-slow test-chips test-hf test-engines bench house audit lint clean
+# A host that forbids bytecode has every process compile its imports anew, since pip makes none either: 3 s of a
+# trainer's start, and half of the collection of tests in each worker. Empty, the variable forbids nothing.
+export PYTHONDONTWRITEBYTECODE =
+
+.PHONY: help smoke install test sentences test-slow test-chips test-hf test-engines bench house audit lint style types clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
@@ -49,15 +53,26 @@ smoke: install
 	$(BIN)/dwsweep fit $(OUT)
 	$(BIN)/dwsweep report $(OUT)
 
-lint: $(VENV)/installed-test
+lint: style types
+
+style: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-test
 	$(BIN)/mypy dwsweep
 	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 
-# of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`
-test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`.
+# mypy takes half a minute of one core without its cache: it works beside the tests, and has its say after theirs
+test: style
+	@$(MAKE) --no-print-directory types >$(VENV)/types.log 2>&1 & types=$$!; \
+	echo "$(BIN)/python -m pytest -n $(JOBS) --dist worksteal"; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal; tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.log; \
+	[ $$types -eq 0 ] || echo "error: mypy or lint-imports found faults: see above"; \
+	[ $$tests -eq 0 ] || echo "error: tests failed: see above"; \
+	[ $$types -eq 0 ] && [ $$tests -eq 0 ]
 
 # one process, for all write one file; look at the diff of tests/snapshots
 sentences: $(VENV)/installed-test

@@ -4,6 +4,7 @@ status 3."""
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 
@@ -19,6 +20,8 @@ def _stop(number: int, frame: object) -> None:
 
 def main() -> None:
     """Import the command line and run it."""
+    # small matrices: a second thread of BLAS waits, and for a sixth of a fit's CPU seconds it did so by spinning
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     gc.set_threshold(100_000)  # a command makes many objects and few cycles: the search for cycles took 7 % of a fit
     # a scheduler stops a job by SIGTERM; `run` has its own answer later
     for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):

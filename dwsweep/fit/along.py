@@ -36,7 +36,7 @@ from dwsweep.fit.data.settings import RECIPE, TUNING
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_shapes import equal_to_baseline
 from dwsweep.fit.lengths import at_equal_length
-from dwsweep.fit.pairing import Pairing, pair_arms
+from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
 from dwsweep.interval import Interval
 from dwsweep.records.fit import AlongFit, Fit, FitOptions
 from dwsweep.records.studies import (
@@ -123,7 +123,11 @@ def compared(
     of_base = {group.key: group for group in base.groups}
     groups, curves, partings = [], [], []
     for one in found:
-        pairing = None if one is base else pair_arms(base.arm, one.arm, options.noise, options.shape_noise)
+        pairing: Pairing | None = None
+        drawn: Sequence[np.ndarray] = ()
+        if one is not base:
+            pairing = pair_arms(base.arm, one.arm, options.noise, options.shape_noise)
+            drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
         for group in one.groups:
             if len(group.values) < 2:
                 continue
@@ -131,8 +135,7 @@ def compared(
             beside = of_base.get(group.key)
             shared = [value for value in group.values if beside and value in beside.values]
             if beside and pairing and len(shared) > 1:
-                rng = np.random.default_rng([SEED, len(shared), options.seed])
-                gaps = arm_differences(beside, group, shared, pairing, options.confidence, rng)
+                gaps = arm_differences(beside, group, shared, pairing, drawn, options.confidence)
                 above = dict(zip(shared, gaps, strict=True))
                 partings.append(_parting(base.arm.label, group, above, pairing, column))
             groups.append(group)
@@ -271,20 +274,18 @@ def _notes(
     """Sentences on the premises: unequal sizes and their correction, other columns that differ, pairing of the arms."""
     notes = []
     gap = max(float(np.abs(group.gaps).max()) for group in groups)
-    slopes = [group.slope for group in groups if group.slope is not None]
-    if slopes:
-        measured = all(slope.measured for slope in slopes)
-        values = sorted({f"{slope.value:.2g}" for slope in slopes}, key=float)
+    if gap > SAME_SIZE:
+        curves = [(group.arm.curves, depth) for group in groups for depth in group.arm.curves.depth[group.cells]]
+        alone = any(len(one.sizes(int(depth))) < 2 for one, depth in curves)
         by = (
-            "by the slope between neighbouring sizes"
-            if measured
-            else "by the published slope, −0.076 of the loss per unit of ln N (Kaplan et al. 2020), as there is one "
+            "by the published slope, −0.076 of the loss per unit of ln N (Kaplan et al. 2020), as there is one "
             "size, with an error as large as the slope"
+            if alone
+            else "along their own curves over sizes"
         )
-        span = values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
         notes.append(
-            f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by} "
-            f"({span} per unit of ln N), and every interval includes the error of this slope"
+            f"sizes differ from their budget by up to {100 * math.expm1(gap):.1f} %; losses are corrected to it {by}, "
+            "and every interval includes the error of this correction"
         )
     for name, labels_ in _besides(found, column).items():
         where = f" ({', '.join(labels_)})" if len(found) > 1 else ""

@@ -1,9 +1,11 @@
 """Groups of a table along a column: which runs are compared with which, and how far apart they are.
 
-The posterior of the losses (posterior.py) answers for depth and size, and holds a further column to a smooth, shrunk
-effect. Here nothing is assumed of the column: its values may have any losses, at one depth and one size too, where no
-posterior of depths exists. So each value's own runs are compared, with the noise and the scatter between shapes that
-every fit has.
+The posterior of the losses (posterior.py) answers for depth and size, and is not asked here. Nothing is assumed of the
+column: its values may have any losses, at one depth and one size too, where no posterior of depths exists. A posterior
+with a level, a slope and a curvature for each value leaves differences 400 times as wide as the cells do with two sizes
+per value, and 1,100 times with one, as most such sweeps have; with six sizes they are a quarter narrower, by smoothing
+over sizes alone (simulated, five values). So each value's own runs are compared, with the noise and the scatter between
+shapes that every fit has.
 
 Runs are sorted into curves: one arm, one depth and one value of the column, over sizes. ``build_curves`` then treats a
 curve as it treats a depth in a plain fit, so the noise is the same: cell + seed by two-way least squares, held-out
@@ -18,11 +20,10 @@ follows, whichever value is the best one and however it was chosen (Hsu 1996, Mu
     max_ji L_ji ≤ max_j μ_j − min_i μ_i ≤ max_ji U_ji    the spread
 
 The spread of noisy means is larger than the spread of the true ones; the draws estimate the excess, which is taken off.
-Shapes differ slightly in size: with s the slope of the loss in ln N, m = mean − s·(x − x_group), and the error of s
-is drawn, too.
+Shapes differ slightly in size: each moves to the size of its group along its own curve, whose errors are drawn, too.
 
 *Between arms.* The loss of one arm − the loss of another at the values that both have, with a band that holds for all
-of them. The draws behind it include errors that the arms share (pairing.py).
+of them. Errors that the arms share, and moves along curves, are those of every difference of two arms (pairing.py).
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
-from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves, gaussian
+from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data.account import LeftOut
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance, of_influences
 from dwsweep.fit.noise import FLOOR_NATS
-from dwsweep.fit.one_size import SIZE_SLOPE, posterior_of
-from dwsweep.fit.pairing import TOLERANCE, Pairing
+from dwsweep.fit.one_size import posterior_of
+from dwsweep.fit.pairing import TOLERANCE, Pairing, at_size
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.warnings import left_out_line, moved, still_falling
 from dwsweep.interval import Interval
@@ -58,25 +59,7 @@ from dwsweep.text import BITS, NATS, join
 SIZES = tuple(name for name in columns.named("size") if name != "depth")  # columns that are sizes themselves
 OUTCOMES = columns.named("outcome", "identity")  # columns of a run's results and names
 Key = tuple[int | None, float | None]  # (depth, budget) of a group; None if the column is it
-SEED = 17  # seed of the draws of slopes and of errors that arms share
-SLOPE_ERROR = 0.5  # relative error of the slope, where fewer than three slopes show their spread
-SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
-
-
-@dataclass(frozen=True)
-class Slope:
-    """dloss/dx at a group's size, nats per unit of ln N. common: its error, of all cells alike; own: of each cell's own
-    slope. measured: by the neighbouring sizes of the curves."""
-
-    value: float
-    common: float
-    own: float
-    measured: bool
-
-    def errors(self, gaps: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(n, J) draws of the error of the losses' correction for ``gaps`` (J,) in ln N."""
-        drawn = self.common * rng.standard_normal((n, 1)) + self.own * rng.standard_normal((n, len(gaps)))
-        return drawn * gaps
+SEED = 17  # seed of the draws of errors that arms share
 
 
 @dataclass(frozen=True)
@@ -84,9 +67,8 @@ class Group:
     """Losses of one arm at one depth and size, for J values of the column in rising order.
 
     depth, budget: None if the column is the depth or the budget itself. cells (J,): indices into the arm's curves.
-    rows: one row of each cell. mean (J,): nats, corrected to the budget. correction (J,): nats, the part of ``mean``
-    that the correction added. deviations (D, J): nats, draws of the errors. df: degrees of freedom of their variance.
-    gaps (J,): ln N of the cells − ln N of the budget. slope: nats per ln N, None if nothing needs correcting.
+    rows: one row of each cell. mean (J,): nats, moved to the budget. deviations (D, J): nats, draws of the errors. df:
+    degrees of freedom of their variance. x (J,): ln N of the budget, or of each cell where the column is it.
     """
 
     arm: Arm
@@ -96,27 +78,30 @@ class Group:
     cells: np.ndarray
     rows: Sequence[Row]
     mean: np.ndarray
-    correction: np.ndarray
     deviations: np.ndarray
     df: float
-    gaps: np.ndarray
-    slope: Slope | None
+    x: np.ndarray
 
     @classmethod
-    def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row], *seed: int) -> Group:
-        """Group of cells: index in the arm's curves by value of the column. rows: of all cells. seed: of the draws."""
-        depth, budget = key
+    def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row]) -> Group:
+        """Group of cells: index in the arm's curves by value of the column. rows: of all cells."""
         curves, where = arm.curves, np.array(list(cells.values()))
-        mean, deviations = curves.mean[where], curves.draws[:, where] - curves.mean[where]
         df = min(curves.noise.df.get(int(d), math.inf) for d in curves.depth[where]) if curves.noise.known else 0.0
-        gaps = np.zeros(len(where)) if budget is None else curves.x[where] - math.log(budget)
-        correction, slope = np.zeros(len(where)), None
-        if np.abs(gaps).max() > SAME_SIZE:
-            slope = _slope_at(curves, where)
-            correction = -slope.value * gaps
-            deviations = deviations - slope.errors(gaps, len(deviations), np.random.default_rng([SEED, *seed]))
-        of_cells, corrected = [rows[k] for k in where], mean + correction
-        return cls(arm, depth, budget, list(cells), where, of_cells, corrected, correction, deviations, df, gaps, slope)
+        x = curves.x[where] if key[1] is None else np.full(len(where), math.log(key[1]))
+        mean, deviations = at_size(curves, where, x, curves.draws - curves.mean)
+        return cls(arm, *key, list(cells), where, [rows[k] for k in where], mean, deviations, df, x)
+
+    @property
+    def correction(self) -> np.ndarray:
+        """(J,) nats, the part of ``mean`` that the correction to one size added."""
+        found: np.ndarray = self.mean - self.arm.curves.mean[self.cells]
+        return found
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """(J,) ln N of the cells − ln N of the budget."""
+        found: np.ndarray = self.arm.curves.x[self.cells] - self.x
+        return found
 
     @property
     def key(self) -> Key:
@@ -129,27 +114,6 @@ class Group:
     @property
     def se(self) -> np.ndarray:
         return np.maximum(self.deviations.std(axis=0), FLOOR_NATS)
-
-
-def _slope_at(curves: Curves, cells: np.ndarray) -> Slope:
-    """Median slope to the neighbouring sizes over all cells."""
-    found = []
-    for k in cells:
-        near = curves.at(int(curves.depth[k]))
-        place = int(np.flatnonzero(near == k)[0])
-        beside = [near[j] for j in (place - 1, place + 1) if 0 <= j < len(near)]
-        steps = [curves.x[k] - curves.x[j] for j in beside]
-        own = [
-            (curves.mean[k] - curves.mean[j]) / step for j, step in zip(beside, steps, strict=True) if abs(step) > 0.1
-        ]
-        if own:
-            found.append(float(np.mean(own)))
-    if not found:
-        value = SIZE_SLOPE * float(curves.mean[cells].mean())
-        return Slope(value, abs(value), 0.0, False)
-    middle = float(np.median(found))
-    own_error = float(np.std(found, ddof=1)) if len(found) > 2 else SLOPE_ERROR * abs(middle)
-    return Slope(middle, own_error / math.sqrt(len(found)), own_error, True)
 
 
 @dataclass(frozen=True)
@@ -189,29 +153,22 @@ def _intervals(value: np.ndarray, *ends: np.ndarray) -> list[Interval]:
 
 
 def arm_differences(
-    base: Group, other: Group, values: Sequence[Any], pairing: Pairing, confidence: float, rng: np.random.Generator
+    base: Group, other: Group, values: Sequence[Any], pairing: Pairing, drawn: Sequence[np.ndarray], confidence: float
 ) -> list[Interval]:
     """Loss of the other arm − loss of the base at each shared value of ``values``. The band holds at all of them
-    together; the errors come from the cells, less the part that they share by ``pairing``, with the level that a seed
-    adds to all."""
+    together. drawn: see ``Pairing.drawn``."""
     sides = base, other
     a, b = ([group.values.index(value) for value in values] for group in sides)
     difference = other.mean[b] - base.mean[a]
     if not (base.known and other.known):
         return _intervals(difference)
+    *errors, level = drawn
     i, j = base.cells[a], other.cells[b]
-    own = [group.arm.curves.total_covariance[np.ix_(k, k)] for group, k in zip(sides, (i, j), strict=True)]
-    cross = pairing.cross[np.ix_(i, j)]
-    covariance = own[0] + own[1] - cross - cross.T
-    n = len(base.deviations)
-    deviations = gaussian(covariance, n, rng) + math.sqrt(pairing.level) * rng.standard_normal((n, 1))
-    for group, places in zip(sides, (a, b), strict=True):
-        if group.slope is not None:
-            deviations = deviations + group.slope.errors(group.gaps[places], n, rng)
-    parts = [(float(np.mean(np.diagonal(v))), group.df) for v, group in zip(own, sides, strict=True)]
-    shared = float(np.mean(np.diagonal(cross)))
-    df = pairing.df(parts, shared, [int(depth) for depth in base.arm.curves.depth[i]])
-    band = SimultaneousBand(difference, deviations, df, confidence)
+    one, two = (
+        at_size(group.arm.curves, cells, group.x[places], own)[1]
+        for group, cells, places, own in zip(sides, (i, j), (a, b), errors, strict=True)
+    )
+    band = SimultaneousBand(difference, two - one + level, pairing.df(i, j), confidence)
     return _intervals(band.value, band.low, band.high)
 
 
@@ -309,7 +266,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
         rows_of = [rows[of_arm.shape(k)] for k in range(len(of_arm.x))]
         arm = Arm(name, data.source, data.sha256, runs, of_arm, held_out=held_out, unit=unit, warnings=tuple(warnings))
         cells = _groups(rows_of, column, sizes, data.source)
-        groups = [Group.of(arm, key, cells[key], rows_of, len(found), k) for k, key in enumerate(cells)]
+        groups = [Group.of(arm, key, cells[key], rows_of) for key in cells]
         out["have an impossible loss", ""] += len(bad)
         found.append(ArmAlong(arm, groups, rows_of, bad, out))
     return found

@@ -37,7 +37,7 @@ from dwsweep.fit.guideline import (
     own_guide,
     published_record,
 )
-from dwsweep.fit.heap import Heap, heap_of, over_tokens
+from dwsweep.fit.heap import Heap, check_answered, heap_of, over_tokens
 from dwsweep.fit.lengths import (
     TrainedBudgets,
     at_equal_length,
@@ -208,10 +208,13 @@ class Request:
         """``heaps``: True if losses may be adjusted for the settings that differ between runs."""
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
+            check_answered(data, options, heap)
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
         heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
+        if heaps:
+            check_answered(data, options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
@@ -427,7 +430,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     tokens = parts[0].tokens
     why = (
         f"have other counts of tokens than {format_count(tokens)}" if tokens else "have no such count",
-        "--at-tokens",
+        "--at-tokens, --adjust tokens" if tokens else "--at-tokens",
     )
     if trained is not None and trained.only:
         why = ("belong to no budget of compute", "")
@@ -524,9 +527,12 @@ class TokenGroup:
         pairs: bool = True,
         joint: bool = True,
         own: LossSurface | None = None,
+        fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted."""
+        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted, and
+        ``fit`` fits it (default: ``joint_model``)."""
+        fit = fit or joint_model
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -549,7 +555,7 @@ class TokenGroup:
             single = one_size.at_size(curves, options.seed)
             alone = one_size.at_one_size(curves, single, options.confidence)
         joint = pairs and joint and not one_variable and alone is None
-        surface = (own or joint_model(curves, options)) if joint else None
+        surface = (own or fit(curves, options)) if joint else None
         curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)
@@ -559,7 +565,7 @@ class TokenGroup:
         if bad:
             rng = np.random.default_rng(options.seed)
             beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1])
-            model = joint_model(beside, options) if joint else None
+            model = fit(beside, options) if joint else None
             beside = judged(beside, model.posterior if model else None)
             others = analyse_pairs(beside, options.confidence, model) if pairs else []
             with_bad = verdicts(transition_rows(beside, others, options.confidence))
@@ -656,9 +662,9 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     return NoiseSummary(**{**shared, **own})
 
 
-def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
-    """The joint model of all depths; None for too few shapes."""
-    surface = fit_loss_model(curves, options.confidence, options.seed)
+def joint_model(curves: Curves, options: FitOptions, compared: bool = False) -> LossSurface | None:
+    """The joint model of all depths; None for too few shapes. compared: for a comparison alone."""
+    surface = fit_loss_model(curves, options.confidence, options.seed, compared)
     return LossSurface(surface) if surface else None
 
 

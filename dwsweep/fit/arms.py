@@ -30,15 +30,14 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table
+from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table, joint_model
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.ask import LEAST_WEIGHT, LossSurface, best_depths, crossings, quantiles
+from dwsweep.fit.ask import LEAST_WEIGHT, PER_NODE, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
 from dwsweep.fit.curves import (
     INTERPOLATION_DRAWS,
+    Curves,
     Difference,
-    distinct,
-    gaussian,
     interpolation_sd,
     pchip,
     spline,
@@ -54,7 +53,7 @@ from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
-from dwsweep.records.fit import FitOptions, FitResult
+from dwsweep.records.fit import FitOptions, FitResult, Surface
 from dwsweep.records.studies import (
     BASE,
     BEST_DEPTH,
@@ -102,7 +101,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
     result = fit_table(table, **{**options, "where": (*chosen.where, *own_arm)})
     tables = [at_equal_length(data, chosen) for data in tables]
     with threadpool_limits(1, user_api="blas"):
-        first, *fitted = _fitted(tables, labels(tables), chosen)
+        first, *fitted = _fitted(tables, labels(tables), chosen, result.surface)
         if isinstance(first, NoCurve):
             raise InputError(
                 f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
@@ -171,8 +170,14 @@ class NoCurve:
     why: str
 
 
-def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
-    """Runs of each arm, at the first arm's token count if possible."""
+def _fitted(
+    tables: Sequence[Table], names: Sequence[str], options: FitOptions, surface: Surface | None = None
+) -> list[Arm | NoCurve]:
+    """Runs of each arm, at the first arm's token count if possible. surface: of the first arm's fit."""
+
+    def first_model(curves: Curves, options: FitOptions) -> LossSurface | None:
+        return LossSurface(surface) if surface and is_of(surface, curves) else joint_model(curves, options)
+
     tokens: float | None = None
     found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
@@ -180,7 +185,7 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
         key = tokens if number and tokens in groups else largest(groups)
         tokens = tokens if number else key
         try:
-            group = TokenGroup.of(data, groups[key], options)
+            group = TokenGroup.of(data, groups[key], options, fit=model_compared if number else first_model)
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
@@ -204,6 +209,18 @@ def _fitted(tables: Sequence[Table], names: Sequence[str], options: FitOptions) 
             )
         )
     return found
+
+
+def model_compared(curves: Curves, options: FitOptions) -> LossSurface | None:
+    """The joint model of an arm that is held against the first one, and has no fit.json of its own."""
+    return joint_model(curves, options, compared=True)
+
+
+def is_of(surface: Surface, curves: Curves) -> bool:
+    """True if the ``surface`` was fitted to these cell means, and adjusted for nothing."""
+    cells, own = Cells.of(curves), surface.cells
+    rows = all(vars(own)[name] == tuple(vars(cells)[name].tolist()) for name in ("x", "y", "mean", "variance"))
+    return rows and not own.columns
 
 
 def _diverged(rows: Sequence[Row]) -> str:
@@ -411,7 +428,8 @@ class Together:
         cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
         known = [form for surface in (base.surface, other.surface) for form in surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
-        return cls(Posterior(cells, weigh(cells, seed, forms, enough=NODES), seed), other.label)
+        weighed = weigh(cells, seed, forms, enough=NODES, many=0, per_node=PER_NODE)
+        return cls(Posterior(cells, weighed, seed), other.label)
 
     def depths(self, x: float) -> Drawn:
         """ln of the best depth at ln axis x."""
@@ -665,32 +683,22 @@ def _differences(
 ) -> Iterator[tuple[Difference, np.ndarray]]:
     """(other − base, losses of both (2, G)) for each depth that both arms have at two or more sizes."""
     a, b = base.curves, other.curves
-    rng = np.random.default_rng([SEED, options.seed])
-    joint = np.block([[a.total_covariance, pairing.cross], [pairing.cross.T, b.total_covariance]])
-    draws = gaussian(joint, options.draws, rng)
-    level = math.sqrt(pairing.level) * rng.standard_normal((options.draws, 1))
+    *errors, level = pairing.drawn(options.draws, np.random.default_rng([SEED, options.seed]))
     for depth in sorted(set(a.depths) & set(b.depths)):
-        one, two = a.sizes(depth), b.sizes(depth)
-        low, high = max(one[0], two[0]), min(one[-1], two[-1])
-        if len(one) < 2 or len(two) < 2 or high - low < 1e-6:
+        both = [curves.losses(depth, own) for curves, own in zip((a, b), errors, strict=True)]
+        low, high = max(x[0] for x, _ in both), min(x[-1] for x, _ in both)
+        if any(len(x) < 2 for x, _ in both) or high - low < 1e-6:
             continue
         grid = np.linspace(low, high, POINTS)
-        curves, smooth = [], []
-        for arm, deviations in ((a, draws[:, : len(a.x)]), (b, draws[:, len(a.x) :])):
-            where = arm.at(depth)
-            x, values = distinct(arm.x[where], np.vstack([arm.mean[where], arm.mean[where] + deviations[:, where]]))
-            curves.append(pchip(x, values, grid))
-            smooth.append(spline(x, values[:INTERPOLATION_DRAWS], grid))
-        values = curves[1] - curves[0]
-        fewest = min((one, two), key=len)
+        one, two = (pchip(x, values, grid) for x, values in both)
+        smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
+        values = two - one
+        fewest = min((x for x, _ in both), key=len)
         error = interpolation_sd(grid, values, smooth[1] - smooth[0], fewest)
         deviations = values[1:] - values[1:].mean(axis=0) + level
         deviations = deviations + np.random.default_rng([SEED, depth]).standard_normal((options.draws, 1)) * error
-        variances = [float(np.mean(np.diagonal(c.covariance)[c.at(depth)])) + c.noise.shape_variance for c in (a, b)]
-        own = [(v, c.noise.df.get(depth, math.inf)) for v, c in zip(variances, (a, b), strict=True)]
-        shared = [pairing.cross[i, j] for i, j in pairing.cells if int(a.depth[i]) == depth]
-        df = pairing.df(own, float(np.mean(shared or [0.0])), [depth])
-        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([curves[0][0], curves[1][0]])
+        df = pairing.df(a.at(depth), b.at(depth))
+        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([one[0], two[0]])
 
 
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:

@@ -52,6 +52,9 @@ MOST_FOR_DEPTH_SCATTER = 400  # most shapes for which the scatter that shapes of
 LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
+# draws of a node where many tables are compared: two antithetic pairs. A node costs most of its draws; over ten seeds
+# ends of intervals moved by 3.5 % of their distance with one draw of a node, and by 3.4 % with four
+PER_NODE = 4
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # share of a normal distribution within one sd
 
@@ -124,17 +127,21 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
 
 
 def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
+    """ln of the best depth at x = ln axis, as in ``best_depth_interval``, with its Monte-Carlo errors."""
+    found = answer(best_depths(posterior, x, setting), posterior.scramble, confidence)
+    return replace(found, interval=best_depth_interval(posterior, x, confidence, setting))
+
+
+def best_depth_interval(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Interval:
     """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained, the answer
     is a bound without a median."""
-    drawn = best_depths(posterior, x, setting)
-    found = answer(drawn, posterior.scramble, confidence)
-    interval, frame = found.interval, posterior.frame
-    middle = quantiles(drawn, confidence)[1]
-    if middle > frame.last + 1e-9:
-        interval = Interval(None, interval.low, None)
-    elif middle < frame.first - 1e-9:
-        interval = Interval(None, None, interval.high)
-    return replace(found, interval=interval)
+    found, frame = quantiles(best_depths(posterior, x, setting), confidence), posterior.frame
+    low, middle, high = (value if math.isfinite(value) else None for value in found)
+    if found[1] > frame.last + 1e-9:
+        return Interval(None, low, None)
+    if found[1] < frame.first - 1e-9:
+        return Interval(None, None, high)
+    return Interval(middle, low, high)
 
 
 def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
@@ -281,7 +288,7 @@ class LossSurface:
         if self.record.flat:
             return Interval()
         if n not in self._depths:
-            found = best_depth(self.posterior, math.log(n), self.record.confidence).interval
+            found = best_depth_interval(self.posterior, math.log(n), self.record.confidence)
             self._depths[n] = found.map(math.exp)
         return self._depths[n]
 
@@ -427,16 +434,16 @@ def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.nd
     return halves[0], halves[1]
 
 
-def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface | None:
+def fit_loss_model(curves: Curves, confidence: float, seed: int = 0, compared: bool = False) -> Surface | None:
     """The posterior of a table's cell means; None with fewer than nine shapes, three depths or three sizes. The shapes
-    may lie anywhere."""
+    may lie anywhere. compared: for a comparison alone, see ``surface_of``."""
     if not enough(curves):
         return None
     cells = Cells.of(curves)
     if len(cells.x) > MOST_CELLS:
         where = np.sort(np.random.default_rng(seed).permutation(len(cells.x))[:MOST_CELLS])
-        return surface_of(cells.at(where), curves.depth[where], curves.width[where], confidence, seed)
-    return surface_of(cells, curves.depth, curves.width, confidence, seed)
+        return surface_of(cells.at(where), curves.depth[where], curves.width[where], confidence, seed, compared)
+    return surface_of(cells, curves.depth, curves.width, confidence, seed, compared)
 
 
 def enough(curves: Curves) -> bool:
@@ -445,13 +452,19 @@ def enough(curves: Curves) -> bool:
     return not few
 
 
-def surface_of(cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0) -> Surface:
-    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers."""
+def surface_of(
+    cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0, compared: bool = False
+) -> Surface:
+    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. compared: without the
+    answers that only a fit.json has, and with ``PER_NODE`` draws of a node."""
     spans = tuple(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
     )
-    record = surface_record(cells, weigh(cells, seed), spans, confidence, seed)
+    weighed = weigh(cells, seed, per_node=PER_NODE if compared else 1)
+    record = surface_record(cells, weighed, spans, confidence, seed)
+    if compared:
+        return record
     unseen = read(record).held_out()
     return with_optima(replace(record, held_out=held_out(depth, width, unseen)))
 

@@ -93,10 +93,12 @@ class Curves:
         x = self.x[self.at(depth)]
         return distinct(x, x[None])[0]
 
-    def losses(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """(x (K,), nats (1 + D, K)) of a depth's distinct sizes: the means first, then their draws."""
+    def losses(self, depth: int, errors: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(x (K,), nats (1 + D, K)) of a depth's distinct sizes: the means first, then their draws. errors: (D, K)
+        draws of the errors of all cells, in place of the curves' own."""
         where = self.at(depth)
-        return distinct(self.x[where], np.vstack([self.mean[where], self.draws[:, where]]))
+        draws = self.draws[:, where] if errors is None else self.mean[where] + errors[:, where]
+        return distinct(self.x[where], np.vstack([self.mean[where], draws]))
 
     def ln_width_of(self, depth: int, x: np.ndarray | float) -> np.ndarray:
         """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import ask
 from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
@@ -90,12 +90,16 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     """
     asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
     if options.at_tokens is not None:
+        if TOKENS in asked.at:
+            asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
+            raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
         more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
         asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
     explicit = bool(asked.adjust)
     if (data.directory and not explicit) or options.axis != "n_params":
         if explicit and options.axis != "n_params":
-            raise InputError(f"{argument('adjust', '--adjust')}: {options.adjust[0]!r}; allowed with axis n_params")
+            both = f"{argument('adjust')} and {argument('at')}"
+            raise InputError(f"{argument('axis')}: {options.axis}; allowed with {both}: n_params")
         return None
     budget = spent_by_all(data.rows, {ours: theirs for theirs, ours in data.theirs.items()}, trained)
     if budget and TOKENS in asked.adjust:
@@ -150,6 +154,55 @@ def over_tokens(data: Table, options: FitOptions) -> Heap | None:
         return None
     heap = heap_of(data, options)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None
+
+
+def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
+    """Check that losses are adjusted for every column that ``options.adjust`` and ``options.at`` name.
+
+    Raises:
+        InputError: they are not: the answer would be for another value than the requested one.
+    """
+    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.columns)
+    adjusted = {one.column for one in heap.record.columns} if heap else set()
+    following = set(heap.record.follow) if heap else set()
+    for word, column in asked.adjust.items():
+        values = {row.get(column) for row in data.rows} - {None}
+        held = asked.at.get(word)
+        same = next(iter(values)) if len(values) == 1 else None
+        if column in adjusted or (held is None and (same is not None or word in following)) or _alike(held, same):
+            continue
+        why, allowed = _why_unadjusted(data, word), example("where=...", "--where")
+        if same is not None:
+            why, allowed = f"every run has {_shown(same)}", f"{word}={_shown(same)}"
+        elif word == TOKENS:
+            allowed = argument("at_tokens")
+        option, given = ("adjust", repr(word)) if held is None else ("at", f"{word}={_shown(held)}")
+        raise InputError(f"{argument(option)}: {given}; {why}; allowed: {allowed}")
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
+
+
+def _alike(held: Any, same: Any) -> bool:
+    """True if ``held`` is the value of all runs."""
+    numbers = [found_in.number_of("", {"": value}, [""]) for value in (held, same)]
+    if None in numbers:
+        return same is not None and str(held) == str(same)
+    low, high = sorted(float(number or 0.0) for number in numbers)
+    return high <= low * found_in.SAME_NUMBER
+
+
+def _why_unadjusted(data: Table, word: str) -> str:
+    """Reason why the losses of a table are not adjusted for a column that varies."""
+    rows, _ = _usable(data.rows)
+    x, y = _places(rows)
+    found = {"runs": len(rows), "sizes": ask.distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
+    needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": ask.FEWEST_DEPTHS}
+    if few := [name for name, least in needed.items() if found[name] < least]:
+        lacks = join(f"{found[name]} {name} of the {needed[name]} needed" for name in few)
+        return f"losses are not adjusted, for the table has {lacks}"
+    return f"losses are not adjusted for {word}: it follows from depth and size, or too few runs have other values"
 
 
 def _one_variable(x: np.ndarray, y: np.ndarray) -> bool:

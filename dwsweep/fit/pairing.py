@@ -1,8 +1,9 @@
-"""Pairing of two arms: the covariance of their errors, which cancels when the arms are compared.
+"""Pairing of two arms: the covariance of their errors, which cancels in differences of losses.
 
 The posterior does not answer this: it holds each arm's errors as its own, and a loss difference between two arms of one
-study is known far better than either loss. Nothing else is estimated here; ratios of sizes and depths are questions to
-the posterior (arms.py).
+study is known far better than either loss. Ratios of sizes and depths are questions to the posterior (arms.py). Every
+difference of losses of two arms, over sizes (arms.py) and along a column (along_cells.py), takes its draws, its degrees
+of freedom (``Pairing``) and its correction to one size (``at_size``) from here.
 
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
@@ -12,8 +13,7 @@ scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one
     Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
 
 is the covariance of the arms' errors: no assumption is made, and without shared errors it is zero up to the noise of
-the estimate. Arms of different text share nothing, and Σ_AB is zero. The derivatives of a crossing or a best
-depth by the cell means carry Σ_AB to its error.
+the estimate. Arms of different text share nothing, and Σ_AB is zero.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ import numpy as np
 
 from dwsweep.fit.arm import Arm, different_text
 from dwsweep.fit.cells import Candidate
-from dwsweep.fit.curves import Curves, distinct, pchip
+from dwsweep.fit.curves import Curves, gaussian, pchip
 from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
 from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
+from dwsweep.fit.one_size import SIZE_SLOPE
 from dwsweep.fit.scatter import of_curves
 
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
+
+SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
+SEED = 17  # seed of the errors of a slope that no curve shows
 
 # largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
 # (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
@@ -45,7 +49,7 @@ MOST_OVER_SEEDS = 4.0
 
 @dataclass(frozen=True)
 class Pairing:
-    """Covariance of the errors of two arms.
+    """Covariance of the errors of two arms, whose curves are ``base`` and ``other``.
 
     cross: (K_A, K_B) nats², covariance of the errors of their cell means. cells: the matched shapes, as indices of the
     two curves. level: nats², variance of the error that a seed adds to the loss difference of all shapes alike;
@@ -54,6 +58,8 @@ class Pairing:
     single_seed: True with one seed, so that the error that a seed adds to all shapes is unknown.
     """
 
+    base: Curves
+    other: Curves
     cross: np.ndarray
     cells: list[tuple[int, int]]
     level: float
@@ -63,15 +69,53 @@ class Pairing:
     why_not: str
     single_seed: bool
 
-    def df(self, own: Sequence[tuple[float, float]], shared: float, depths: Sequence[int]) -> float:
-        """Degrees of freedom of a difference of two cell means at ``depths``, the level included. own:
-        variance and degrees of freedom of either mean; shared: their covariance."""
+    def drawn(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """n draws of the errors of both arms' cell means, (n, K_A) and (n, K_B), and of the level between them (n, 1),
+        nats."""
+        a, b = self.base.total_covariance, self.other.total_covariance
+        draws = gaussian(np.block([[a, self.cross], [self.cross.T, b]]), n, rng)
+        return draws[:, : len(a)], draws[:, len(a) :], math.sqrt(self.level) * rng.standard_normal((n, 1))
+
+    def df(self, i: np.ndarray, j: np.ndarray) -> float:
+        """Degrees of freedom of a difference of cells ``i`` of the base and ``j`` of the other arm, the level
+        included."""
+        own = [_variance(curves, where) for curves, where in ((self.base, i), (self.other, j))]
         if self.noise is not None:
-            least = min(self.noise.df.get(depth, math.inf) for depth in depths)
-            own = [(max(sum(variance for variance, _ in own) - 2.0 * shared, 0.0), least)]
+            shared = [self.cross[a, b] for a, b in self.cells if a in i and b in j]
+            variance = sum(variance for variance, _ in own) - 2.0 * float(np.mean(shared or [0.0]))
+            least = min(self.noise.df.get(int(depth), math.inf) for depth in self.base.depth[i])
+            own = [(max(variance, 0.0), least)]
         found = max(summed([*own, (self.level, self.level_df)])[1], 1.0)
         # a level that the seeds show too small by chance counts too little in Satterthwaite's formula
         return found if self.single_seed else min(found, MOST_OVER_SEEDS * self.level_df)
+
+
+def _variance(curves: Curves, cells: np.ndarray) -> tuple[float, float]:
+    """Mean variance of ``cells``, nats², and its degrees of freedom."""
+    df = min(curves.noise.df.get(int(depth), math.inf) for depth in curves.depth[cells])
+    return float(np.mean(np.diagonal(curves.covariance)[cells])) + curves.noise.shape_variance, df
+
+
+def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mean (J,), errors (D, J)) of ``cells`` (J,) at ln axis ``x`` (J,) in place of their own: each moves along its
+    own curve over sizes, with the curve's errors. errors: (D, K) of all cells, nats.
+
+    A curve of a single size has the slope of published laws, with an error as large as the slope that all such cells
+    share.
+    """
+    found = np.vstack([curves.mean[cells], curves.mean[cells] + errors[:, cells]])
+    gaps, depth = np.asarray(x) - curves.x[cells], curves.depth[cells]
+    slope = np.append(1.0, 1.0 + np.random.default_rng(SEED).standard_normal(len(errors)))
+    for label in np.unique(depth[np.abs(gaps) > SAME_SIZE]):
+        of = depth == label
+        sizes, values = curves.losses(int(label), errors)
+        if len(sizes) > 1:
+            ends = np.concatenate([curves.x[cells][of] + gaps[of], curves.x[cells][of]])
+            there, here = np.split(pchip(sizes, values, ends), 2, axis=1)
+            found[:, of] += there - here
+        else:
+            found[:, of] += slope[:, None] * SIZE_SLOPE * curves.mean[cells][of] * gaps[of]
+    return found[0], found[1:] - found[0]
 
 
 def pair_arms(
@@ -97,7 +141,7 @@ def pair_arms(
     variance, df = summed(
         [level or _as_one_run(c.covariance, c.noise) for level, c in zip(levels, (a.curves, b.curves), strict=True)]
     )
-    return Pairing(nothing, cells, variance, df, None, "nothing", why_not, single)
+    return Pairing(a.curves, b.curves, nothing, cells, variance, df, None, "nothing", why_not, single)
 
 
 def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
@@ -145,7 +189,8 @@ def _paired(
     i, j = (np.array(side) for side in zip(*cells, strict=True))
     depth, x = a.curves.depth[i], b.curves.x[j]
     means = cell_means(losses, cell, seeds, len(cells))
-    at_b = replace(means, mean=means.mean - _size_gaps(a.curves, i, x))
+    there, _ = at_size(a.curves, i, x, np.zeros((0, len(a.curves.x))))
+    at_b = replace(means, mean=means.mean - (there - a.curves.mean[i]))
     documents, same_documents = _documents(a, b, cells)
     noise_a, noise_b = a.curves.noise, b.curves.noise
     independent = math.sqrt(noise_a.shape_variance + noise_b.shape_variance)
@@ -178,7 +223,7 @@ def _paired(
     by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
     if same_documents and a.held_out:
         by += f", {a.held_out.number} held-out documents"
-    return Pairing(cross, cells, variance, df, noise, by, "", level is None)
+    return Pairing(a.curves, b.curves, cross, cells, variance, df, noise, by, "", level is None)
 
 
 def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
@@ -186,18 +231,6 @@ def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
     if isinstance(declared, Mapping):
         return {depth: math.sqrt(2.0) * sd for depth, sd in declared.items()}
     return math.sqrt(2.0) * declared
-
-
-def _size_gaps(curves: Curves, i: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """(M,) nats, correction of a loss difference for sizes that differ between the arms: loss at x on the curve of each
-    cell's depth − loss there at the cell's own size."""
-    gaps = np.zeros(len(i))
-    for depth in np.unique(curves.depth[i]):
-        where, of = curves.at(int(depth)), curves.depth[i] == depth
-        sizes, means = distinct(curves.x[where], curves.mean[where][None])
-        if len(sizes) > 1:
-            gaps[of] = (pchip(sizes, means, x[of]) - pchip(sizes, means, curves.x[i][of]))[0]
-    return gaps
 
 
 def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -205,10 +206,17 @@ class Sampler:
 
 
 def weigh(
-    cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS, enough: float = ENOUGH
+    cells: Cells,
+    seed: int = 0,
+    forms: Sequence[str] = tuple(FORMS),
+    draws: int = DRAWS,
+    enough: float = ENOUGH,
+    many: int = MANY,
+    per_node: int = 1,
 ) -> Weighed:
     """Importance nodes of every form, and the number of draws of each. enough: effective nodes up to which more are
-    taken."""
+    taken. many: nodes per scramble of a form with much weight, from the second time it is sampled. per_node: least
+    number of draws of a node that has any; ``draws`` is a multiple of it."""
     samplers: list[Sampler] = []
     start: dict[str, float] = {}
     for model in models(cells, forms).values():
@@ -233,9 +241,10 @@ def weigh(
             break
         for k in wanted:
             left[k] -= each[k] == MOST
-            each[k] = min(MOST, max(2 * each[k], MANY if share[k] > MUCH else 0))
+            each[k] = min(MOST, max(2 * each[k], many if share[k] > MUCH else 0))
             samplers[k].more(each[k])
-    count = _systematic(weight, np.concatenate([one.scramble for one in nodes]), draws, seed)
+    scramble = np.concatenate([one.scramble for one in nodes])
+    count = per_node * _systematic(weight, scramble, draws // per_node, seed)
     chosen, at = [], 0
     for one in nodes:
         own = slice(at, at + len(one.z))
@@ -387,6 +396,12 @@ class Posterior:
         return np.concatenate([one.eta[name] for one in self.forms])
 
     @cached_property
+    def rows(self) -> list[slice]:
+        """Rows of each form among all draws."""
+        edges = np.cumsum([0, *(len(one.scramble) for one in self.forms)]).tolist()
+        return [slice(first, last) for first, last in pairwise(edges)]
+
+    @cached_property
     def without_effect(self) -> np.ndarray:
         """(D,) True for a draw without an effect of depth."""
         return np.concatenate([np.full(len(one.scramble), not one.model.form.effect) for one in self.forms])
@@ -405,6 +420,11 @@ class Posterior:
         out = np.zeros((len(walk), len(self.grid)))
         out[:, self.inside] = walk
         return out
+
+    @cached_property
+    def _cosines(self) -> np.ndarray:
+        """(M, G) waves in y on the grid."""
+        return self.frame.in_y(self.grid).T
 
     @cached_property
     def _laws(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -440,15 +460,6 @@ class Posterior:
         gain = gain * decay(draws.eta["a"][:, None], x_T, frame)
         return np.sqrt((np.minimum(np.abs(slope) / np.maximum(gain, 1e-9), LARGEST_MISFIT) ** 2).mean(axis=1))
 
-    def _integral(self, slope: np.ndarray) -> np.ndarray:
-        """(D, G) of ``slope`` (D, G) over the grid, zero in the middle of the depths."""
-        running = np.zeros_like(slope)
-        step = slope[:, 1:] + slope[:, :-1]
-        step *= np.diff(self.grid) / 2.0
-        np.cumsum(step, axis=1, out=running[:, 1:])
-        running -= between(self.grid, running, np.array([self.frame.y0]))
-        return running
-
     def profile(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D, G) effect of depth at x = ln axis, relative to the middle depth, nats; zero in a draw without one.
 
@@ -459,8 +470,11 @@ class Posterior:
         if key not in self._profiles:
             if len(self._profiles) >= KEPT:
                 del self._profiles[next(iter(self._profiles))]
-            rows = [self._of_form(k, x, setting or {}) for k in range(len(self.forms))]
-            self._profiles[key] = np.concatenate(rows)
+            found = np.zeros((self.n_draws, len(self.grid)))
+            for place, rows in enumerate(self.rows):
+                if self.forms[place].model.form.effect:
+                    self._add(place, x, setting or {}, found[rows])
+            self._profiles[key] = found
         return self._profiles[key]
 
     def _missed(self, place: int, x: float) -> np.ndarray:
@@ -486,9 +500,8 @@ class Posterior:
         return found
 
     def _slope(self, place: int, x: float, law: np.ndarray, at: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """(D, n) slope in y of the ``law`` (D, 4) of a form at ln axis x, nats before their decay, at places of the
-        grid."""
-        model = self.forms[place].model
+        """(D, n) slope in y of the ``law`` (D, 4) of a form at ln axis x, nats, at places of the grid."""
+        model, eta = self.forms[place].model, self.forms[place].eta
         g, (_, low, high, k) = self._laws[place]
         low, high, k = low[at], high[at], k[at]
         w = x - (k + low * model.ends[0] + high * model.ends[1])
@@ -497,6 +510,7 @@ class Posterior:
         gain = law[:, 2]
         of_one = gain * (self.frame.x0 - self._missed(place, x)[:, 0])
         slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
+        slope *= decay(eta["a"], np.array(x), self.frame)[:, None]
         slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
         slope *= g[:, at]
         return slope
@@ -504,40 +518,38 @@ class Posterior:
     def _steepest(self, place: int, law: np.ndarray) -> np.ndarray:
         """(D, 1) largest slope of the ``law`` (D, 4) of a form in y among the nets trained, nats: its powers of L and
         N are not trusted to go on rising beyond them. The limit keeps signs, so it moves no best depth."""
-        a, frame = self.forms[place].eta["a"][:, None], self.frame
+        frame = self.frame
         at = np.linspace(self.inside.start, self.inside.stop - 1, STEEPNESS_POINTS).round().astype(int)
-        each = [np.abs(self._slope(place, x, law, at) * decay(a, np.array(x), frame)) for x in (frame.low, frame.high)]
+        each = [np.abs(self._slope(place, x, law, at)) for x in (frame.low, frame.high)]
         return np.concatenate(each, axis=1).max(axis=1, keepdims=True)
 
-    def _of_form(self, place: int, x: float, setting: Setting) -> np.ndarray:
+    def _add(self, place: int, x: float, setting: Setting, out: np.ndarray) -> None:
+        """Add a form's effect of depth at x to its rows ``out`` (D, G) of the profile."""
         draws = self.forms[place]
-        model, eta, frame = draws.model, draws.eta, self.frame
-        if not model.form.effect:
-            return np.zeros((len(draws.scramble), len(self.grid)))
+        eta, frame, inside = draws.eta, self.frame, self.inside
         law, delta = self._with(draws, setting)
         slope = self._slope(place, x, law)
-        decayed = decay(eta["a"][:, None], np.array(x), frame)
         key = (place, *sorted(setting.items()))
         if key not in self._steep:
             self._steep[key] = self._steepest(place, law)
-        steepest = self._steep[key] / decayed
-        beyond = np.ones(len(self.grid), dtype=bool)
-        beyond[self.inside] = not frame.low <= x <= frame.high
-        slope[:, beyond] = np.clip(slope[:, beyond], -steepest, steepest)
-        out = self._integral(slope)
-        out *= decayed
+        steepest = self._steep[key]
+        trained = inside if frame.low <= x <= frame.high else slice(0, 0)
+        for beyond in (slope[:, : trained.start], slope[:, trained.stop :]):
+            np.clip(beyond, -steepest, steepest, out=beyond)
+        step = slope[:, 1:] + slope[:, :-1]
+        step *= np.diff(self.grid) / 2.0
+        np.cumsum(step, axis=1, out=out[:, 1:])
         at = min(max(x, frame.low), frame.high)
-        out += self._departing(draws, x, delta) @ (frame.in_y(self.grid).T * self.effect.scale(np.array(at), self.grid))
-        first = sum(len(one.scramble) for one in self.forms[:place])
-        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed
-        inside = self.inside
-        out[:, inside] += bridge * self._walks[first : first + len(out), inside]
+        waves = self._cosines * self.effect.scale(np.array(at), self.grid)
+        middle = between(self.grid, out, np.array([frame.y0]))
+        out += np.hstack([self._departing(draws, x, delta), -middle]) @ np.vstack([waves, np.ones(len(self.grid))])
+        bridge = BRIDGE * self.effect.E * np.exp(eta["share"]) * decay(eta["a"], np.array(x), frame)
+        out[:, inside] += bridge[:, None] * self._walks[self.rows[place], inside]
         if self.cells.columns:
             v = frame.v(self.grid)
             out += self._tuned(draws, frame.u(np.full(len(v), at)), v, setting) + self._along_depth(draws, v, setting)
         if x > frame.high:
             out *= self._beyond(draws, x)
-        return out
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
         """(D,) level common to all depths at x, nats; beyond the sizes by the asymptote and the continued waves
@@ -568,8 +580,8 @@ class Posterior:
         waves = (level_x[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
         waves = waves * self.effect.scale(x, y)[:, None]
         own = [c.columns(np.full(len(x), setting.get(c.name, 0.0)), u, self.frame.v(y)) for c in self.cells.columns]
-        found, first = [], 0
-        for draws in self.forms:
+        found = []
+        for place, draws in enumerate(self.forms):
             parts, eta, model = draws.parts, draws.eta, draws.model
             rows = (parts["constant"][:, None] + model.reference(x)) + self._waves(draws, setting) @ level_x[:, 1:].T
             rows += parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], x, self.frame)
@@ -583,15 +595,14 @@ class Posterior:
                 lead = law[:, 0, None] * (g * (1.0 - J)).sum(-1) + law[:, 1, None] * (g * J).sum(-1)
                 lead += law[:, 2, None] * (g * k).sum(-1)
                 h = lead[:, at] - law[:, 2, None] * (x - self.frame.x0) * g.sum(-1)[:, at]
-                for q in range(QUADRATURE):
-                    w = x - x_T[at, q]
-                    h -= law[:, 3, None] * g[:, at, q] * (w * w / np.sqrt(w * w + TURN**2))
+                for one in range(len(depths)):
+                    w = x[at == one] - x_T[one][:, None]
+                    h[:, at == one] -= law[:, 3, None] * (g[:, one] @ (w * w / np.sqrt(w * w + TURN**2)))
                 decayed = decay(eta["a"][:, None], x, self.frame)
                 rows += h * decayed + delta.reshape(len(delta), -1) @ waves.T
-                walk = between(self.grid, self._walks[first : first + len(rows)], y)
+                walk = between(self.grid, self._walks[self.rows[place]], y)
                 rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed * walk
                 rows += self._tuned(draws, u, self.frame.v(y), setting)
-            first += len(rows)
             found.append(rows)
         return np.concatenate(found)
 
@@ -628,7 +639,10 @@ class Posterior:
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
         """(law (D, 4), departures (D, J, M)), further columns included."""
-        law, delta = draws.parts["law"].copy(), draws.parts["departures"].copy()
+        law, delta = draws.parts["law"], draws.parts["departures"]
+        if not setting:
+            return law, delta
+        law, delta = law.copy(), delta.copy()
         for k, one in enumerate(draws.model.moving):
             law[:, :3] += setting.get(one.name, 0.0) * draws.parts["moves"][:, k]
         for k, one in enumerate([one for one in draws.model.cells.columns if one.departs]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -43,13 +43,18 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two neighbouring depths. own: by their own two curves alone. joint: by the joint model of all depths, where that
-    compares the two."""
+    """Two neighbouring depths of ``curves``. joint: by the joint model of all depths, where that compares the two."""
 
     shallow: int
     deep: int
-    own: OwnCurves
+    curves: Curves
+    confidence: float
     joint: Judged | None = None
+
+    @cached_property
+    def own(self) -> OwnCurves:
+        """By their own two curves alone: a check that comparisons of arms do not ask for."""
+        return own_curves(self.curves, self.shallow, self.deep, self.confidence)
 
     @property
     def judged(self) -> Judged:
@@ -75,7 +80,7 @@ class Pair:
 
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
     """Every pair of consecutive depths, shallow to deep. surface: the joint model, None if there is none."""
-    pairs = [Pair(*depths, own_curves(curves, *depths, confidence)) for depths in pairwise(curves.depths)]
+    pairs = [Pair(*depths, curves, confidence) for depths in pairwise(curves.depths)]
     if surface is None:
         return pairs
     grid, depths = surface_grid(surface), [(pair.shallow, pair.deep) for pair in pairs]

@@ -215,7 +215,9 @@ def test_while_the_command_line_is_imported() -> None:
     assert (ended.returncode, ended.stderr) == (3, "error: interrupted\n")
 
 
-@pytest.mark.parametrize(("command", "seconds"), [("prepare", 0.0), ("run", 0.2), ("prepare", 1.0)])
+@pytest.mark.parametrize(
+    ("command", "seconds"), [("prepare", 0.0), ("run", 0.2), pytest.param("prepare", 1.0, marks=pytest.mark.slow)]
+)
 def test_while_the_processes_that_read_text_start(tmp_path: Path, command: str, seconds: float) -> None:
     """They are new interpreters: Ctrl-C must not reach them before they can ignore it."""
     cache = tmp_path / "cache"

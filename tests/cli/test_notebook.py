@@ -96,7 +96,10 @@ def _result(name: str) -> Shown:
     return RESULTS[name][1]()
 
 
-@pytest.mark.parametrize("name", RESULTS)
+AGAIN = ("transitions of a small table", "along the depth")  # kinds of a result that another table has, too
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in AGAIN else ()) for n in RESULTS])
 def test_every_result_shows_itself(name: str) -> None:
     found = _result(name)
     assert isinstance(found, RESULTS[name][0]) and isinstance(found, Shown)

@@ -118,7 +118,7 @@ def test_losses_are_corrected_to_one_size() -> None:
         corrected = [row.loss for row in curve.rows if row.loss is not None]
         assert max(losses) - min(losses) > 0.015 > 4 * (max(corrected) - min(corrected))
         assert not any(row.verdict == WORSE for row in curve.rows)
-    assert says(found.notes, "fit: losses corrected by slope")
+    assert says(found.notes, "fit: losses corrected along curves")
 
 
 def test_one_size_has_a_slope_by_default_with_its_error() -> None:
@@ -296,6 +296,7 @@ def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(deg
 # Whether the intervals hold
 
 
+@pytest.mark.slow
 def test_coverage_in_brief() -> None:
     """Forty simulations each: the bounds are what a true coverage of 95 % leaves with one failure in ten thousand, and
     what half of the error bars would not reach."""
@@ -337,8 +338,8 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -
         errors = {cell.n_params: cell.se for cell in plain.cells}
         rows_of = [row for row in found.along.rows if row.n_params in errors]
         assert len(rows_of) == parts
-        for row in rows_of:  # more, by the correction to one size
-            assert row.se is not None and row.se > 0.95 * (errors[row.n_params] or 0.0)
+        for row in rows_of:  # a shape moved to one size takes a share of its neighbour's error, or of the slope's
+            assert row.se is not None and row.se > 0.9 * (errors[row.n_params] or 0.0)
 
 
 def heap(arm: str = "", seed: int = 0) -> list[dict]:

@@ -259,7 +259,7 @@ def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
 
 @pytest.mark.parametrize(
     ("seeds", "nats"),
-    [(3, 5.0), (3, -0.3), *(pytest.param(*given, marks=pytest.mark.slow) for given in ((2, 0.5), (1, 5.0)))],
+    [(3, 5.0), *(pytest.param(*given, marks=pytest.mark.slow) for given in ((3, -0.3), (2, 0.5), (1, 5.0)))],
 )
 def test_one_impossible_run_is_named_left_out_and_reported(seeds, nats):
     """+5 nats on 1 of 135 runs once made every pair undecided, without a word."""

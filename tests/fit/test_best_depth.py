@@ -39,7 +39,7 @@ def best_depths(result, count: int):
     "truth",
     [
         SmoothTruth(),
-        SmoothTruth(depths=(6, 9, 18, 36, 48)),
+        pytest.param(SmoothTruth(depths=(6, 9, 18, 36, 48)), marks=pytest.mark.slow),
         SmoothTruth(bend=0.25),
         pytest.param(SmoothTruth(form="power", theta=through_published_widths("power")), marks=pytest.mark.slow),
         pytest.param(SmoothTruth(form="linear", theta=through_published_widths("linear")), marks=pytest.mark.slow),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -23,19 +23,27 @@ def rows(seed: int = 0) -> list[dict[str, Any]]:
     return scenario.rows(np.random.default_rng(seed))
 
 
+def heap() -> list[dict[str, Any]]:
+    return [{**row, "tokens": 1e9 * (1.0 + k % 3)} for k, row in enumerate(rows())]
+
+
+def budgets() -> list[dict[str, Any]]:
+    return [{**row, "flops_budget": 10.0 ** (18 + k % 3)} for k, row in enumerate(rows())]
+
+
+ANALYSES: dict[str, Callable[[], Any]] = {
+    "fit": lambda: dwsweep.fit_table(rows(), draws=200),
+    "transitions": lambda: dwsweep.fit_transitions(rows(), draws=200),
+    "heap": lambda: dwsweep.fit_table(heap(), draws=200, adjust=["tokens"]),
+    "budgets": lambda: dwsweep.fit_table(budgets(), draws=200, drop=["flops_budget"]),
+    "arms": lambda: dwsweep.compare(rows(), [rows(1)], draws=200),
+    "one size": lambda: dwsweep.fit_table([row for row in rows() if row["width"] in largest()], draws=200),
+}
+
+
 @cache
-def results() -> dict[str, Any]:
-    heap = [{**row, "tokens": 1e9 * (1.0 + k % 3)} for k, row in enumerate(rows())]
-    budgets = [{**row, "flops_budget": 10.0 ** (18 + k % 3)} for k, row in enumerate(rows())]
-    own = dwsweep.fit_table(rows(), draws=200)
-    return {
-        "fit": own,
-        "transitions": dwsweep.fit_transitions(rows(), draws=200),
-        "heap": dwsweep.fit_table(heap, draws=200, adjust=["tokens"]),
-        "budgets": dwsweep.fit_table(budgets, draws=200, drop=["flops_budget"]),
-        "arms": dwsweep.compare(rows(), [rows(1)], draws=200),
-        "one size": dwsweep.fit_table([row for row in rows() if row["width"] in largest()], draws=200),
-    }
+def result(name: str) -> Any:
+    return ANALYSES[name]()
 
 
 def largest() -> set[float]:
@@ -62,23 +70,24 @@ def best_depths(content: Any) -> Iterator[float]:
             yield from (depth for depth in of_band if depth is not None)
 
 
-@pytest.mark.parametrize("name", ["fit", "transitions", "heap", "budgets", "arms", "one size"])
+@pytest.mark.parametrize(
+    "name", ["fit", "transitions", pytest.param("heap", marks=pytest.mark.slow), "budgets", "arms", "one size"]
+)
 def test_a_record_has_no_best_depth_beyond_those_trained(name: str) -> None:
-    found = list(best_depths(results()[name].to_dict()))
+    found = list(best_depths(result(name).to_dict()))
     assert all(DEPTHS[0] <= depth <= DEPTHS[-1] for depth in found)
     assert name == "one size" or found or name in ("heap", "budgets")
 
 
 def test_the_largest_sizes_have_a_bound_alone() -> None:
-    row = results()["fit"].surface.optima[-1]
+    row = result("fit").surface.optima[-1]
     assert row.depth is None and row.depth_high is None and row.at_edge == "above"
-    assert "above the depths tried" in results()["fit"].summary()
+    assert "above the depths tried" in result("fit").summary()
 
 
 def test_text_and_repr_give_no_best_depth_beyond_those_trained() -> None:
     for name in ("fit", "transitions"):
-        result = results()[name]
-        for text in (result.summary(), repr(result)):
+        for text in (result(name).summary(), repr(result(name))):
             for depth in re.findall(r"best depth is (\d+\.\d)", text):
                 assert float(depth) <= DEPTHS[-1]
 
@@ -86,7 +95,7 @@ def test_text_and_repr_give_no_best_depth_beyond_those_trained() -> None:
 def test_a_guide_by_own_losses_gives_no_best_depth_beyond_those_trained() -> None:
     from dwsweep.fit.guideline import guide_inside
 
-    guide = guide_inside(results()["fit"].surface)
+    guide = guide_inside(result("fit").surface)
     if guide is not None:
         for n in np.geomspace(guide.valid_from / 10, guide.valid_to * 1e3, 12):
             value, _, high = guide.depth(float(n))

@@ -9,6 +9,7 @@ folder that keeps the simulations, so that it goes on where it stopped. The tabl
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.simulations import best_depths, crossings
+from tests.simulations import best_depths, crossings, harness
 from tests.simulations.best_depths import sweeps
 from tests.simulations.sweeps import Truth, few_and_many_sizes, scenarios, simulate
 
@@ -58,7 +59,8 @@ def test_simulated_tables_have_the_noise_they_claim():
     assert 0.7 < len(missing) / 135 < 0.9
 
 
-def test_a_run_that_was_cut_off_goes_on(tmp_path):
+def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "ProcessPoolExecutor", lambda number, _: ThreadPoolExecutor(number))
     first = crossings.STUDY.run(tmp_path, ["no_effect"], 1)["no_effect"]
     path = tmp_path / "no_effect.jsonl"
     path.write_text(path.read_text().splitlines()[0] + '\n{"index": 1, "pai')
@@ -123,9 +125,8 @@ def test_luck_of_a_shape_is_no_claim(name, folder):
         assert summary["crossed"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("sizes", "shape_sd"), [(3, 0.004), *(pytest.param(sizes, 0.002, marks=pytest.mark.slow) for sizes in (5, 6))]
-)
+@pytest.mark.slow  # in the quick tier ``test_analysis``: below six sizes nothing has crossed
+@pytest.mark.parametrize(("sizes", "shape_sd"), [(3, 0.004), (5, 0.002), (6, 0.002)])
 def test_identical_curves_with_luck_per_shape_claim_next_to_nothing(sizes, shape_sd):
     """64 % of pairs of five sizes and a shape_sd of 0.002 nats claimed something while only replicates counted."""
     claims = []

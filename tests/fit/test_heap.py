@@ -399,6 +399,7 @@ def test_recipes_that_disagree_on_tokens_are_named_with_the_trend_of_each() -> N
         assert last.ratio_low and last.ratio_high and last.ratio_low * 0.9 < truth < last.ratio_high * 1.1
 
 
+@pytest.mark.slow
 def test_recipes_that_agree_on_tokens_are_not_said_to_disagree() -> None:
     assert recipes(moves=1.0).record.tokens_disagree == ()
 
@@ -432,9 +433,10 @@ def grid(seed: int) -> list[Row]:
 
 @pytest.mark.parametrize(
     "made",
-    [lambda seed: piled(60, seed=seed, more=idle), pytest.param(grid, marks=pytest.mark.slow)],
+    [lambda seed: piled(60, seed=seed, more=idle), grid],
     ids=["piled", "grid"],
 )
+@pytest.mark.slow
 def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any) -> None:
     """On average over tables: one table's interval moves by a tenth either way."""
     ratios = []
@@ -464,6 +466,8 @@ def test_no_adjust_lets_a_column_be() -> None:
         ({"at": {"batch_size": 4096}}, "at: batch=4096; allowed: from 32 to 512"),
         ({"at": "batch_size"}, "at: 'batch_size'; give column=value"),
         ({"adjust": ["batch_size"], "no_adjust": ["batch_size"]}, "also adjusted for"),
+        ({"axis": "flops", "at": {"batch_size": 64}}, "axis: flops; allowed with adjust and at: n_params"),
+        ({"at_tokens": 3e9, "at": {"tokens": 1e9}}, "at_tokens: 3e.09; not allowed with at tokens="),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:

@@ -57,6 +57,7 @@ def test_more_tokens_for_shallow_nets_are_no_merit_of_theirs() -> None:
     assert low is not None and high is not None and low < BEST < high
 
 
+@pytest.mark.slow  # in the quick tier ``test_heap`` finds how the truth moves with tokens
 def test_one_posterior_over_tokens_and_a_posterior_at_each_count_agree_within_their_intervals() -> None:
     """The table of best depths against tokens is of one posterior with tokens as a column; a plain fit at each count
     gives the same depths, and the truth lies in both."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -490,6 +491,7 @@ def test_arms_of_different_data_are_no_comparison_of_recipes() -> None:
         {**row, "val_loss": row["val_loss"] - 1.3, "tokens": 94e9, "dataset": "books", "vocab_size": 50304}
         for row in drawn(8)
     ]
+    one, two = ([row for row in rows if row["n_layer"] in (6, 16, 36)] for rows in (one, two))
     (found,) = dwsweep.compare_arms(one, [two], draws=DRAWS).comparisons
     first, *rest = found.answer
     assert first.startswith("NOT AT EQUAL DATA: ") and "dataset web and books" in first and "47 times as many" in first
@@ -512,8 +514,9 @@ def test_another_order_other_names_and_rows_twice_change_nothing() -> None:
     own = numbers_of(clean())
     rows = drawn()
     shuffled = [rows[k] for k in np.random.default_rng(9).permutation(len(rows))]
-    assert numbers_of(fitted(shuffled)) == own
-    named = [{"Num-Layers": r["n_layer"], "config.hidden_size": r["d_model"], "eval/loss": r["val_loss"]} for r in rows]
+    named = [
+        {"Num-Layers": r["n_layer"], "config.hidden_size": r["d_model"], "eval/loss": r["val_loss"]} for r in shuffled
+    ]
     assert numbers_of(fitted(named)) == own
     twice = fitted([*rows, *rows])
     assert numbers_of(twice) == own and shows(account(twice), "fit: rows twice", numbers=True)
@@ -568,3 +571,31 @@ def test_an_unknown_setting_that_follows_depth_is_named_before_the_answer():
     assert not any(
         "FOLLOWS DEPTH" in one for one in dwsweep.fit_table(rows, draws=200, drop=["mixer"]).provenance.account.notes
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"at": {"optimizer": "muon"}}, "at: optimizer=muon; every run has adamw; allowed: optimizer=adamw"),
+        ({"at": {"tokens": "3B"}}, "at: tokens=3e+09; every run has 2e+09; allowed: tokens=2e+09"),
+        (
+            {"at": {"n_head": 8}},
+            "n_head grows with the width, so that all nets are compared at one head size",
+        ),
+        ({"at": {"batch_size": 64}}, "losses are not adjusted, for the table has 2 depths of the 3 needed"),
+        ({"adjust": "batch_size"}, "losses are not adjusted, for the table has 2 depths of the 3 needed"),
+    ],
+)
+def test_a_held_value_that_no_adjustment_reaches_is_refused(options: dict[str, Any], said: str) -> None:
+    """Each was ignored, and the answer was for another value; 8 heads were held as a head size of 8."""
+    rows = [{**row, "n_head": 4, "optimizer": "adamw", "tokens": 2 * 10**9} for row in drawn()]
+    if "batch_size" in str(options):
+        rows = [{**row, "batch_size": 32 + row["d_model"] % 64} for row in rows if row["n_layer"] in (6, 10)]
+    with pytest.raises(InputError, match=re.escape(said)):
+        fitted(rows, **options)
+
+
+def test_a_held_value_that_every_run_has_changes_nothing() -> None:
+    rows = [{**row, "optimizer": "adamw", "tokens": 2_000_640_000} for row in drawn()]
+    held = fitted(rows, at={"optimizer": "adamw", "tokens": 2e9})
+    assert held.surface == fitted(rows).surface

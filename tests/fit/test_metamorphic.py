@@ -162,7 +162,14 @@ def in_one_file(table: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in table] for name in table[0]}
 
 
-@pytest.mark.parametrize("change", [shuffled, renamed_seeds, renamed_columns, repeated, in_one_file])
+def all_at_once(table: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return in_one_file(renamed_columns(renamed_seeds(shuffled(table))))
+
+
+ALONE = [pytest.param(one, marks=pytest.mark.slow) for one in (shuffled, renamed_seeds, renamed_columns, in_one_file)]
+
+
+@pytest.mark.parametrize("change", [all_at_once, repeated, *ALONE])
 def test_order_names_and_repetition_of_the_rows_change_nothing(change: Callable[[list[dict[str, Any]]], Any]) -> None:
     here, there = fitted(), dwsweep.fit_table(change(runs()), draws=DRAWS)
     for one, other in zip(numbers_of(here), numbers_of(there), strict=True):

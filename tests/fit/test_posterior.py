@@ -82,7 +82,8 @@ def test_the_nodes_of_a_record_give_the_same_draws() -> None:
 BOTH = ("asymmetric", "asymmetric, gemstones")
 
 
-@pytest.mark.parametrize("names", [BOTH[:1], pytest.param(BOTH, marks=pytest.mark.slow)])
+@pytest.mark.slow  # in the quick tier ``test_metamorphic`` asks one other seed
+@pytest.mark.parametrize("names", [BOTH[:1], BOTH])
 def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[str, ...]) -> None:
     """Two standard errors hold 90 % or more of the medians and ends of twelve seeds, at three sizes."""
     within = []
@@ -108,21 +109,23 @@ def test_losses_at_points_are_those_of_the_profile() -> None:
     assert found.losses(np.full(3, x), np.log(depths)) == pytest.approx(rows, abs=2e-3)
 
 
-def test_depths_far_from_the_best_one_do_not_widen_its_interval() -> None:
+@pytest.mark.parametrize("sweeps", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_depths_far_from_the_best_one_do_not_widen_its_interval(sweeps: int) -> None:
     near, far = (6, 12, 18, 24, 30), (6, 12, 18, 24, 30, 60, 100)
     widths = {}
     for depths in (near, far):
         each = []
-        for index in range(3):
+        for index in range(sweeps):
             found = ask.best_depth(Posterior.of(cells_of(index=index, shapes=grid(depths, 9))), math.log(N), 0.95)
             each.append(found.interval.high - found.interval.low)
         widths[depths] = np.mean(each)
     assert widths[far] < 1.05 * widths[near]
 
 
+@pytest.mark.parametrize("sweeps", [range(2), pytest.param(range(2, 6), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["flat", "flat, laptop"])
-def test_where_depth_does_nothing_nothing_bounds_a_best_depth(name: str) -> None:
-    for index in range(6):
+def test_where_depth_does_nothing_nothing_bounds_a_best_depth(name: str, sweeps: range) -> None:
+    for index in sweeps:
         found = Posterior.of(cells_of(name, index))
         assert found.weighed.weights["none"] > 0.05
         at = ask.best_depth(found, math.log(N if name == "flat" else 3e5), 0.95).interval
@@ -142,9 +145,10 @@ def test_luck_that_follows_a_depth_is_no_effect_of_depth() -> None:
     assert real.weighed.weights["none"] < 1e-6
 
 
-def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth() -> None:
+@pytest.mark.parametrize("plain", ["bent, scatter 0.004", pytest.param("bent", marks=pytest.mark.slow)])
+def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth(plain: str) -> None:
     said = {}
-    for name in ("bent, scatter along a depth", "bent", "bent, scatter 0.004"):
+    for name in ("bent, scatter along a depth", plain):
         rows = scenarios()[name].numbered(3).rows(np.random.default_rng(3))
         warnings = dwsweep.fit_table(rows, draws=200).warnings
         said[name] = [line for line in warnings if "shapes of one depth share a scatter" in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -234,10 +235,20 @@ def test_models_of_families_are_facts_with_a_source() -> None:
     assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in near} and not practice.near(1e4)
 
 
-@pytest.mark.parametrize("budget", [3e7, 3e9])
-@pytest.mark.parametrize("kv_heads", [None, 8])
-@pytest.mark.parametrize("head_size", [None, 128])
-@pytest.mark.parametrize("more", [{}, {"width_multiple": 256, "mlp": "gated"}, {"pipeline_parallel": 4, "total": True}])
+ASKED = [
+    pytest.param(*asked, marks=pytest.mark.slow if k % 2 else ())  # each value in both tiers
+    for k, asked in enumerate(
+        itertools.product(
+            [3e7, 3e9],
+            [None, 8],
+            [None, 128],
+            [{}, {"width_multiple": 256, "mlp": "gated"}, {"pipeline_parallel": 4, "total": True}],
+        )
+    )
+]
+
+
+@pytest.mark.parametrize(("budget", "kv_heads", "head_size", "more"), ASKED)
 def test_a_shape_costs_the_same_in_the_table_and_by_itself(
     budget: float, kv_heads: int | None, head_size: int | None, more: dict[str, Any]
 ) -> None:

@@ -37,6 +37,12 @@ OPTIONS: list[dict[str, Any]] = [
     {"embedding_rank": 5, "tied_embeddings": True},
 ]
 NAMES = ["-".join(f"{value}" for value in option.values()) or "default" for option in OPTIONS]
+# of what is compiled for each: each kind of norm, positions, MLP, heads and embedding once; each alone in the slow tier
+QUICK = ("default", "post-False-gated-rotary-True-2", "qwen3-2-0.0001", "linear-none-none", "attention_first", "5-True")
+EACH = [
+    pytest.param(options, id=name, marks=() if name in QUICK else pytest.mark.slow)
+    for options, name in zip(OPTIONS, NAMES, strict=True)
+]
 HEADS = {"count": 4, "size": 6}  # head size apart from d_x / H
 
 
@@ -64,7 +70,7 @@ def test_the_built_model_has_the_parameters_that_are_counted(options: dict[str, 
     assert sum(leaf.size for leaf in kernels) == model.shape.n_params
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+@pytest.mark.parametrize("options", EACH)
 def test_no_position_sees_a_later_one_and_each_sees_all_before(options: dict[str, Any]) -> None:
     """Another token at s: what is before s keeps every bit, s and all that is after it move."""
     model = make(depth=6, width=32, **options)
@@ -80,7 +86,7 @@ def test_no_position_sees_a_later_one_and_each_sees_all_before(options: dict[str
     assert moved[~earlier].all()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+@pytest.mark.parametrize("options", EACH)
 def test_a_cache_changes_no_logit(options: dict[str, Any]) -> None:
     """A window at once, or a part of it, its padding, and then token by token."""
     model = make(**options)
@@ -103,7 +109,7 @@ def test_a_cache_changes_no_logit(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(np.concatenate(parts, axis=1), jax.jit(model.logits)(params, tokens), atol=2e-5)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+@pytest.mark.parametrize("options", EACH)
 def test_the_first_loss_is_near_a_uniform_guess(options: dict[str, Any]) -> None:
     model = make(depth=6, width=32, **options)
     params, windows = model.init(jax.random.key(0)), tokens_of(8, 17)

@@ -31,6 +31,8 @@ CASES = {
     "too deep": {"flops": (1e18,), "depths": (16, 24, 36)},
 }
 
+EACH = [pytest.param(case, marks=pytest.mark.slow if case == "two depths" else ()) for case in CASES]
+
 
 def rows(flops, depths=(4, 8, 12, 18, 28), largest=4e8, one_size=False):
     kept = (lambda depth, size: size == depth) if one_size else every
@@ -43,7 +45,7 @@ def fitted(case: str) -> FitResult:
     return fit_table(rows(**CASES[case]), axis="flops", draws=200)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_tables_fit_the_terminal_and_cut_no_number(case: str, width: int) -> None:
     text = printed(fit_report.render(fitted(case)), width)
@@ -74,7 +76,7 @@ def test_what_is_not_reached_is_said_with_what_to_train() -> None:
     assert says(alone, "report: best shape tried") and says(alone, "report: best one needs nine")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 def test_the_figures_can_be_read(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = fitted(case)
     names = [drawing.name for drawing in registry.drawings(fit)]

@@ -426,7 +426,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     read = fit_record.read(file)
     with pytest.MonkeyPatch.context() as patch:
         for name, number in report_sweeps.ANSWERS.items():
-            patch.setattr(answers_box, name, number)
+            patch.setattr(answers_box, name, number // 2)
         return file, answers_box.answers_box(read, source_of(read, file), file, folder)
 
 

@@ -160,10 +160,10 @@ class Simulation(Simulated):
 
 
 def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
-    """An arm as ``fit_table`` leaves it, without the estimators that a comparison does not use."""
+    """An arm as a comparison has it."""
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
-    model = joint_model(curves, ARM_OPTIONS) if surface else None
+    model = joint_model(curves, ARM_OPTIONS, compared=True) if surface else None
     curves = judged(curves, model.posterior if model else None)
     pairs = analyse_pairs(curves, CONFIDENCE, model)
     return Arm(label, label, "", runs, curves, pairs, model, drawn.documents)

@@ -122,9 +122,10 @@ def test_another_host_waits_for_the_word(tmp_path: Path) -> None:
     assert_complete(make_plan(), tmp_path / "sweep")
 
 
-# each half of an owner, and each kind of successor, once; the other pairs in the slow tier
+# a whole owner and its worker alone, and each kind of successor, once; the other pairs in the slow tier
+QUICK = (("both", False), ("worker", True))
 ASLEEP = [
-    pytest.param(stopped, host, marks=() if host == (stopped != "both") else pytest.mark.slow)
+    pytest.param(stopped, host, marks=() if (stopped, host) in QUICK else pytest.mark.slow)
     for stopped in ("both", "parent", "worker")
     for host in (False, True)
 ]
@@ -289,7 +290,7 @@ def test_an_owner_renews_its_lock(tmp_path: Path) -> None:
 
 
 @own_space
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_takeover_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
     """Both see one bucket, and neither the other's processes."""
     order(tmp_path, step_seconds=SLOW)

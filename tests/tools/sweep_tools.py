@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import sweep_standin
 from checkout import TOOLS, environment, free_address
 from rich.console import Console
@@ -29,6 +28,9 @@ from dwsweep.sweep import runner, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Ended, Event, Resumed
 from dwsweep.sweep.runner import run_sweep
+
+if TYPE_CHECKING:  # parents of a sweep, forty in the tests, would take a tenth of a second to import it
+    import pytest
 
 LEASE_SECONDS = 2.0  # of every owner in a test
 
@@ -134,6 +136,8 @@ class WorkerHere:
             if isinstance(event, Resumed):
                 resumed.append(event)
             on_event(event)
+
+        import pytest
 
         channel: Any = SimpleNamespace(emit=emit, group=None, stop_cause="stopped", should_stop=self.should_stop)
         with pytest.MonkeyPatch.context() as patch:

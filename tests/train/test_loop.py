@@ -281,7 +281,7 @@ def test_a_checkpoint_that_could_not_be_written_is_written_when_its_step_comes_a
 
 
 @again
-@pytest.mark.parametrize("lacking", [("m",), ("v",), ("m", "v")])
+@pytest.mark.parametrize("lacking", [pytest.param(("m",), marks=pytest.mark.slow), ("v",), ("m", "v")])
 def test_moments_that_a_checkpoint_lacks_are_never_made_anew(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]
 ) -> None:
@@ -399,6 +399,7 @@ def test_the_next_pack_is_compiled_while_this_one_trains(store: Store, tmp_path:
     same_bits(whole.kept, kept)
 
 
+@pytest.mark.slow
 def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Path, whole: Whole) -> None:
     spec = make_spec(execution={"compile_ahead": True})
     other = make_pack(store, spec, width=12)
@@ -462,7 +463,7 @@ def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path:
 
 
 @again
-@pytest.mark.parametrize("keep", ["none", "best", "all"])
+@pytest.mark.parametrize("keep", [pytest.param("none", marks=pytest.mark.slow), "best", "all"])
 def test_parameters_that_are_kept_give_the_loss_of_their_run(store: Store, tmp_path: Path, keep: str) -> None:
     spec = make_spec(
         train={"schedule": "wsd", "tokens": 12 * 64, "token_branches": [6 * 64]}, execution={"keep_params": keep}

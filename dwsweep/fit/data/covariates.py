@@ -39,6 +39,8 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "gradient clip": ("grad_clip",),
 }
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
+COUNTS_OF_SHAPE = {"mlp_ratio": ("d_ff",), "head_size": ("heads", "num_heads", "n_heads")}
+"""Ratio that is held → counts that it comes from."""
 TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
     *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
@@ -241,7 +243,18 @@ def request(
     theirs: Mapping[str, str],
     present: Sequence[str],
 ) -> Request:
-    """Options of a user by covariate."""
+    """Options of a user by covariate.
+
+    Raises:
+        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio.
+    """
+    for name, value in at.items():
+        ours = theirs.get(name, name)
+        if ratio := next((ratio for ratio, counts in COUNTS_OF_SHAPE.items() if ours in counts), None):
+            raise InputError(
+                f"{argument('at', '--at')}: {name}={value}; {name} grows with the width, so that all nets are "
+                f"compared at one {word_of(ratio)}; allowed: {ratio}=VALUE"
+            )
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
     held = {next(iter(found)): at[name] for name, found in of.items()}
     more = {word: column for found in of.values() for word, column in found.items()}

@@ -40,6 +40,7 @@ Item = TypeVar("Item")
 
 WIDTH = 4.6  # inches
 TEXT = 9.0  # points
+DPI = 160
 LINE = 66  # characters of a line of full width
 DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
@@ -71,7 +72,7 @@ SETTINGS: Any = {
     "axes.axisbelow": True,
     "axes.facecolor": "white",
     "figure.facecolor": "white",
-    "figure.dpi": 100,
+    "figure.dpi": DPI,  # texts measured for the layout need not be measured again for the PNG
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.5,
@@ -94,7 +95,7 @@ SETTINGS: Any = {
     "legend.framealpha": 0.9,
     "legend.edgecolor": "white",
     "legend.fancybox": False,
-    "savefig.dpi": 160,
+    "savefig.dpi": DPI,
     "svg.hashsalt": "dwsweep",  # fixed salt: otherwise element ids differ from run to run
     "svg.fonttype": "path",  # letters as outlines: a page with the figure needs no font
     "path.simplify_threshold": 0.2,
@@ -376,10 +377,19 @@ def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> 
 
 def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
     """Solve the layout once, for good, then spread the labels of each panel (``label_right``) that would touch."""
+    every = [axis for axes in made.axes for axis in (axes.xaxis, axes.yaxis)]
+    for axis in every:
+        if not axis.get_label_text():  # a place of its own: else Matplotlib measures all ticks to place no text
+            axis.set_label_coords(0.5, 0.5)
     engine = made.get_layout_engine()
     if engine is not None:
         engine.execute(made)
     made.set_layout_engine(None)  # otherwise every file would solve the layout again
+    for axis in every:
+        if axis.get_label_text():  # likewise: found once, and not again for each file
+            axis.get_tightbbox()
+            where = axis.label.get_transform().transform(axis.label.get_position())
+            axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
     gap = TEXT * 1.35 * made.dpi / 72
     for texts in filter(None, labels):
         axes = texts[0].axes
