@@ -453,6 +453,27 @@ def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any)
     assert np.mean(ratios) < 1.05
 
 
+def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_settings_interact() -> None:
+    """Narrower intervals where nothing departs, and the effects that are there otherwise."""
+
+    def departing(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        return columns, nats + 0.012 * math.sin(4.0 * math.log(row["depth"]))
+
+    def interacting(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        return columns, nats + 0.03 * math.log(columns["batch_size"] / 128) * math.log(row["depth"] / 12)
+
+    def learnt(found: Heap) -> tuple[float, float]:
+        posterior = LossSurface(found.surface).posterior  # type: ignore[arg-type]
+        return tuple(float(np.exp(np.median(posterior.stacked(name)))) for name in ("share", "interact"))  # type: ignore[return-value]
+
+    smooth = learnt(mixed())
+    assert smooth[0] < 0.08 and smooth[1] < 0.1
+    assert learnt(heap(piled(60, more=departing)))[0] > 2.0 * smooth[0]
+    assert learnt(heap(piled(60, more=interacting)))[1] > 2.0 * smooth[1]
+
+
 def test_no_adjust_lets_a_column_be() -> None:
     rows = piled(more=batches)
     names = {one.name for one in heap(rows, no_adjust=["batch_size"]).record.columns}
