@@ -59,16 +59,18 @@ style: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+TYPES := $(BIN)/mypy dwsweep && { $(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache; }
+
 types: $(VENV)/installed-test
-	$(BIN)/mypy dwsweep
-	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+	$(TYPES)
+
+TESTS := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`.
 # mypy takes half a minute of one core without its cache: it works beside the tests, and has its say after theirs
 test: style
-	@$(MAKE) --no-print-directory types >$(VENV)/types.log 2>&1 & types=$$!; \
-	echo "$(BIN)/python -m pytest -n $(JOBS) --dist worksteal"; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal; tests=$$?; \
+	@echo "$(TESTS)"; { $(TYPES); } >$(VENV)/types.log 2>&1 & types=$$!; \
+	$(TESTS); tests=$$?; \
 	wait $$types; types=$$?; cat $(VENV)/types.log; \
 	[ $$types -eq 0 ] || echo "error: mypy or lint-imports found faults: see above"; \
 	[ $$tests -eq 0 ] || echo "error: tests failed: see above"; \

@@ -16,6 +16,9 @@ from cli_tools import Command, in_this_process
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Looking for cycles takes a quarter of collection and a tenth of tracing for JAX; `dwsweep run` looks as rarely.
+gc.set_threshold(100_000)
+
 # The matrices of a fit are small: BLAS threads of several workers on two cores only wait for each other, up to six
 # times as long as one thread computes. `dwsweep fit` limits them itself; tests call what is inside it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -54,6 +57,43 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """The workers of a run must collect the same names: packed bytes hold the second at which they were packed."""
     return argname if isinstance(val, bytes) else None
+
+
+# Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
+# by which no long one begins while the other workers have nothing left to do. These take ten seconds or more.
+LONGEST = (
+    "fit/test_heap.py",
+    "train/test_loop.py",
+    "sweep/test_fence.py",
+    "sweep/test_runner.py",
+    "fit/test_analysis.py",
+    "fit/test_meaning.py",
+    "report/test_page.py",
+    "sweep/test_kill.py",
+    "fit/test_equal_what.py",
+    "fit/test_best_depth.py",
+    "design/test_errors.py",
+    "report/test_figures.py",
+    "report/test_agreement.py",
+    "sweep/test_damage.py",
+    "fit/test_budgets.py",
+    "fit/test_posterior.py",
+    "cli/test_notebook.py",
+    "cli/test_commands.py",
+    "sweep/test_remote.py",
+    "fit/test_metamorphic.py",
+    "cli/test_first_steps.py",
+    "report/test_page_browser.py",
+    "guide/test_law.py",
+    "guide/test_evidence_answers.py",
+    "train/test_mesh.py",
+    "train/test_bench.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"tests/{name}": k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -75,3 +75,13 @@ def test_files_are_read_as_they_were_written_whatever_the_locale() -> None:
                 assert isinstance(node, ast.Call)
                 named = len(node.args) > (name == "write_text") or any(word.arg == "encoding" for word in node.keywords)
                 assert named, f"{module}, line {node.lineno}: {name} without an encoding"
+
+
+def test_the_files_that_are_dealt_out_first_are_there() -> None:
+    """``LONGEST`` of the tests' conftest."""
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "tests" / "conftest.py").read_text("utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LONGEST"
+    )
+    assert names and not [name for name in names if not (ROOT / "tests" / name).is_file()]

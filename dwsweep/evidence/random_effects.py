@@ -56,6 +56,7 @@ NEWTON_STEPS = 6
 PRIMES = (2, 3, 5, 7, 11)  # bases of the draws' axes: two constants, then the scores of three quantities
 SCORES = 2  # index of the first axis of the scores
 TINY = 1e-4
+CURVES = 16  # most curves that a population keeps
 LEAST_ROOM = 1e-3  # least width of a score between two bounds that contradict each other
 
 
@@ -119,8 +120,18 @@ class Population(Drawn):
     local: np.ndarray
 
     def curve(self, x: np.ndarray | float) -> np.ndarray:
-        """(D, K) u at sizes x (K,), x = ln(N / 1e8)."""
-        return curve(np.atleast_1d(x)[None], self.slope[:, None], self.bend[:, None])
+        """(D, K) u at sizes x (K,), x = ln(N / 1e8); kept, since means and covariances ask for the same sizes."""
+        at = np.atleast_1d(x)
+        key = tuple(at.tolist())
+        if key not in self._curves:
+            if len(self._curves) >= CURVES:
+                del self._curves[next(iter(self._curves))]
+            self._curves[key] = curve(at[None], self.slope[:, None], self.bend[:, None])
+        return self._curves[key]
+
+    @cached_property
+    def _curves(self) -> dict[tuple[float, ...], np.ndarray]:
+        return {}
 
     def mean(self, x: np.ndarray | float, t: np.ndarray | float) -> np.ndarray:
         """(D, K) of all recipes."""
@@ -284,11 +295,19 @@ class Recipe:
         mean, variance = everyone.mean(x, t)[:, 0], everyone.covariance(here, here)[:, 0, 0]
         if own is None:
             return mean, np.sqrt(variance)
-        towards, rest = everyone.covariance(own.x, here), np.array(own.value) - everyone.mean(own.x, own.t)
+        within, rest = self._known
+        towards = everyone.covariance(own.x, here)[:, :, 0]
+        moved = np.einsum("dk,dkj->dj", towards, within)
+        left = variance - (moved * towards).sum(axis=1)
+        return mean + (moved * rest).sum(axis=1), np.sqrt(np.maximum(left, 0.0))
+
+    @cached_property
+    def _known(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inverse covariance (D, K, K) of the ``own`` values, and their distance (D, K) from the mean recipe."""
+        everyone, own = self.everyone, self.own
+        assert own is not None
         within = everyone.covariance(own.x, own.x) + np.array(own.covariance)
-        solved = np.linalg.solve(within, np.concatenate([rest[:, :, None], towards], axis=2))
-        both = np.einsum("dk,dkj->dj", towards[:, :, 0], solved)
-        return mean + both[:, 0], np.sqrt(np.maximum(variance - both[:, 1], 0.0))
+        return np.linalg.inv(within), np.array(own.value) - everyone.mean(own.x, own.t)
 
 
 def recipe(

@@ -36,7 +36,8 @@ HERE = Path(__file__).parent
 SUMMARIES, POPULATIONS = HERE / "summaries.json", HERE / "populations.json"
 
 SIZES = 4  # most sizes of a table at which its answer is taken
-STEP = math.log(2.0)  # distance in ln L on either side of the best depth over which the curvature is read
+# distance in ln L from the best depth over which the curvature on either side is read
+STEPS = {"shallow": -math.log(2.0), "deep": math.log(2.0)}
 ONE_SD = 0.1587  # share of a normal distribution below −1 sd
 BEYOND = 0.05  # share of draws beyond either end of the depths that leaves the central 68 %, and so the sd, whole
 # ASSUMED: correlation of the errors of one table's answers after different tokens: the shapes are the same
@@ -300,8 +301,8 @@ def answers(tables: Sequence[tuple[LossSurface, float | None]], ratio: float | N
 
 
 def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: str) -> Estimates:
-    """One quantity of ``quantities`` at rows of (table, ln N, tokens per parameter)."""
-    draws = np.array([quantities(table, x)[name] for table, x, _ in rows])
+    """One ``quantity`` at rows of (table, ln N, tokens per parameter)."""
+    draws = np.array([quantity(name, table, x) for table, x, _ in rows])
     low, middle, high = np.quantile(draws, [ONE_SD, 0.5, 1 - ONE_SD], axis=1)
     sd = (high - low) / 2.0
     same = np.equal.outer(*[[id(table.posterior) for table, _, _ in rows]] * 2)
@@ -356,19 +357,19 @@ def _spread(sizes: Sequence[float]) -> list[float]:
     return [sizes[k] for k in sorted(set(np.linspace(0, len(sizes) - 1, SIZES).round().astype(int)))]
 
 
-def quantities(surface: LossSurface, x: float) -> dict[str, np.ndarray]:
-    """Per draw (D,): ln of the best depth, and ln of the curvature on either side of it, at ln N = x."""
-    grid, rows = surface.grid, surface.profile(x)
+def quantity(name: str, surface: LossSurface, x: float) -> np.ndarray:
+    """(D,) at ln N = x: ln of the best ``depth``, or ln of the curvature on its ``shallow`` or its ``deep`` side."""
+    grid = surface.grid
     best = np.clip(surface.drawn_depths(x), grid[0], grid[-1])
-    least = rows.min(axis=1)
-
-    def curvature(step: float) -> np.ndarray:
-        at = np.clip(best + step, grid[0], grid[-1])
-        risen = np.array([np.interp(y, grid, row) for y, row in zip(at, rows, strict=True)]) - least
-        square = np.maximum((at - best) ** 2, 0.01)
-        return np.log(np.maximum(risen / square, 1e-4))
-
-    return {"depth": best, "shallow": curvature(-STEP), "deep": curvature(STEP)}
+    if name == "depth":
+        return best
+    rows = surface.profile(x)
+    at = np.clip(best + STEPS[name], grid[0], grid[-1])
+    left = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
+    share, each = (at - grid[left]) / (grid[left + 1] - grid[left]), np.arange(len(rows))
+    risen = rows[each, left] * (1.0 - share) + rows[each, left + 1] * share - rows.min(axis=1)
+    square = np.maximum((at - best) ** 2, 0.01)
+    return np.log(np.maximum(risen / square, 1e-4))
 
 
 def _positive(covariance: np.ndarray) -> np.ndarray:

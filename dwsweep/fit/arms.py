@@ -288,7 +288,7 @@ def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
             answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
         )
     pairing = pair_arms(base, other, options.noise, options.shape_noise)
-    together = Together.of(base, other, options.seed)
+    together = Together(base, other, options.seed)
     transitions = list(_transitions(base, other, together, options.confidence))
     depths = list(_best_depths(base, other, together, options.confidence))
     losses = loss_contrasts(base, other, pairing, options)
@@ -381,6 +381,11 @@ def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: floa
     return Change(found.value, found.low, found.high, correlation)
 
 
+def valued(estimates: tuple[Estimate, Estimate]) -> bool:
+    """True if both have a value, and not a bound alone."""
+    return all(one.value is not None for one in estimates)
+
+
 def _row(
     arm: str,
     quantity: str,
@@ -417,23 +422,23 @@ def _row(
 class Together:
     """Joint posterior of two arms: the second is a column whose depth effects shrink towards the first's."""
 
-    posterior: Posterior
-    other: str
+    base: Arm
+    other: Arm
+    seed: int
 
-    @classmethod
-    def of(cls, base: Arm, other: Arm, seed: int) -> Together | None:
-        """None if either arm lacks a model of all depths. Forms that both reject alone are not tried again."""
-        if base.surface is None or other.surface is None:
-            return None
-        cells = pooled(Cells.of(base.curves), Cells.of(other.curves), other.label)
-        known = [form for surface in (base.surface, other.surface) for form in surface.record.forms]
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Made for the first question: two arms of which one has only bounds need none. Forms that both arms reject
+        alone are not tried again."""
+        cells = pooled(Cells.of(self.base.curves), Cells.of(self.other.curves), self.other.label)
+        known = [form for arm in (self.base, self.other) if arm.surface for form in arm.surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
-        weighed = weigh(cells, seed, forms, enough=NODES, many=0, per_node=PER_NODE)
-        return cls(Posterior(cells, weighed, seed), other.label)
+        weighed = weigh(cells, self.seed, forms, enough=NODES, many=0, per_node=PER_NODE)
+        return Posterior(cells, weighed, self.seed)
 
     def depths(self, x: float) -> Drawn:
         """ln of the best depth at ln axis x."""
-        return best_depths(self.posterior, x), best_depths(self.posterior, x, {self.other: 1.0})
+        return best_depths(self.posterior, x), best_depths(self.posterior, x, {self.other.label: 1.0})
 
     @cached_property
     def _losses(self) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
@@ -441,7 +446,7 @@ class Together:
         frame = self.posterior.frame
         x, depths = np.linspace(frame.low, frame.high, CROSSING_POINTS), np.exp(self.posterior.depths)
         at = np.repeat(x, len(depths)), np.tile(self.posterior.depths, len(x))
-        found = [self.posterior.losses(*at, setting) for setting in ({}, {self.other: 1.0})]
+        found = [self.posterior.losses(*at, setting) for setting in ({}, {self.other.label: 1.0})]
         base, other = (rows.reshape(len(rows), len(x), len(depths)) for rows in found)
         return x, depths, (base, other)
 
@@ -463,7 +468,7 @@ def _less(base: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.where(base == other, 0.0, other - base)
 
 
-def _transitions(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
+def _transitions(base: Arm, other: Arm, together: Together, confidence: float) -> Iterator[ComparedRow]:
     """One row per pair of neighbouring depths that both arms have."""
     of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
     for pair in base.pairs:
@@ -471,8 +476,9 @@ def _transitions(base: Arm, other: Arm, together: Together | None, confidence: f
         if theirs is None:
             continue
         both = _crossing(pair), _crossing(theirs)
-        joint = pair.joint is not None and theirs.joint is not None
-        drawn = together.crossings(pair) if together and joint else _alone(*both)
+        drawn = _alone(*both)
+        if valued(both) and pair.joint is not None and theirs.joint is not None:
+            drawn = together.crossings(pair)
         found = ratio(*both, drawn, confidence)
         yield _row(other.label, TRANSITION, both, found, confidence, depth=pair.shallow, deep=pair.deep)
 
@@ -491,9 +497,9 @@ def _alone(base: Estimate, other: Estimate) -> Drawn | None:
     return base.value + base.se * z[0], other.value + other.se * z[1]
 
 
-def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: float) -> Iterator[ComparedRow]:
+def _best_depths(base: Arm, other: Arm, together: Together, confidence: float) -> Iterator[ComparedRow]:
     """Compare best depths at sizes of both arms at which the data bound at least one of them."""
-    if base.surface is None or other.surface is None or together is None:
+    if base.surface is None or other.surface is None:
         return
     surfaces = base.surface, other.surface
     low = max(surface.record.low for surface in surfaces)
@@ -503,7 +509,7 @@ def _best_depths(base: Arm, other: Arm, together: Together | None, confidence: f
     for x in np.linspace(low, high, SIZES).tolist():
         a, b = (_depth(surface, x) for surface in surfaces)
         if a and b and not (a.unbounded and b.unbounded):
-            change = ratio(a, b, together.depths(x), confidence)
+            change = ratio(a, b, together.depths(x) if valued((a, b)) else None, confidence)
             yield _row(other.label, BEST_DEPTH, (a, b), change, confidence, n_params=math.exp(x))
 
 

@@ -549,7 +549,7 @@ class Model:
 
     def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
         """Hyperparameters (N,) of the standardised ``z`` (N, n)."""
-        found = {name: np.full(len(z), value) for name, value in self.typical.items()}
+        found = {name: np.full(len(z), value) for name, value in self.typical.items() if name not in self.names}
         found.update(zip(self.names, (self.prior_mean + self.prior_sd * z).T, strict=True))
         if not self.form.law:
             found["p"], found["a"] = np.ones(len(z)), np.zeros(len(z))
@@ -719,7 +719,7 @@ class Model:
         """Linearise at the posterior mean of the transitions at z (n,)."""
         if not self.form.effect:
             return
-        w = self.drawn(z[None], [np.zeros((1, self.n_changing + self.X.shape[1]))])[0]
+        w = self.drawn(z[None], np.zeros((1, self.n_changing + self.X.shape[1])), np.ones(1, dtype=int))[0]
         gain = w[-1] if self.form.law else math.copysign(max(abs(w[-1]), 1e-12), w[-1])
         gain = max(gain, 0.05 * self.effect.E) if self.form.law else gain
         if abs(gain) < 0.05 * self.effect.E:
@@ -727,37 +727,40 @@ class Model:
         away = np.clip(w[1:3] / gain, -3.0 * self.frame.xs, 3.0 * self.frame.xs)
         self.locate_at(self.frame.x0 + away)
 
-    def drawn(self, z: np.ndarray, normal: Sequence[np.ndarray]) -> np.ndarray:
-        """(T, P) coefficients at z (N, n), one row for each of the standard ``normal`` (·, P) of every node; zeros give
-        the mean. c > 0 in a law's draws: it comes last, so that cutting its normal needs no correction of the others.
-        """
+    def drawn(self, z: np.ndarray, normal: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """(T, P) coefficients at z (N, n), one row for each row of the standard ``normal`` (T, P): the first
+        ``count[0]`` rows belong to the first node, and so on; zeros give the mean. c > 0 in a law's draws: it comes
+        last, so that cutting its normal needs no correction of the others."""
         from scipy.linalg.lapack import dtrtrs
 
-        rows, size = [], max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
-        start = self.n_changing - (1 if self.form.effect else 0)
-        own = start + 1 + self.x_waves.shape[1]
+        found, size = np.array(normal), max(1, CHUNK // max(1, 12 * len(self.y), self.X.shape[1] ** 2))
+        edges = np.concatenate([[0], np.cumsum(count)])
         for k in range(0, len(z), size):
             roots, _, s = self.factored(z[k : k + size])
-            for root, sd, each in zip(roots, s, normal[k : k + size], strict=True):
-                away = root[-1, :-1]
-                each = self._cut(each, away[-1]) if self.form.law else each
+            own = count[k : k + size]
+            rows = found[edges[k] : edges[k + len(own)]]
+            away = roots[:, -1, :-1]
+            if self.form.law and rows.any():
+                rows[:, -1] = self._cut(rows[:, -1], away[:, -1].repeat(own))
+            rows += away.repeat(own, axis=0)
+            for root, first, last in zip(roots, edges[k:] - edges[k], edges[k + 1 :] - edges[k], strict=False):
                 # the transpose of a lower root, as columns: nothing is copied
-                rows.append(dtrtrs(np.ascontiguousarray(root[:-1, :-1]).T, (away + each).T)[0].T * sd)
-        found = np.concatenate(rows)
+                rows[first:last] = dtrtrs(np.ascontiguousarray(root[:-1, :-1]).T, rows[first:last].T)[0].T
+            rows *= s.repeat(own, axis=0)
+        start = self.n_changing - (1 if self.form.effect else 0)
+        other = start + 1 + self.x_waves.shape[1]
         found[:, start] += self.shift[0]
-        found[:, own : own + len(self.shift) - 2] += self.shift[2:]
+        found[:, other : other + len(self.shift) - 2] += self.shift[2:]
         return found
 
     @staticmethod
-    def _cut(normal: np.ndarray, away: float) -> np.ndarray:
-        """``normal`` with its last column cut at −``away``, monotonously."""
+    def _cut(normal: np.ndarray, away: np.ndarray) -> np.ndarray:
+        """``normal`` (T,) cut at −``away`` (T,), monotonously."""
         from scipy.special import ndtr, ndtri
 
-        if not normal.any():
-            return normal
-        lost = float(ndtr(-away))
-        cut = np.minimum(np.maximum(lost + (1.0 - lost) * ndtr(normal[:, -1]), 1e-300), 1.0 - 1e-15)
-        return np.hstack([normal[:, :-1], ndtri(cut)[:, None]])
+        lost = ndtr(-away)
+        cut: np.ndarray = ndtri(np.minimum(np.maximum(lost + (1.0 - lost) * ndtr(normal), 1e-300), 1.0 - 1e-15))
+        return cut
 
     def held_out(self, z: np.ndarray) -> np.ndarray:
         """(K,) residual of each mean from the others' prediction at z (n,), in standard deviations.

@@ -372,12 +372,7 @@ class Posterior:
     def _drawn(self, chosen: Chosen, place: int) -> Draws:
         model = Model(self.cells, FORMS[chosen.form], self.frame, self.effect, np.array(chosen.ends))
         rng = np.random.default_rng([self.seed, 7, place])
-        size = model.n_changing + model.X.shape[1]
-        normal = []
-        for n in chosen.count:
-            half = rng.standard_normal(((n + 1) // 2, size))
-            normal.append(np.concatenate([half, -half])[:n])  # antithetic pairs: their mean has no noise
-        rows = model.drawn(chosen.z, normal)
+        rows = model.drawn(chosen.z, antithetic(rng, chosen.count, model.n_changing + model.X.shape[1]), chosen.count)
         eta = {name: values.repeat(chosen.count) for name, values in model.eta(chosen.z).items()}
         other = rng.standard_normal((len(rows), self.frame.waves[1]))
         return Draws(model, eta, model.split(rows), chosen.scramble.repeat(chosen.count), other)
@@ -725,6 +720,17 @@ class Posterior:
         ]
         own = np.where(self.without_effect, np.exp(2.0 * self.stacked("depthwise")), 0.0)
         return np.stack(losses, axis=1), np.exp(self.stacked("scatter")) * np.sqrt(1.0 + own)
+
+
+def antithetic(rng: np.random.Generator, count: np.ndarray, size: int) -> np.ndarray:
+    """(T, size) standard normals for nodes of ``count`` (N,) draws: half of a node's rows, and their negatives, whose
+    mean has no noise."""
+    half = (count + 1) // 2
+    drawn = rng.standard_normal((int(half.sum()), size))
+    place = np.arange(int(count.sum())) - (np.cumsum(count) - count).repeat(count)
+    mirrored = place >= half.repeat(count)
+    row = place - half.repeat(count) * mirrored + (np.cumsum(half) - half).repeat(count)
+    return drawn[row] * np.where(mirrored, -1.0, 1.0)[:, None]
 
 
 def between(grid: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:

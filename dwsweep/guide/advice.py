@@ -374,7 +374,7 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
         return unanswered
     asked = Budget(n_params if options.total else size, size, source, options)
     loss, usual = asked.loss, usual_shape(asked.asked, size, options)
-    near = tuple(loss.near_best(tolerance) for tolerance in TOLERANCES)
+    near = loss.near_best(TOLERANCES)
     every = asked.candidates(usual)
     candidates = [c for c in every if c.size] or every
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}

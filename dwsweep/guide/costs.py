@@ -144,8 +144,8 @@ class Budget:
 
         def learn(which: np.ndarray) -> None:
             for i in np.flatnonzero(which).tolist():
-                found = self.source.cost(shapes[i].depth, shapes[i].n_params, rough=True)
-                nats[i] = np.nan if found is None else found.nats
+                found = self.source.penalty(shapes[i].depth, shapes[i].n_params)
+                nats[i] = np.nan if found is None else found
 
         near = (np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])) | any_size
         learn(near)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -93,13 +93,19 @@ class LossAt(ABC):
         by 100·(1 − exp(−nats / slope)) percent."""
         return Cost(nats, 100.0 * (1.0 - math.exp(-nats / self.slope)), *interval)
 
-    def cost_of(self, depth: float, rough: bool = False) -> Cost | None:
-        """Cost of a depth against the best one, without its interval if ``rough``; None outside ``depths``."""
+    def penalty(self, depth: float) -> float | None:
+        """Nats of a depth above the best one; None outside ``depths``."""
         if not self.depths[0] - 1e-9 <= depth <= self.depths[-1] + 1e-9:
             return None
-        one = np.array([float(depth)])
-        nats = float(self.penalties(one)[0])
-        return self.cost(nats, *([] if rough else (max(0.0, end) for end in self.interval(self.drawn(one)[:, 0]))))
+        return float(self.penalties(np.array([float(depth)]))[0])
+
+    def cost_of(self, depth: float, rough: bool = False) -> Cost | None:
+        """Cost of a depth against the best one, without its interval if ``rough``; None outside ``depths``."""
+        nats = self.penalty(depth)
+        if nats is None:
+            return None
+        drawn = [] if rough else self.interval(self.drawn(np.array([float(depth)]))[:, 0])
+        return self.cost(nats, *(max(0.0, end) for end in drawn))
 
     @cached_property
     def _above(self) -> np.ndarray:
@@ -117,11 +123,16 @@ class LossAt(ABC):
         low, high = _ends(self.depths, self._above, wasted(share) * self.slope)
         return float(low[0]), float(high[0])
 
-    def near_best(self, share: float) -> NearBest:
-        """Depths that waste at most a ``share`` of compute (0.05: 5 %), each end with its interval."""
+    def near_best(self, shares: Sequence[float]) -> tuple[NearBest, ...]:
+        """Depths that waste at most a share of compute (0.05: 5 %), for each of ``shares``, each end with its
+        interval."""
+        drawn = self.drawn(self.depths)
+        return tuple(self._near_best(share, drawn) for share in shares)
+
+    def _near_best(self, share: float, drawn: np.ndarray) -> NearBest:
         nats = wasted(share) * self.slope
         low, high = self.stretch(share)
-        drawn_low, drawn_high = _ends(self.depths, self.drawn(self.depths), nats)
+        drawn_low, drawn_high = _ends(self.depths, drawn, nats)
 
         def bounded(value: float) -> float | None:
             return None if value <= self.depths[0] * 1.000001 or value >= self.depths[-1] * 0.999999 else value
@@ -138,9 +149,12 @@ def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.nd
     """Ends (low, high) of the stretch around each row's least penalty within ``nats`` above it."""
     above = penalties - penalties.min(axis=1, keepdims=True) > nats
     best, index = penalties.argmin(axis=1)[:, None], np.arange(len(depths))[None]
+    each = np.arange(len(above))
+    # an argmax of nothing is the first place, where nothing is above
     before, after = (above & (index < best))[:, ::-1], above & (index > best)
-    low = np.where(before.any(axis=1), len(depths) - before.argmax(axis=1), 0)
-    high = np.where(after.any(axis=1), after.argmax(axis=1) - 1, len(depths) - 1)
+    last, first = before.argmax(axis=1), after.argmax(axis=1)
+    low = np.where(before[each, last], len(depths) - last, 0)
+    high = np.where(after[each, first], first - 1, len(depths) - 1)
     return depths[low], depths[high]
 
 
@@ -486,7 +500,8 @@ class PredictedLoss(LossAt):
                 price = np.where(self.ln_depth > at, *self._prices)
                 at = float((price @ self.ln_depth) / price.sum())
             whole = np.maximum(1.0, np.array([math.floor(math.exp(at)), math.ceil(math.exp(at))], dtype=float))
-        return float(whole[self.drawn(whole).mean(axis=0).argmin()])
+        rows = self._priced(whole)
+        return float(whole[(np.ones(len(rows)) @ rows).argmin()])  # a sum as a product: a fifth of the time of `mean`
 
     def _priced(self, depths: np.ndarray) -> np.ndarray:
         """Prices (D, M) of ``depths`` in ln N, per draw."""

@@ -118,14 +118,20 @@ class Source:
         assert isinstance(self.law, Law)
         return LawLoss(n_params, self.law)
 
+    def answers(self, n_params: float) -> bool:
+        """Test that the source has a best depth at a size, against which another depth is priced."""
+        if self.refuses(n_params):
+            return False
+        return isinstance(self.law, Predicted) or self.law.depth(n_params)[0] is not None
+
+    def penalty(self, depth: float, n_params: float) -> float | None:
+        """Nats of a depth at a size above the best depth; None if the source has no answer."""
+        return self.loss(n_params).penalty(depth) if self.answers(n_params) else None
+
     def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
         """Cost of a depth at a size against the best depth, without its interval if ``rough``; None if the source has
         no answer."""
-        if self.refuses(n_params):
-            return None
-        if not isinstance(self.law, Predicted) and self.law.depth(n_params)[0] is None:
-            return None
-        return self.loss(n_params).cost_of(depth, rough)
+        return self.loss(n_params).cost_of(depth, rough) if self.answers(n_params) else None
 
     def alternative_depths(self, n_params: float) -> dict[str, float]:
         """Best depth by form, for every alternative that has one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from dwsweep.cost.arithmetic import (
@@ -132,9 +134,15 @@ def test_counts_equal_the_built_models(changes: dict, depth: int) -> None:
     assert sum(blocks) == shape(depth, 96, **changes).n_params
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("keep_weights", [True, False])
-@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+# of the four programs of each option one in the quick tier, another one for the next option
+PROGRAMS = [
+    pytest.param(changes, *program, id=f"{changes}-{program}", marks=() if k % 4 == one else pytest.mark.slow)
+    for k, changes in enumerate(OPTIONS)
+    for one, program in enumerate(itertools.product(("float32", "bfloat16"), (True, False)))
+]
+
+
+@pytest.mark.parametrize(("changes", "precision", "keep_weights"), PROGRAMS)
 def test_activations_as_automatic_differentiation_keeps_them(changes: dict, precision: str, keep_weights: bool) -> None:
     """The part that grows with depth and batch, within a third; the model may come to keep less than it did."""
     kept = {depth: _kept_bytes(shape(depth, 96, **changes), precision, 16, keep_weights) for depth in (2, 6)}

@@ -168,7 +168,7 @@ def test_runs_that_failed_or_diverged_belong_to_the_budget_of_their_shape_and_to
         assert any(member is row or member == row for member in found.rows[true])
 
 
-@pytest.mark.parametrize("column", ["flops_budget", "budget", "flops"])
+@pytest.mark.parametrize("column", ["flops_budget", pytest.param("budget", marks=pytest.mark.slow), "flops"])
 def test_budgets_that_spread_are_told_apart_by_the_gaps_between_them(column):
     """Two budgets a factor of four apart, each with values within 5 % to either side; asked or measured."""
     rng = np.random.default_rng(1)

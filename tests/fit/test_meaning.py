@@ -432,7 +432,11 @@ def test_flops_that_were_asked_for_are_not_spent() -> None:
     [
         (lambda d: 64 * d, r"width = 64 × depth"),
         (lambda d: 512, "width = 512 at every depth"),
-        (lambda d: {4: 256, 6: 448, 8: 512, 10: 704, 12: 1024}[d], "one width at each depth, 4×256, 6×448"),
+        pytest.param(
+            lambda d: {4: 256, 6: 448, 8: 512, 10: 704, 12: 1024}[d],
+            "one width at each depth, 4×256, 6×448",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_one_width_per_depth_says_nothing_of_shape(width: Any, how: str) -> None:

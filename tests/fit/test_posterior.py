@@ -66,7 +66,7 @@ def test_evidence_draws_and_held_out_shapes_are_those_of_the_full_covariance(for
     alone = np.linalg.inv(C)
     away = alone @ model.y / np.sqrt(np.diagonal(alone))
     assert model.held_out(z[1]) == pytest.approx(away, abs=2e-2)
-    drawn = model.drawn(z[1:], [np.zeros((1, len(s)))])[0]
+    drawn = model.drawn(z[1:], np.zeros((1, len(s))), np.ones(1, dtype=int))[0]
     shifted = np.zeros(len(s))
     shifted[end] = model.shift[0]
     assert drawn == pytest.approx(s * gain + shifted, abs=1e-3 + 1e-3 * np.abs(s * gain).max())

@@ -136,7 +136,7 @@ def test_near_best_sets_end_where_the_loss_says() -> None:
     model = published_source().loss(3e9)
     previous = None
     for tolerance in (0.01, 0.05, 0.1):
-        found = model.near_best(tolerance)
+        (found,) = model.near_best([tolerance])
         assert (found.depth_low, found.depth_high) == model.stretch(tolerance)
         assert model.cost(found.nats).less_compute == pytest.approx(100 * tolerance) == found.less_compute
         for end, ends in ((found.depth_low, found.depth_low_interval), (found.depth_high, found.depth_high_interval)):

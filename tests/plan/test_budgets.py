@@ -72,7 +72,9 @@ def products(jaxpr: Any) -> int:
     return total
 
 
-@pytest.mark.parametrize("model", [{}, ODD_MODEL], ids=["gpt2", "odd"])
+@pytest.mark.parametrize(
+    "model", [pytest.param({}, id="gpt2", marks=pytest.mark.slow), pytest.param(ODD_MODEL, id="odd")]
+)
 def test_the_products_of_the_traced_model_add_up_to_the_budget(model: dict) -> None:
     """Every shape of a grid: its program's forward products, times 3 and its tokens, are the budget to half a step."""
     import jax

@@ -97,6 +97,9 @@ TABLES: dict[str, Any] = {
 }
 
 
+EACH = [pytest.param(name, marks=pytest.mark.slow if name == "laptop-tokens" else ()) for name in TABLES]
+
+
 @cache
 def fitted(name: str) -> Any:
     return dwsweep.fit_table(TABLES[name]())
@@ -149,7 +152,7 @@ def assert_marked(marks: dict[Any, Mark], rows: dict[Any, dict[str, str]], where
             assert mark.value is not None, f"{where}: {pair}"
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str, tmp_path: Path) -> None:
     result = fitted(name)
     expected = verdicts(result)
@@ -169,7 +172,7 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     assert set(in_ties(result.warnings)) == tied
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_figure_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str) -> None:
     result = fitted(name)
     expected, rows = verdicts(result), rows_of(result)
@@ -187,7 +190,7 @@ def test_every_figure_says_of_a_pair_what_the_first_row_of_its_csv_says(name: st
         assert f"{len(crossed)} crossed" in title
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_the_curve_that_is_drawn_is_the_one_that_the_verdict_is_read_from(name: str) -> None:
     """The simultaneous band clears zero on the sides that the status names, and on no other."""
     result = fitted(name)
@@ -215,7 +218,7 @@ def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> Non
     assert "show no effect" not in result.summary()
 
 
-@pytest.mark.parametrize("name", ["lengths", "laptop-tokens"])
+@pytest.mark.parametrize("name", ["lengths", pytest.param("laptop-tokens", marks=pytest.mark.slow)])
 def test_the_verdicts_at_each_count_of_tokens_agree(name: str) -> None:
     result = fitted(name)
     expected = first_rows(csv_text(result.by_tokens, TokenTransition))
@@ -268,6 +271,23 @@ def test_a_table_beside_another_has_the_verdicts_of_its_own_fit() -> None:
     assert sorted(circles(result.plot("others"))) == pytest.approx(expected) and expected
 
 
+# ends of another arm are of fewer nodes and more draws of each: over ten seeds they moved by up to 4 % of an interval
+OF_OTHER = 0.08
+
+
+def assert_those_of_the_arm(found: list[float | None], said: list[float | None], exact: bool, where: str) -> None:
+    """found, said: (value, low, high). exact: both are of the same draws."""
+    assert [one is None for one in found] == [one is None for one in said], where
+    if exact:
+        assert [one for one in found if one is not None] == pytest.approx([one for one in said if one is not None]), (
+            where
+        )
+        return
+    logs = [math.log(one) for one in said if one is not None]
+    moved = [abs(math.log(a / b)) for a, b in zip(found, said, strict=True) if a is not None and b is not None]
+    assert max(moved, default=0.0) <= OF_OTHER * (max(logs, default=0.0) - min(logs, default=0.0)), where
+
+
 def test_a_comparison_has_the_verdicts_of_each_arm_by_itself() -> None:
     (found,), fits = compared().comparisons, alone()
     rows = found.of("transition")
@@ -276,19 +296,19 @@ def test_a_comparison_has_the_verdicts_of_each_arm_by_itself() -> None:
         for prefix, result in zip(("base", "other"), fits, strict=True):
             expected = rows_of(result)[row.depth, row.deep]
             assert row[f"{prefix}_status"] == expected["status"]
-            for name in ("", "_low", "_high"):
-                said = expected[f"axis_{name[1:] or 'value'}"]
-                assert row[f"{prefix}{name}"] == (pytest.approx(float(said)) if said else None)
+            said = [float(text) if (text := expected[f"axis_{name}"]) else None for name in ("value", "low", "high")]
+            shown = [row[f"{prefix}{name}"] for name in ("", "_low", "_high")]
+            assert_those_of_the_arm(shown, said, prefix == "base", f"{prefix}: {row.depth}")
     for row in found.of("best depth"):
         for prefix, result in zip(("base", "other"), fits, strict=True):
             best = LossSurface(result.surface).optimum(math.log(row.n_params))
             assert best is not None
-            for name in ("", "_low", "_high"):
-                said = getattr(best, f"depth{name}")
-                assert row[f"{prefix}{name}"] == (None if said is None else pytest.approx(said))
+            said = [getattr(best, f"depth{name}") for name in ("", "_low", "_high")]
+            shown = [row[f"{prefix}{name}"] for name in ("", "_low", "_high")]
+            assert_those_of_the_arm(shown, said, prefix == "base", f"{prefix}: {row.n_params}")
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
     result = fitted(name)
     if result.surface is None:

@@ -291,7 +291,7 @@ def test_spread_moves_labels_apart_as_little_as_needed() -> None:
     assert max(crowded) <= 10.0 and min(abs(a - b) for a, b in itertools.combinations(crowded, 2)) >= 1.0 - 1e-9
 
 
-def test_training_curves_keep_the_mean_and_mark_what_diverged() -> None:
+def test_training_curves_keep_the_mean_and_mark_what_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
     logged = [{"step": s, "loss": 3.0} for s in range(1, 2001)]
     logged += [{"step": 2001, "loss": float("nan")}, {"step": 2002}]
     curve = run_figures.training_curve("a", 6, 1e6, True, logged)
@@ -304,6 +304,7 @@ def test_training_curves_keep_the_mean_and_mark_what_diverged() -> None:
         figure = run_figures.training_curves([curve, other])
     assert {axes.get_title(loc="left") for axes in figure.axes[:2]} == {"L = 6   (1 run)", "L = 12   (1 run)"}
     assert any(line.get_marker() == "x" for line in figure.axes[0].lines)
+    report_sweeps.assert_readable(figure, monkeypatch)  # the colour bar too
 
 
 def test_dollar_signs_in_a_name_are_text_and_log_ticks_have_none() -> None:

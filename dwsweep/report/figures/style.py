@@ -386,7 +386,8 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
         engine.execute(made)
     made.set_layout_engine(None)  # otherwise every file would solve the layout again
     for axis in every:
-        if axis.get_label_text():  # likewise: found once, and not again for each file
+        # likewise: found once, and not again for each file; a colour bar is put in its place as it is drawn
+        if axis.get_label_text() and axis.axes.get_axes_locator() is None:
             axis.get_tightbbox()
             where = axis.label.get_transform().transform(axis.label.get_position())
             axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
