@@ -9,9 +9,10 @@ losses free of a quadratic in ln N and ln L, and S their covariance,
 
     S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
 
-the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero. How
-large departures from the forms of a law and interactions with depth are is integrated over, by priors that reach to
-zero (``LEARNT``). The scatter of runs is estimated for each value of a text if these differ (F test).
+the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero. The
+size of interactions with depth is integrated over, by a prior that reaches to zero (``INTERACT``), and so is the size
+of departures from the forms of a law if nets count at their best learning rates (``SHARE``). The scatter of runs is
+estimated for each value of a text if these differ (F test).
 
 The loss that cells, pairs and figures show is the run's own less the mean effect of its covariates.
 """
@@ -60,14 +61,13 @@ LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
 RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
 ROUNDS = 3  # rounds of fits, between which impossible runs are left out
-# Sizes that a heap learns: their priors keep the 95 % points of ``PRIORS``, 0.4 and 0.7, and reach down to nothing.
-# Public sweeps, whose departures gave ``PRIORS``, are tables without columns: settings that suit some of their shapes
-# better than others are a part of their departures. Under wide priors public heaps show departures of 0.2 and
-# interactions of 0.3 to 0.6, and simulated heaps without either 0.03 and 0.04 (tests/simulations/heaps.py)
-LEARNT = {
-    "share": Prior(math.log(0.05), 1.25, "ln of S", "as large as in public sweeps, or nothing"),
-    "interact": Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, or nothing"),
-}
+# Sizes that a heap learns: these priors keep the 95 % points of ``PRIORS``, 0.7 and 0.4, and reach down to nothing.
+# Interactions of public heaps are 0.3 to 0.6 of the effect of depth under them, 0.03 of simulated heaps without any
+INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, or nothing")
+# Departures, if each net counts at its best learning rate. A rate that is not transferred over depth costs nets 12 to
+# 34 % of their compute (Dey et al. 2025): departures of public sweeps, which have one rule for their rates, hold such
+# costs. No other setting changes their prior, so that an idle column leaves the answer as it is
+SHARE = Prior(math.log(0.05), 1.25, "ln of S", "as large as in public sweeps, or nothing")
 
 
 @dataclass(frozen=True)
@@ -546,7 +546,7 @@ def _cells(means: Means, design: Design, options: FitOptions) -> Cells:
         scatter,
         design.columns,
         design.shared,
-        LEARNT,
+        {"interact": INTERACT, **({} if design.rate is None else {"share": SHARE})},
     )
     return replace(cells, variance=cells.variance + noisier(means, design))
 

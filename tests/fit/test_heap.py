@@ -437,8 +437,8 @@ def grid(seed: int) -> list[Row]:
     ids=["piled", "grid"],
 )
 @pytest.mark.slow
-def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any) -> None:
-    """On average over tables: one table's interval moves by a tenth either way."""
+def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: Any) -> None:
+    """On average over tables: one table's interval moves by a tenth either way. Wider by at most 5 %."""
     ratios = []
     for seed in range(4):
         rows = made(seed)
@@ -450,7 +450,28 @@ def test_columns_that_do_nothing_widen_intervals_by_at_most_5_percent(made: Any)
         for n in (1e7, 3e7, 6e7):
             a, b = LossSurface(found.surface).at(n), plain.at(n)  # type: ignore[arg-type,union-attr]
             ratios.append(math.log(a.high / a.low) / math.log(b.high / b.low))  # type: ignore[operator]
-    assert np.mean(ratios) < 1.05
+    assert 0.85 < np.mean(ratios) < 1.05
+
+
+def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_settings_interact() -> None:
+    """Narrower intervals where nothing departs, and the effects that are there otherwise."""
+
+    def departing(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        return columns, nats + 0.012 * math.sin(4.0 * math.log(row["depth"]))
+
+    def interacting(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        return columns, nats + 0.03 * math.log(columns["batch_size"] / 128) * math.log(row["depth"] / 12)
+
+    def learnt(found: Heap) -> tuple[float, float]:
+        posterior = LossSurface(found.surface).posterior  # type: ignore[arg-type]
+        return tuple(float(np.exp(np.median(posterior.stacked(name)))) for name in ("share", "interact"))  # type: ignore[return-value]
+
+    smooth = learnt(mixed())
+    assert smooth[0] < 0.08 and smooth[1] < 0.1
+    assert learnt(heap(piled(60, more=departing)))[0] > 2.0 * smooth[0]
+    assert learnt(heap(piled(60, more=interacting)))[1] > 2.0 * smooth[1]
 
 
 def test_no_adjust_lets_a_column_be() -> None:

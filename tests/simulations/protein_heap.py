@@ -101,7 +101,7 @@ def main(path: str, wanted: str = "") -> None:
     options = {"drop": ["params"]}
     for title, more in (
         ("heads follow depth as in the table", {"no_adjust": ["heads"]}),
-        ("the same at d_ff = d", {"no_adjust": ["heads"], "at": {"d_ff": 1}}),
+        ("the same at d_ff = d", {"no_adjust": ["heads"], "at": {"mlp_ratio": 1}}),
         ("head size held at 32", {}),
     ):
         found = heap_of(read_table(path, drop=options["drop"]), fit_options(**more))
