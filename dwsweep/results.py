@@ -19,18 +19,11 @@ from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
 from dwsweep.guide.guideline import completed
 from dwsweep.guide.shapes import Options
+from dwsweep.records.along import Along, AlongRow
+from dwsweep.records.comparison import Comparison
+from dwsweep.records.equal_budgets import BestAtBudget, Budget, BudgetTrend, DepthAtBudget, EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitKeywords, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
-from dwsweep.records.studies import (
-    Along,
-    AlongRow,
-    BestAtBudget,
-    Budget,
-    BudgetTrend,
-    Comparison,
-    DepthAtBudget,
-    EqualBudgets,
-)
 from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report.figures import laws, registry, style

@@ -38,8 +38,7 @@ from dwsweep.fit.equal_shapes import equal_to_baseline
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
 from dwsweep.interval import Interval
-from dwsweep.records.fit import AlongFit, Fit, FitOptions
-from dwsweep.records.studies import (
+from dwsweep.records.along import (
     BASE,
     BEST,
     NEITHER,
@@ -52,6 +51,7 @@ from dwsweep.records.studies import (
     AlongRow,
     ArmDivergence,
 )
+from dwsweep.records.fit import AlongFit, Fit, FitOptions
 from dwsweep.text import SHORT, format_count, join
 
 SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # the arm that is ahead, by the sign of (the other's loss − the base's loss)

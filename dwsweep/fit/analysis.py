@@ -67,6 +67,7 @@ from dwsweep.fit.warnings import (
     tie_warnings,
 )
 from dwsweep.fit.width_law import LawReport, fit_laws
+from dwsweep.records.equal_budgets import FLOPS, EqualBudgets
 from dwsweep.records.fit import (
     LARGEST_SIZE,
     Account,
@@ -81,7 +82,7 @@ from dwsweep.records.fit import (
     TransitionCovariance,
 )
 from dwsweep.records.footing import versions
-from dwsweep.records.studies import FLOPS, AtOneSize, EqualBudgets
+from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
 from dwsweep.text import format_count, join
 

@@ -46,13 +46,11 @@ from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval
-from dwsweep.records.fit import FitOptions, FitResult, Surface
-from dwsweep.records.studies import (
-    BASE,
+from dwsweep.records.along import BASE, OTHER
+from dwsweep.records.comparison import (
     BEST_DEPTH,
     LOSS,
     NOT_COMPARABLE,
-    OTHER,
     TRANSITION,
     UNCHANGED,
     VERDICTS,
@@ -62,6 +60,7 @@ from dwsweep.records.studies import (
     Comparison,
     Divergence,
 )
+from dwsweep.records.fit import FitOptions, FitResult, Surface
 from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, format_count, join
 

@@ -44,8 +44,7 @@ from dwsweep.fit.noise import seed_level
 from dwsweep.fit.parabola import lowest
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.fit import HeldOut
-from dwsweep.records.studies import (
+from dwsweep.records.equal_budgets import (
     FLOPS,
     NOT_REACHED_HIGH,
     NOT_REACHED_LOW,
@@ -60,6 +59,7 @@ from dwsweep.records.studies import (
     DepthAtBudget,
     DepthProfile,
 )
+from dwsweep.records.fit import HeldOut
 from dwsweep.records.transitions import numbers
 
 SIZES, DEPTHS = 41, 61  # points of the grids over the sizes of a depth and over the depths of a budget

@@ -13,7 +13,7 @@ from dwsweep.fit.along_cells import ArmAlong, shape_text
 from dwsweep.fit.cells import number
 from dwsweep.fit.curves import SimultaneousBand
 from dwsweep.fit.data.condition import compile_expression
-from dwsweep.records.studies import EqualShape, EqualToBaseline
+from dwsweep.records.along import EqualShape, EqualToBaseline
 from dwsweep.text import SHORT
 
 MARGIN = 0.01  # share of the baseline's loss

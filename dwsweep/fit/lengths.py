@@ -29,9 +29,9 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.records import record as reader
+from dwsweep.records.equal_budgets import FLOPS, SECONDS
 from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
-from dwsweep.records.studies import FLOPS, SECONDS
 from dwsweep.text import format_count, join
 
 # per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …

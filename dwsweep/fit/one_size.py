@@ -22,7 +22,7 @@ from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.fit import ONE_VARIABLE
-from dwsweep.records.studies import AtOneSize
+from dwsweep.records.one_size import AtOneSize
 from dwsweep.text import join
 
 ONE_SIZE = 1.3  # largest over smallest N of nets that have one size

@@ -14,18 +14,11 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.along import Along, AlongRow, EqualShape
+from dwsweep.records.comparison import ComparedRow, Comparison
+from dwsweep.records.equal_budgets import BestAtBudget, DepthAtBudget, EqualBudgets
+from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text
-from dwsweep.records.studies import (
-    Along,
-    AlongRow,
-    AtOneSize,
-    BestAtBudget,
-    ComparedRow,
-    Comparison,
-    DepthAtBudget,
-    EqualBudgets,
-    EqualShape,
-)
 from dwsweep.records.transitions import (
     Cell,
     Contrast,

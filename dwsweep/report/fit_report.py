@@ -16,7 +16,7 @@ from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit
-from dwsweep.records.studies import AtOneSize
+from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import (
     CHECKS,
     PCHIP,

@@ -15,10 +15,10 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.guide import LEAST_PUBLIC, answer, source_of
 from dwsweep.records import fit as fit_record
+from dwsweep.records.equal_budgets import EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL, PENDING
-from dwsweep.records.studies import EqualBudgets
 from dwsweep.report import fit_report, guide_report, runs_table
 from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
 from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, bullets

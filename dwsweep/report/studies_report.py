@@ -7,26 +7,24 @@ from collections.abc import Sequence
 from dwsweep.fit.along import value_text
 from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
-from dwsweep.records.studies import (
+from dwsweep.records.along import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
+from dwsweep.records.comparison import (
     BEST_DEPTH,
     NOT_COMPARABLE,
+    TRANSITION,
+    UNCHANGED,
+    ArmsAtDepth,
+    ComparedRow,
+    Comparison,
+)
+from dwsweep.records.equal_budgets import (
     NOT_REACHED_HIGH,
     NOT_REACHED_LOW,
     REACHED,
     TOO_FEW,
-    TRANSITION,
-    UNCHANGED,
-    WORSE,
-    Along,
-    AlongRow,
-    ArmsAtDepth,
     BestAtBudget,
-    ComparedRow,
-    Comparison,
     DepthAtBudget,
     EqualBudgets,
-    EqualShape,
-    EqualToBaseline,
 )
 from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import NATS, SHORT, format_count, format_duration

@@ -16,7 +16,7 @@ from sentences import says, shows
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.records import fit as fit_record
-from dwsweep.records.studies import NEITHER, OTHER, WORSE, Along
+from dwsweep.records.along import NEITHER, OTHER, WORSE, Along
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.results import AlongResult

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.records.studies import BEST_DEPTH
+from dwsweep.records.comparison import BEST_DEPTH
 from tests.simulations.scenarios import grid, scenarios
 
 DEPTHS = (3, 4, 5, 6)  # the best depth of the truth is above 6 at the larger sizes

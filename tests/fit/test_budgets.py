@@ -19,7 +19,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.lengths import trained_budgets
 from dwsweep.records import fit as fit_record
-from dwsweep.records.studies import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW, UNDECIDED
+from dwsweep.records.equal_budgets import NOT_REACHED_HIGH, NOT_REACHED_LOW, REACHED, TOO_FEW, UNDECIDED
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations import budgets
 from tests.simulations.budgets import BudgetSweep, BudgetTruth

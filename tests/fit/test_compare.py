@@ -25,7 +25,7 @@ from dwsweep.fit.curves import build_curves
 from dwsweep.fit.pairing import at_size, pair_arms
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit as fit_record
-from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
+from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.transitions import SURFACE, Transition
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page

@@ -19,8 +19,8 @@ import numpy as np
 from dwsweep.fit.along import compared
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
+from dwsweep.records.along import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence, EqualToBaseline
 from dwsweep.records.record import Record
-from dwsweep.records.studies import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence, EqualToBaseline
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 
 LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N

@@ -31,8 +31,8 @@ from dwsweep.fit.documents import Documents, of_influences
 from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
+from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.record import Record
-from dwsweep.records.studies import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import SmoothTruth, widths
 

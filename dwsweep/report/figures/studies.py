@@ -17,23 +17,18 @@ import numpy as np
 
 from dwsweep.fit.along import place, value_text
 from dwsweep.interval import Interval
-from dwsweep.records.fit import FitResult
-from dwsweep.records.studies import (
-    BEST_DEPTH,
+from dwsweep.records.along import Along, AlongCurve, AlongRow
+from dwsweep.records.comparison import BEST_DEPTH, TRANSITION, ComparedRow, Comparison
+from dwsweep.records.equal_budgets import (
     REACHED,
     TOO_FEW,
-    TRANSITION,
-    Along,
-    AlongCurve,
-    AlongRow,
     BestAtBudget,
     Budget,
     BudgetTrend,
-    ComparedRow,
-    Comparison,
     DepthAtBudget,
     EqualBudgets,
 )
+from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style
 from dwsweep.report.figures.losses import MILLI, axis_label
 from dwsweep.text import format_count

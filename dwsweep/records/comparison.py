@@ -1,0 +1,112 @@
+"""Record of two arms over a common axis: ``comparisons`` of fit.json, and the rows of ``comparison.csv``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from dwsweep.interval import IntervalOf
+from dwsweep.records.record import Count, Positive, Record, one_of
+from dwsweep.records.transitions import Sampled, Values
+from dwsweep.text import SHORT
+
+TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
+UNCHANGED, NOT_COMPARABLE = "no change shown", "not comparable"
+VERDICTS = {  # quantity → verdict if the interval lies below no change, and if it lies above
+    TRANSITION: ("smaller", "larger"),
+    BEST_DEPTH: ("shallower", "deeper"),
+    LOSS: ("better", "worse"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow(Record):
+    """Number under both arms, and its change. Each interval holds by itself.
+
+    ``change``: the ratio other / base of two sizes or depths, the difference other − base of two losses. An end that is
+    None is unbounded; without either end nothing can be compared.
+    """
+
+    arm: str  # name of the other arm
+    quantity: Annotated[str, one_of(TRANSITION, BEST_DEPTH, LOSS)]
+    depth: Positive | None = None  # depth of a loss, or the shallower depth of a transition
+    deep: Positive | None = None  # deeper depth of a transition
+    n_params: float | None = None  # value of the axis at which depths or losses are compared
+    base_status: str = ""  # status of a transition in the base arm
+    base: float | None  # parameters (value of the axis), layers, or nats per token
+    base_low: float | None
+    base_high: float | None
+    base_interval = IntervalOf()
+    other_status: str = ""
+    other: float | None
+    other_low: float | None
+    other_high: float | None
+    other_interval = IntervalOf()
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    change_interval = IntervalOf()
+    correlation: float | None = None  # correlation of the two errors; 0: nothing is paired
+    confidence: float
+    verdict: str
+
+    @property
+    def shown(self) -> bool:
+        """True if the interval of the change lies on one side."""
+        return self.verdict not in (UNCHANGED, NOT_COMPARABLE)
+
+    @property
+    def pair(self) -> str:
+        return f"{self.depth} → {self.deep}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence(Record):
+    """Sizes (values of the axis) at which one arm is ahead by the simultaneous band of its depth."""
+
+    start: float
+    end: float
+    ahead: Annotated[str, one_of("base", "other")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmContrast(Sampled):
+    """Loss of the other arm − loss of the base at one depth against the axis; below zero the other arm is ahead."""
+
+    depth: Positive
+    x: Values
+    g: Values
+    low: Values  # pointwise
+    high: Values
+    band_low: Values  # simultaneous over the sizes of the depth
+    band_high: Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmsAtDepth(Record):
+    """``ArmContrast`` of one depth, with its ranges of sizes at which one arm is ahead."""
+
+    curve: ArmContrast = field(repr=False)
+    partings: tuple[Divergence, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Record):
+    """Comparison of one arm with the base, the table that was fitted."""
+
+    base: str
+    base_input: str
+    arm: str
+    input: str
+    input_sha256: str
+    unit: Annotated[str, one_of(*SHORT)]  # unit of the compared losses
+    paired: bool = False
+    pairing: str  # kind of pairing, or the reason for none
+    matched_shapes: Count = 0
+    answer: tuple[str, ...]  # answer to "does it change the answer?": best depth, transitions, losses
+    rows: tuple[ComparedRow, ...] = ()
+    depths: tuple[ArmsAtDepth, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, quantity: str) -> list[ComparedRow]:
+        return [row for row in self.rows if row.quantity == quantity]
