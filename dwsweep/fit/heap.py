@@ -31,7 +31,7 @@ from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import ask
 from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
@@ -356,9 +356,21 @@ def scales(
     return np.exp(found[first:]), float(math.exp(found[0]))
 
 
+def size_at_held(means: Means) -> np.ndarray:
+    """(K,) ln of the size that a net of each depth and width has at the held inner width: of two nets of one depth and
+    size, the one with the larger inner width is narrower, and the best learning rate follows the width."""
+    weights = means.x - means.y - 2.0 * np.log(means.width)  # ln of the weights of a layer over d²
+    inner = next((one for one in means.columns if one.name == D_FF), None)
+    if inner is None:
+        return means.x
+    order = np.argsort(inner.value)
+    return means.x - weights + np.interp(inner.at, inner.value[order], weights[order])
+
+
 def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
-    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v; None if no parabola opens upwards."""
-    u, v, ln = frame.u(means.x), frame.v(means.y), means.columns[place].value
+    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v with u of ``size_at_held``; None if no parabola
+    opens upwards."""
+    u, v, ln = frame.u(size_at_held(means)), frame.v(means.y), means.columns[place].value
     middle, spread = float(ln.mean()), float(ln.std())
     r = (ln - middle) / spread
     A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *others], axis=1)
@@ -405,7 +417,7 @@ def design_of(means: Means, frame: Frame) -> Design:
             kinds[place] = one = replace(one, kind=NUMBER)
         if curve is not None:
             best = curve
-            at = curve[0] + curve[1] * frame.u(means.x) + curve[2] * frame.v(means.y)
+            at = curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y)
         else:
             at = np.full(len(means.x), one.at)
         scale = 1.0 if one.kind == TEXT else float(one.value.std())
