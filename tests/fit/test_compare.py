@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from tests.simulations.harness import CONFIDENCE
 from tests.simulations.sweeps import SmoothTruth
 
 DRAWS = 300
+N = int(os.environ.get("DWSWEEP_COVERAGE_N", "100"))  # simulated studies of the slow tier
 SIX_SIZES = tuple(np.geomspace(1.0e6, 1.0e8, 6))
 STUDY = TwoArms(factor=1.5)
 SMALL = TwoArms(SmoothTruth((6, 12)), budgets=SIX_SIZES)  # too small for a loss surface, which takes most of the time
@@ -229,11 +231,11 @@ def test_the_best_depth_under_both() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 1.5])
-def test_coverage_of_ratios_over_two_hundred_studies(factor: float) -> None:
+def test_coverage_of_ratios_over_a_hundred_studies(factor: float) -> None:
     """Nominal 95 %. Of transitions and of the answer's best depth, with the noise shared and not."""
     for shared in (0.8, 0.0):
         scenario = TwoArms(factor=factor, shared=shared)
-        found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), 200, True, f"slow {factor} {shared}")
+        found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), N, True, f"slow {factor} {shared}")
         for kind in (TRANSITION, BEST_DEPTH, "answer"):
             assert found[kind]["coverage"] >= 0.9, (kind, found[kind])
             if factor == 1.0:
@@ -246,7 +248,7 @@ def test_coverage_of_ratios_over_two_hundred_studies(factor: float) -> None:
 @pytest.mark.parametrize("name", ["same, documents", "same, luck 0.002", "same, one seed", "same, 4 sizes, documents"])
 def test_false_claims_of_other_sources_of_noise(name: str) -> None:
     scenario = two_arms()[name]
-    found = summaries(scenario, (TRANSITION, LOSS), 200, False, name)[TRANSITION]
+    found = summaries(scenario, (TRANSITION, LOSS), N, False, name)[TRANSITION]
     assert found["coverage"] >= 0.9 and found["changed"] <= 0.05
 
 
