@@ -241,7 +241,9 @@ def test_coverage_of_ratios_over_a_hundred_studies(factor: float) -> None:
             if factor == 1.0:
                 assert found[kind]["changed"] <= 0.05, (kind, found[kind])
         assert found[LOSS]["coverage"] >= 0.9
-        assert found[TRANSITION]["width"] < 0.75 if shared else found[TRANSITION]["width"] > 0.9
+        # one posterior of both arms narrows ratios whatever they share, and shared noise differences of losses alone
+        assert found[TRANSITION]["width"] < 0.75
+        assert found[LOSS]["width"] < 0.8 if shared else found[LOSS]["width"] > 0.9
 
 
 @pytest.mark.slow
