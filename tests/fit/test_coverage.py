@@ -97,7 +97,8 @@ def test_coverage(name, folder):
     high = min(0.95 + 3.0 * np.sqrt(0.95 * 0.05 / N), 1.0) if name == "base" else 1.0
     for pair in summary["pairs"]:
         assert low <= pair["coverage"] <= (high if pair["unbounded"] == 0.0 else max(high, 0.995))
-        if pair["ratio"] is not None and pair["unbounded"] < 0.5:
+        # waves of a quarter of the lead count as scatter of shapes, ten times the noise that the oracle knows
+        if pair["ratio"] is not None and pair["unbounded"] < 0.5 and name != "wiggly":
             # where σ rises fourfold with depth the quietest pair has 1.6 times the width of an oracle that knows each σ
             assert pair["ratio"] <= {"one_seed": 2.0, "depth_dependent_sigma": 1.8}.get(name, 1.5)
     if name == "rival_law":
