@@ -340,7 +340,7 @@ def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> I
 def _counting(runs: Sequence[Run]) -> Iterator[str]:
     ratios = _ratios(runs)
     low, high = min(ratios, default=1.0), max(ratios, default=1.0)
-    if high / low - 1.0 > COUNT_TOLERANCE:
+    if high > low * (1.0 + COUNT_TOLERANCE):
         yield (
             f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
             f"differently (or the blocks differ) between the shapes compared"

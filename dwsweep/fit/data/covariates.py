@@ -154,7 +154,8 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
         size, heads = row.get("head_size"), row.get("heads") or row.get("num_heads") or row.get("n_heads")
         if positive(size):
             return float(size)
-        return float(row["width"]) / float(heads) if positive(heads) else None
+        of_width = float(row["width"]) / float(heads) if positive(heads) else math.inf
+        return of_width if math.isfinite(of_width) else None
     for column in columns:
         value = row.get(column)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:

@@ -263,8 +263,9 @@ def _formula(columns: Sequence[str]) -> str:
 def _question(rows: Sequence[Row], found: Count, source: str) -> str:
     row = rows[0]
     low, high = found.ratio
+    given = f"{row['n_params']:,.0f}" if row["n_params"] < 1e15 else f"{row['n_params']:.3g}"
     return (
-        f"n_params: {row['n_params']:,.0f} at {row['depth']:g}×{row['width']:g}, where the blocks hold "
+        f"n_params: {given} at {row['depth']:g}×{row['width']:g}, where the blocks hold "
         f"{weights(row):,.0f}; {low:.3g} to {high:.3g} times as many in {source}, which neither embeddings, a gated "
         "MLP nor biases explain; allowed: "
         + example("drop=['n_params']", "--drop n_params")
