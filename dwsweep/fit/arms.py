@@ -420,8 +420,8 @@ class Together:
 
     @cached_property
     def posterior(self) -> Posterior:
-        """Made for the first question: two arms of which one has only bounds need none. Forms that both arms reject
-        alone are not tried again."""
+        """Posterior of both arms, computed at the first question: two arms of which one has only bounds need none.
+        Forms that both arms reject alone are not tried again."""
         cells = pooled(Cells.of(self.base.curves), Cells.of(self.other.curves), self.other.label)
         known = [form for arm in (self.base, self.other) if arm.surface for form in arm.surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]

@@ -53,7 +53,7 @@ class Pair:
 
     @cached_property
     def own(self) -> OwnCurves:
-        """By their own two curves alone: a check that comparisons of arms do not ask for."""
+        """Crossing by the two depths' own curves alone, computed when a fit shows it as a check."""
         return own_curves(self.curves, self.shallow, self.deep, self.confidence)
 
     @property

@@ -39,8 +39,8 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "gradient clip": ("grad_clip",),
 }
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
-COUNTS_OF_SHAPE = {"mlp_ratio": ("d_ff",), "head_size": ("heads", "num_heads", "n_heads")}
-"""Ratio that is held → counts that it comes from."""
+RATIOS = {D_FF: "mlp_ratio", HEAD_SIZE: "head_size"}
+"""Covariate of OF_SHAPE → the one of its columns that is a value to hold; its others grow with the width."""
 TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
     *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
@@ -251,10 +251,11 @@ def request(
     """
     for name, value in at.items():
         ours = theirs.get(name, name)
-        if ratio := next((ratio for ratio, counts in COUNTS_OF_SHAPE.items() if ours in counts), None):
+        word = word_of(ours)
+        if word in RATIOS and ours in OF_SHAPE[word] and ours != RATIOS[word]:
             raise InputError(
                 f"{argument('at', '--at')}: {name}={value}; {name} grows with the width, so that all nets are "
-                f"compared at one {word_of(ratio)}; allowed: {ratio}=VALUE"
+                f"compared at one {word}; allowed: {RATIOS[word]}=VALUE"
             )
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
     held = {next(iter(found)): at[name] for name, found in of.items()}
