@@ -241,5 +241,14 @@ def test_a_depth_whose_error_exceeds_a_tenth_of_its_interval_has_fewer_digits() 
         depth_max=24, depth_error=0.01, depth_low_error=0.02, depth_high_error=0.03,
     )  # fmt: skip
     assert row.digits == 1
-    assert replace(row, depth_high_error=0.1).digits == -1  # 23.4 to ± 2.3
+    assert replace(row, depth_high_error=0.1).digits == 0  # 23.4 to ± 2.3
     assert replace(row, depth_error=0.1, depth=8.0).digits == 0  # 8.0 to ± 0.8
+
+
+def test_rounding_never_makes_an_interval_of_a_best_depth_empty() -> None:
+    row = SizedOptimum(
+        ln_x=17.0, n_params=2.6e7, depth=5.07, depth_low=4.63, depth_high=5.35, loss=3.0, at_edge=None, depth_min=4,
+        depth_max=32, depth_error=0.001, depth_low_error=0.022, depth_high_error=0.003,
+    )  # fmt: skip
+    assert row.digits == 1  # 5.1 (4.6 to 5.4), and not 5 (5 to 5)
+    assert replace(row, depth_high_error=1.0).digits == 1
