@@ -210,12 +210,14 @@ class Request:
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
             check_answered(data, options, heap)
+            _check_scatter(options, heap)
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
         heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
         if heaps:
             check_answered(data, options, heap)
+        _check_scatter(options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
@@ -232,6 +234,20 @@ class Request:
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
         own = LossSurface(self.heap.surface) if self.heap and self.heap.surface else None
         return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, own=own)
+
+
+def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
+    """Check that a declared scatter of shapes is not put to a heap, whose posterior estimates its own.
+
+    Raises:
+        InputError: it is.
+    """
+    if heap and options.shape_noise is not None:
+        columns = join(dict.fromkeys(one.column for one in heap.record.columns))
+        raise InputError(
+            f"{argument('shape_noise')}: {options.shape_noise}; losses are adjusted for {columns}, and the scatter about "
+            f"their surface is estimated; allowed: {argument('noise')}"
+        )
 
 
 def _fitted(
