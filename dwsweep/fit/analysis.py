@@ -177,7 +177,7 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
     """(column, value) pairs of ``{column: value}``, of texts ``column=value``, or of pairs.
 
     Raises:
-        InputError: a text has no equals sign.
+        InputError: a text has no equals sign, or a column has two values.
     """
     if isinstance(given, Mapping):
         given = tuple(given.items())
@@ -187,6 +187,9 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
         if not sign or not str(name).strip() or not str(value).strip():
             raise InputError(f"{argument('at', '--at')}: {one!r}; give column=value, such as batch=256")
         pairs.append((str(name).strip(), as_number(value.strip()) if isinstance(value, str) else value))
+    if again := next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None):
+        values = " and ".join(f"{again}={value}" for name, value in pairs if name == again)
+        raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
     return tuple(pairs)
 
 
@@ -245,8 +248,8 @@ def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
     if heap and options.shape_noise is not None:
         columns = join(dict.fromkeys(one.column for one in heap.record.columns))
         raise InputError(
-            f"{argument('shape_noise')}: {options.shape_noise}; losses are adjusted for {columns}, and the scatter about "
-            f"their surface is estimated; allowed: {argument('noise')}"
+            f"{argument('shape_noise')}: {options.shape_noise}; losses are adjusted for {columns}, and the scatter "
+            f"about their surface is estimated; allowed: {argument('noise')}"
         )
 
 
