@@ -437,8 +437,8 @@ def test_more_arms_than_can_be_compared_are_refused_in_a_line():
 
 
 def test_two_columns_under_one_name_and_an_arm_that_is_the_shape_are_refused():
-    with pytest.raises(InputError, match="^columns: loss=loss and loss=seed; one column of the table is read as loss$"):
+    with pytest.raises(InputError, match=r"^columns: loss=loss and loss=seed; one column "):
         read_table(ROWS, columns=["loss=loss", "loss=seed"])
     assert read_table(ROWS, columns=["loss=loss", "loss=loss"]).rows
-    with pytest.raises(InputError, match="^arm: 'depth'; is the depth of the nets; allowed: a column that names"):
+    with pytest.raises(InputError, match=r"^arm: 'depth'; is the depth of the nets; allowed: a column that names"):
         read_table(ROWS, arm="depth")
