@@ -23,7 +23,7 @@ from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
@@ -517,7 +517,10 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
             return None
         return int(value)
 
-    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
+    counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
+    alike = counts and len(counts) == len(runs) and max(counts) <= COUNT_TOLERANCE * min(counts)
+    tokens = float(sorted(counts)[len(counts) // 2]) if alike else None
+    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"), tokens=tokens)
 
 
 @dataclass(frozen=True)

@@ -412,6 +412,7 @@ class TrainedNets(Record):
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
+    tokens: float | None = None  # tokens after which losses are compared
 
 
 @dataclass(frozen=True, kw_only=True)
