@@ -84,7 +84,7 @@ from dwsweep.records.fit import (
 from dwsweep.records.footing import versions
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
-from dwsweep.text import format_count, join
+from dwsweep.text import BITS, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -465,7 +465,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth."""
+    """One sentence per unknown setting that follows depth, and one on a vocabulary that does."""
     names = [name for name in asked.data.settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
@@ -473,6 +473,8 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
+    if asked.data.unit != BITS and (where := following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")):
+        yield f"VOCABULARY FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
