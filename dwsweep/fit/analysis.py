@@ -473,7 +473,8 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
-    if asked.data.unit != BITS and (where := following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")):
+    depths_of = following_depth(asked.data.rows, ["vocab_size"] if asked.data.unit != BITS else [])
+    for where in depths_of.values():
         yield f"VOCABULARY FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
 
 
