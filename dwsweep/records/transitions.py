@@ -53,8 +53,8 @@ WITHOUT_DIGITS = 0.1  # share of an interval above which a Monte-Carlo error cos
 
 
 def decimals(error: float) -> int:
-    """Decimals of the power of ten at or above an error above 0: one for 0.03, −1 for 3."""
-    return -math.ceil(math.log10(error))
+    """Decimals of the power of ten nearest to an error above 0: one for 0.05 and 0.2, none for 0.5 and 2."""
+    return -round(math.log10(error))
 
 
 def known_to(value: float, error: float) -> float:
@@ -433,8 +433,8 @@ class SizedOptimum(Optimum):
     @property
     def digits(self) -> int:
         """Known decimals of the depth and its ends: one, or none if a Monte-Carlo error exceeds a tenth of the
-        interval."""
-        low, high = self.depth_low or self.depth, self.depth_high or self.depth
+        interval, which ends with the depths tried where it has no end of its own."""
+        low, high = self.depth_low or self.depth_min, self.depth_high or self.depth_max
         if not low or not high or low >= high:
             return 1
         least = WITHOUT_DIGITS * math.log(high / low)
