@@ -243,7 +243,7 @@ def test_a_depth_whose_error_exceeds_a_tenth_of_its_interval_has_fewer_digits() 
     assert row.digits == 1
     assert replace(row, depth_high_error=0.1).digits == 0  # 23.4 to ± 2.3
     assert replace(row, depth_error=0.1, depth=8.0).digits == 0  # 8.0 to ± 0.8
-    assert replace(row, depth_high_error=0.2, depth_high=90.0).digits == -1  # 90 to ± 18
+    assert replace(row, depth_high_error=0.3, depth_high=90.0).digits == -1  # 90 to ± 27
 
 
 def test_an_open_interval_ends_with_the_depths_tried_when_its_digits_are_counted() -> None:
