@@ -171,6 +171,8 @@ def against_depth(fit: FitResult) -> Figure:
 
     With a fitted surface its difference to its lowest point is drawn with the band of that difference, which all sizes
     narrow, as they do the interval of the best depth; else the measured differences to the lowest depth, with bars.
+    What the held-out documents add to all losses alike, 0.05 nats of 38 documents, is no misfit: the median distance of
+    a panel's points from the line is taken off all of them.
     """
     sizes = [size for size in fit.curves.fixed_n if len(size.depth) > 1]
     if not sizes:
@@ -191,7 +193,8 @@ def against_depth(fit: FitResult) -> Figure:
     if several:
         text = (
             f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: measured, "
-            "each with the scatter of its shapes. Below: interval of the best depth; arrow: no bound."
+            "each with the scatter of its shapes, moved together onto the line. Below: interval of the best depth; "
+            "arrow: no bound."
         )
     elif any(size.se for size in sizes):
         text = f"Bars: {level} of the difference from the lowest depth, without the noise that depths share."
@@ -246,7 +249,8 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
         x, mean, low, high, level = surface_above(surface, cut, size.x, confidence)
         style.band(axes, x, MILLI * low, MILLI * high, style.OWN, alpha=0.25)
         axes.plot(x, MILLI * mean, color=style.OWN, linewidth=1.1)
-        above = style.floats(size.mean) - level
+        off = style.floats(size.mean) - level - np.interp(size.depth, x, mean)
+        above = style.floats(size.mean) - level - np.median(off)
         values += [*(MILLI * low), *(MILLI * high)]
     else:
         axes.plot(size.depth, MILLI * above, color=style.FAINT, linewidth=0.9)
