@@ -177,7 +177,7 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
     """(column, value) pairs of ``{column: value}``, of texts ``column=value``, or of pairs.
 
     Raises:
-        InputError: a text has no equals sign.
+        InputError: a text has no equals sign, or a column has two values.
     """
     if isinstance(given, Mapping):
         given = tuple(given.items())
@@ -187,6 +187,9 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
         if not sign or not str(name).strip() or not str(value).strip():
             raise InputError(f"{argument('at', '--at')}: {one!r}; give column=value, such as batch=256")
         pairs.append((str(name).strip(), as_number(value.strip()) if isinstance(value, str) else value))
+    if again := next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None):
+        values = " and ".join(f"{again}={value}" for name, value in pairs if name == again)
+        raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
     return tuple(pairs)
 
 
@@ -210,12 +213,14 @@ class Request:
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
             check_answered(data, options, heap)
+            _check_scatter(options, heap)
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
         heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
         if heaps:
             check_answered(data, options, heap)
+        _check_scatter(options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
@@ -232,6 +237,20 @@ class Request:
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
         own = LossSurface(self.heap.surface) if self.heap and self.heap.surface else None
         return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, own=own)
+
+
+def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
+    """Check that a declared scatter of shapes is not put to a heap, whose posterior estimates its own.
+
+    Raises:
+        InputError: it is.
+    """
+    if heap and options.shape_noise is not None:
+        columns = join(dict.fromkeys(one.column for one in heap.record.columns))
+        raise InputError(
+            f"{argument('shape_noise')}: {options.shape_noise}; losses are adjusted for {columns}, and the scatter "
+            f"about their surface is estimated; allowed: {argument('noise')}"
+        )
 
 
 def _fitted(

@@ -50,11 +50,12 @@ class Cell(Record):
 
 
 WITHOUT_DIGITS = 0.1  # share of an interval above which a Monte-Carlo error costs digits
+ROUNDED_TO = 0.05  # share of an interval that counts as the error then: rounding moves no end by more than a quarter
 
 
 def decimals(error: float) -> int:
-    """Decimals of the power of ten nearest to an error above 0: one for 0.05 and 0.2, none for 0.5 and 2."""
-    return -round(math.log10(error))
+    """Decimals of the power of ten at or above an error above 0: one for 0.03, −1 for 3."""
+    return -math.ceil(math.log10(error))
 
 
 def known_to(value: float, error: float) -> float:
@@ -65,9 +66,10 @@ def known_to(value: float, error: float) -> float:
 
 
 def coarse(errors: Iterable[float | None], width: float) -> float:
-    """The largest Monte-Carlo error where it exceeds a tenth of the interval's width; else 0."""
+    """Error that takes digits: 0, or a twentieth of the interval's width where a Monte-Carlo error exceeds a tenth of
+    it. By the whole error 4.6 … 5.4 to ± 0.1 would be printed as 5 … 5."""
     largest = max((error for error in errors if error is not None), default=0.0)
-    return largest if largest > WITHOUT_DIGITS * width else 0.0
+    return ROUNDED_TO * width if largest > WITHOUT_DIGITS * width else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,14 +439,8 @@ class SizedOptimum(Optimum):
         low, high = self.depth_low or self.depth_min, self.depth_high or self.depth_max
         if not low or not high or low >= high:
             return 1
-        least = WITHOUT_DIGITS * math.log(high / low)
-        each = (
-            (self.depth, self.depth_error),
-            (self.depth_low, self.depth_low_error),
-            (self.depth_high, self.depth_high_error),
-        )
-        coarse = [value * error for value, error in each if value and error and error > least]
-        return min(1, decimals(max(coarse))) if coarse else 1
+        errors = (self.depth_error, self.depth_low_error, self.depth_high_error)
+        return min(1, decimals(ROUNDED_TO * (high - low))) if coarse(errors, math.log(high / low)) else 1
 
 
 @dataclass(frozen=True, kw_only=True)

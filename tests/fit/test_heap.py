@@ -509,6 +509,8 @@ def test_no_adjust_lets_a_column_be() -> None:
         ({"adjust": ["batch_size"], "no_adjust": ["batch_size"]}, "also adjusted for"),
         ({"axis": "flops", "at": {"batch_size": 64}}, "axis: flops; allowed with adjust and at: n_params"),
         ({"at_tokens": 3e9, "at": {"tokens": 1e9}}, "at_tokens: 3e.09; not allowed with at tokens="),
+        ({"at": ["tokens=1e9", "tokens=2e9"]}, "at: tokens=1000000000.0 and tokens=2000000000.0; one answer holds one"),
+        ({"at": ["batch=64", "batch_size=128"]}, "at: batch=64 and batch_size=128; one answer holds one value"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:

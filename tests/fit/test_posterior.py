@@ -254,3 +254,12 @@ def test_an_open_interval_ends_with_the_depths_tried_when_its_digits_are_counted
     assert row.digits == 1  # not "2 (below 2)", which the next size contradicts
     shallow = replace(row, depth_low=1.2, depth_high=1.9, depth_high_error=0.07)
     assert shallow.digits == 1  # 1.9 to ± 0.13: whole layers would be coarser than the interval
+
+
+def test_rounding_never_makes_an_interval_of_a_best_depth_empty() -> None:
+    row = SizedOptimum(
+        ln_x=17.0, n_params=2.6e7, depth=5.07, depth_low=4.63, depth_high=5.35, loss=3.0, at_edge=None, depth_min=4,
+        depth_max=32, depth_error=0.001, depth_low_error=0.022, depth_high_error=0.003,
+    )  # fmt: skip
+    assert row.digits == 1  # 5.1 (4.6 to 5.4), and not 5 (5 to 5)
+    assert replace(row, depth_high_error=1.0).digits == 1

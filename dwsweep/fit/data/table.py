@@ -192,6 +192,8 @@ def read_table(
 def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
     """The columns with the values of one as the arms."""
     name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
+    if name in REQUIRED:
+        raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
     if name not in held:
         raise InputError(f"{argument('arm')}: {arm!r}; not in the table{_nearest(arm, tuple(held))}")
     texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
@@ -315,7 +317,9 @@ def _mapping(columns: Any) -> dict[str, str]:
         ours, sign, theirs = str(item).partition("=")
         if not sign or not ours.strip() or not theirs.strip():
             raise InputError(f"{argument('columns', '--column')}: {item!r}; give ours=theirs, such as loss=val_loss")
-        pairs[ours.strip()] = theirs.strip()
+        if pairs.setdefault(ours.strip(), theirs.strip()) != theirs.strip():
+            both = f"{ours.strip()}={pairs[ours.strip()]} and {item}"
+            raise InputError(f"{argument('columns', '--column')}: {both}; one column of the table is read as {ours}")
     return pairs
 
 
