@@ -327,7 +327,9 @@ def headline(record: Surface, size: str) -> str:
     later = [row for row in known if row.n_params > first.n_params]
     both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
-    listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
+    listed = [
+        f"{_depth(record, row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown
+    ]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."
 
 
@@ -348,12 +350,12 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
     return f"The best depth is not shown to change with {size}"
 
 
-def _depth(row: SizedOptimum) -> str:
+def _depth(record: Surface, row: SizedOptimum) -> str:
     def text(depth: float) -> str:
         return f"{round(depth, row.digits):.{max(row.digits, 0)}f}"
 
     low, high = (None if end is None else text(end) for end in (row.depth_low, row.depth_high))
-    best = text(row.depth) if row.depth else "1" if row.is_one_layer else row.beyond
+    best = text(row.depth) if row.depth else "1" if row.is_one_layer else record.beyond(row)
     if low and high:
         return f"{best} ({low} to {high})"
     return f"{best} (below {high})" if high else f"{best} (above {low})"

@@ -487,7 +487,7 @@ def _best_depths(result: FitResult) -> list[Part]:
         empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
-            shown(depth.value, form, row.beyond) if bounded else "not known",
+            shown(depth.value, form, result.surface.beyond(row)) if bounded else "not known",
             "" if empty else depth.ends(form),
             *([shown(width, ".0f")] if axis == "N" else []),
         )
