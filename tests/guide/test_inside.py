@@ -63,7 +63,7 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
 def test_far_outside_a_fit_public_evidence_answers(source: Source) -> None:
     alone, beyond = public_source(), source.law.depth(FAR)
     assert beyond[0] == pytest.approx(alone.law.depth(FAR)[0], rel=0.4)
-    assert says(source.reach(FAR), "guide: times outside your own") and "your own losses" not in alone.reach(FAR)
+    assert says(source.reach(FAR), "guide: times outside your own") and "your losses" not in alone.reach(FAR)
     assert any("public evidence" in note for note in source.notes)
 
 
