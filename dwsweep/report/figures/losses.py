@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import Floats, Look
 
 
-AXIS_LABELS = {"n_params": "non-embedding parameters N = 12·L·d²"}
+STANDARD = 0.02  # share of 12·L·d² by which a standard block's count may differ from it
 SIZES = {
     "n_params": "N = {}",
     "n_params_total": "{} parameters in all",
@@ -107,8 +107,12 @@ def against_size(fit: FitResult) -> Figure:
 
 
 def axis_label(fit: FitResult) -> str:
-    """Label of the size axis of a fit."""
-    return AXIS_LABELS.get(fit.curves.axis, fit.curves.axis_label)
+    """Label of the size axis of a fit, with the formula of N where all its nets follow it."""
+    if fit.curves.axis != "n_params":
+        return fit.curves.axis_label
+    nets = ((n, curve.depth, d) for curve in fit.curves.depths for n, d in zip(curve.n_params, curve.width, strict=True))
+    standard = all(abs(float(n or 0.0) / (12.0 * depth * float(d or 1.0) ** 2) - 1.0) < STANDARD for n, depth, d in nets)
+    return "non-embedding parameters N" + (" = 12·L·d²" if standard else "")
 
 
 def _banded(fit: FitResult) -> str:
@@ -191,8 +195,9 @@ def against_depth(fit: FitResult) -> Figure:
     made.supylabel(f"held-out loss above the best (10⁻³ {fit.unit})")
     level, several = f"{100 * fit.curves.confidence:.0f} %", any(size.surface for size in sizes)
     if several:
+        points = "losses at the held values of other columns" if fit.adjusted else "measured"
         text = (
-            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: measured, "
+            f"Line and band: the fitted surface above its lowest point, {level} of that difference. Points: {points}, "
             "each with the scatter of its shapes, moved together onto the line. Below: interval of the best depth; "
             "arrow: no bound."
         )
