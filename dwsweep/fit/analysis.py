@@ -235,8 +235,7 @@ class Request:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
-        own = LossSurface(self.heap.surface) if self.heap and self.heap.surface else None
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, own=own)
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, heap=self.heap)
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -546,13 +545,13 @@ class TokenGroup:
         shorter: bool = False,
         pairs: bool = True,
         joint: bool = True,
-        own: LossSurface | None = None,
+        heap: Heap | None = None,
         fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted, and
+        depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
         ``fit`` fits it (default: ``joint_model``)."""
-        fit = fit or joint_model
+        fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -565,6 +564,8 @@ class TokenGroup:
         rng = np.random.default_rng(options.seed)
         declared = options.noise, options.shape_noise
         curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1])
+        if heap:
+            curves = replace(curves, layer_weights=heap.record.layer_weights)
         if held_out:
             warnings += held_out.warnings
         if data.directory:

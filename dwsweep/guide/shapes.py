@@ -127,14 +127,15 @@ VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 class Options:
     """Options: constraints on the shapes, and the assumptions of their costs.
 
-    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None: one of HEAD_SIZES of
-    which the width has a round number; two heads below SMALL. heads: as many at every width, apart from d_x over the
-    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides
-    heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total: the budget counts all,
-    embeddings included. context: positions in training and in the cache of a decoding step. at: the constraint under
-    which a shape is recommended: equal size, flops, time or decode. tokens: of training; None:
-    tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
-    context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
+    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None:
+    one of HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width,
+    apart from d_x over the head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
+    tensor_parallel divides heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total:
+    the budget counts all, embeddings included. context: positions in training and in the cache of a decoding step.
+    at: the constraint under which a shape is recommended: equal size, flops, time or decode. tokens: of training;
+    None: tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``.
+    vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
+    ``CONTEXT``.
     """
 
     width_multiple: int | None = None

@@ -18,6 +18,7 @@ from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.data.covariates import _held as held_value
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
+from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.next_runs import next_runs
 from dwsweep.records import fit as fit_record
@@ -253,6 +254,27 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
     assert any(f"of d_ff / d are about as common, and {held:g} {why}" in line for line in record.sentences)
     deep, shallow = column.common[0].depth, column.common[-1].depth
     assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
+
+
+@pytest.mark.parametrize("held", [2.0, 4.0])
+def test_widths_are_of_nets_with_the_inner_width_that_is_held(held: float) -> None:
+    """With d_ff = 2·d a layer has 8·d² weights: widths of a standard block would be smaller by a fifth."""
+
+    def inner(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        ratio = float(rng.choice([2.0, 2.0, 2.0, 4.0]))
+        of_given = math.log((2.0 + ratio) / 6.0)  # ln N less that of 12·L·d²
+        n = 12.0 * row["depth"] * row["width"] ** 2
+        sizes = n, n * math.exp(of_given)
+        given, truth = (1.9 * (m / 3e7) ** -0.14 + 0.06 * math.log(row["depth"] / best(m)) ** 2 for m in sizes)
+        return {"d_ff": round(ratio * row["width"])}, truth - given
+
+    fit = dwsweep.fit_table(piled(60, more=inner), draws=DRAWS, at={"mlp_ratio": held})
+    crossed = [row for row in fit.transitions if row.estimator == "surface" and row.width and row.n_params]
+    assert crossed and fit.surface
+    for row in crossed:
+        assert row.width == pytest.approx(math.sqrt(row.n_params / (4.0 + 2.0 * held) / row.shallow), rel=1e-3)
+    shown = next(row for row in fit.surface.optima if row.depth)
+    assert layer_weights(fit, shown.depth) == pytest.approx(4.0 + 2.0 * held, rel=1e-3)
 
 
 def test_runs_of_several_counts_of_tokens_are_never_pooled() -> None:

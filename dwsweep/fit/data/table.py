@@ -312,7 +312,7 @@ def _mapping(columns: Any) -> dict[str, str]:
         return {}
     if isinstance(columns, Mapping):
         return {str(ours): str(theirs) for ours, theirs in columns.items()}
-    pairs = {}
+    pairs: dict[str, str] = {}
     for item in [columns] if isinstance(columns, str) else columns:
         ours, sign, theirs = str(item).partition("=")
         if not sign or not ours.strip() or not theirs.strip():

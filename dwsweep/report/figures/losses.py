@@ -110,8 +110,12 @@ def axis_label(fit: FitResult) -> str:
     """Label of the size axis of a fit, with the formula of N where all its nets follow it."""
     if fit.curves.axis != "n_params":
         return fit.curves.axis_label
-    nets = ((n, curve.depth, d) for curve in fit.curves.depths for n, d in zip(curve.n_params, curve.width, strict=True))
-    standard = all(abs(float(n or 0.0) / (12.0 * depth * float(d or 1.0) ** 2) - 1.0) < STANDARD for n, depth, d in nets)
+    nets = (
+        (n, curve.depth, d) for curve in fit.curves.depths for n, d in zip(curve.n_params, curve.width, strict=True)
+    )
+    standard = all(
+        abs(float(n or 0.0) / (12.0 * depth * float(d or 1.0) ** 2) - 1.0) < STANDARD for n, depth, d in nets
+    )
     return "non-embedding parameters N" + (" = 12·L·d²" if standard else "")
 
 
