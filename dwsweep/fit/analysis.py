@@ -28,6 +28,7 @@ from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
+    SAME_BLOCK,
     depth_scatter_warning,
     falling_warning,
     form_guides,
@@ -436,7 +437,7 @@ def _result(
         left_out=[found.record() for part in parts for found in part.bad],
         with_left_out=list(main.with_bad),
         equal_budgets=None,
-        nets=_nets(runs),
+        nets=_nets(runs, asked.heap),
         unit=asked.data.unit,
         provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
     )
@@ -508,7 +509,7 @@ def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
     )
 
 
-def _nets(runs: Sequence[Run]) -> TrainedNets:
+def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
     def common(column: str) -> int | None:
         found = {run.row.get(column) for run in runs}
         value = found.pop() if len(found) == 1 else None
@@ -516,7 +517,11 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
             return None
         return int(value)
 
-    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
+    weights = heap.record.layer_weights if heap else None
+    ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
+    if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:
+        weights = math.exp(math.fsum(ln) / len(ln))
+    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"), layer_weights=weights)
 
 
 @dataclass(frozen=True)

@@ -418,6 +418,7 @@ class TrainedNets(Record):
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
+    layer_weights: float | None = None  # weights of a layer over d²; of a heap: at the held inner width
 
 
 @dataclass(frozen=True, kw_only=True)
