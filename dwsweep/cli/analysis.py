@@ -134,7 +134,6 @@ def fit(
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
-    from dwsweep.guide.guideline import completed
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report, libraries
     from dwsweep.report.figures import registry
@@ -186,7 +185,9 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult):
+        if isinstance(result, fit_record.FitResult) and result.own_law:
+            from dwsweep.guide.guideline import completed
+
             result = completed(result)
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + fit_report.write_guideline(result, out)

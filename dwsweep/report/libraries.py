@@ -8,6 +8,7 @@ its first import of either; a program that imports ``dwsweep`` does not, and get
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections import defaultdict
@@ -56,6 +57,10 @@ def matplotlib() -> None:
     ):
         for name in ("figure", "backends.backend_agg", "backends.backend_svg"):
             importlib.import_module(f"matplotlib.{name}")
+    font: Any = importlib.import_module("matplotlib.ft2font").FT2Font
+    # asked for twice by each measurement of a text, and read from the file each time
+    with contextlib.suppress(AttributeError, TypeError):
+        font.get_sfnt_table = functools.cache(font.get_sfnt_table)
 
 
 @contextlib.contextmanager
