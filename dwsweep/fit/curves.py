@@ -13,6 +13,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
+from dwsweep.fit.interpolation import pchip, spline
 from dwsweep.fit.lengths import LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import (
     FLOOR_NATS,
@@ -299,13 +300,6 @@ def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.nda
     return rng.standard_normal((n, len(covariance))) @ root(covariance)
 
 
-def pchip(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G) monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
-    from scipy.interpolate import PchipInterpolator
-
-    return PchipInterpolator(x, values, axis=1, extrapolate=True)(grid)
-
-
 def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Average the columns of values (D, K) whose x (sorted) coincide: two widths can cost the same on a timed axis."""
     new = np.concatenate([[True], np.diff(x) > 1e-9])
@@ -341,15 +335,6 @@ def side_by_side(one: Losses, two: Losses, points: int) -> tuple[np.ndarray, np.
     smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
     fewest = min((x for x, _ in both), key=len)
     return grid, losses, interpolation_sd(grid, losses[0] - losses[1], smooth[0] - smooth[1], fewest)
-
-
-def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G): not-a-knot cubic spline through values (D, K) at x (K,); the parabola for K = 3, the line for K = 2."""
-    from scipy.interpolate import make_interp_spline
-
-    if len(x) >= 4:
-        return make_interp_spline(x, values, k=3, axis=1)(grid)
-    return make_interp_spline(x, values, k=len(x) - 1, axis=1)(grid)
 
 
 def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> np.ndarray:
