@@ -23,7 +23,7 @@ from dwsweep.fit.model import LEVEL_LENGTH, PRIORS, Frame, asymptotic
 
 POINTS = 7  # sizes at which the course is read
 NUGGET = 1e-3  # variance of the course about its waves, over theirs: kinks of a minimum over depths
-ALPHAS = np.linspace(-3.0, 3.0, 31)  # exponents tried, in prior sds
+ALPHAS = np.linspace(-3.0, 3.0, 241)  # exponents tried, in prior sds
 
 
 def sizes_of(frame: Frame) -> np.ndarray:

@@ -35,7 +35,7 @@ from dwsweep.fit.data.covariates import D_FF, HEAD_SIZE, NUMBER, RATE, TEXT, TOK
 from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
+from dwsweep.fit.equal_what import Budget, Runs, equal_what, near, spent_by_all
 from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
@@ -646,7 +646,7 @@ def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> lis
     for share in (0.25, 0.5, 0.75):
         n = math.exp(low + share * (high - low))
         for surface, following in ((held, False), (follows, True)):
-            depth = surface.at(n)
+            depth = near(surface.at(n), surface.deepest)
             found.append(
                 Reading(
                     column=name,
@@ -702,10 +702,10 @@ def _at_common(
     one: Covariate, name: str, spread: float, posterior: Posterior, confidence: float
 ) -> tuple[DepthHeld, ...]:
     """Best depths at the middle size, with a column at each of its equally common values."""
-    found, x = [], posterior.frame.x0
+    found, x, deepest = [], posterior.frame.x0, math.exp(posterior.frame.last)
     for value in one.common:
         setting = {name: (math.log(value + one.shift) - one.at) / spread}
-        depth = ask.best_depth(posterior, x, confidence, setting).interval.map(math.exp)
+        depth = near(ask.best_depth(posterior, x, confidence, setting).interval.map(math.exp), deepest)
         found.append(DepthHeld(value=value, n_params=math.exp(x), **depth.columns("depth")))
     return tuple(found)
 
@@ -761,7 +761,7 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
     if place is None:
         return {}
     value, one, x = design.values[place], means.columns[place], posterior.frame.x0
-    name = design.names[place]
+    name, deepest = design.names[place], math.exp(posterior.frame.last)
     texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
     held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
     has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
@@ -780,7 +780,7 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
         drawn = [ask.best_depths(posterior, x, own) for own in settings]
         rows: list[DepthAfter] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
-            depth = ask.best_depth(posterior, x, confidence, own).interval.map(math.exp)
+            depth = near(ask.best_depth(posterior, x, confidence, own).interval.map(math.exp), deepest)
             with np.errstate(invalid="ignore"):
                 ratio = found - drawn[0]
             known = ratio[np.isfinite(ratio)]

@@ -2,8 +2,8 @@
 
 ``python -m tests.simulations.flat_heaps --out DIR [--n 60] [--processes 2] [SCENARIO …]``
 
-Depths 6 to 28, few of the deepest; heads grow with depth; widths are 8 to 64 times the heads; four ratios of d_ff; noise
-of a run 0.006 nats, more than depths near the best one differ by. None of the truths is of the model's family:
+Depths 6 to 28, few of the deepest; heads grow with depth; widths are 8 to 64 times the heads; four ratios of d_ff;
+noise of a run 0.006 nats, more than depths near the best one differ by. None of the truths is of the model's family:
 
     cubic      a parabola in ln L with a cubic part, whose least loss is at 13.5 layers of 1.1M and 19 of 16M
     flat       a bottom that is flat within a factor of 1.3 of 14 layers of 1.1M and 23 of 16M: over 18 to 30 layers
