@@ -22,6 +22,7 @@ from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
+    DRAWS,
     SCRAMBLES,
     Chosen,
     DepthScatter,
@@ -455,15 +456,22 @@ def enough(curves: Curves) -> bool:
 
 
 def surface_of(
-    cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0, compared: bool = False
+    cells: Cells,
+    depth: np.ndarray,
+    width: np.ndarray,
+    confidence: float,
+    seed: int = 0,
+    compared: bool = False,
+    times: int = 1,
 ) -> Surface:
     """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. compared: without the
-    answers that only a fit.json has, and with ``PER_NODE`` draws of a node."""
+    answers that only a fit.json has, and with ``PER_NODE`` draws of a node. times: draws over ``DRAWS``, of as many
+    nodes."""
     spans = tuple(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
     )
-    weighed = weigh(cells, seed, per_node=PER_NODE if compared else 1)
+    weighed = weigh(cells, seed, draws=times * DRAWS, per_node=PER_NODE if compared else times)
     record = surface_record(cells, weighed, spans, confidence, seed)
     if compared:
         return record
