@@ -23,7 +23,7 @@ from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
@@ -85,7 +85,7 @@ from dwsweep.records.fit import (
 from dwsweep.records.footing import versions
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
-from dwsweep.text import format_count, join
+from dwsweep.text import BITS, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -465,7 +465,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth."""
+    """One sentence per unknown setting that follows depth, and one on a vocabulary that does."""
     names = [name for name in asked.data.settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
@@ -473,6 +473,8 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
+    if asked.data.unit != BITS and (where := following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")):
+        yield f"VOCABULARY FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
@@ -517,11 +519,18 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
             return None
         return int(value)
 
+    counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
+    alike = counts and len(counts) == len(runs) and max(counts) <= COUNT_TOLERANCE * min(counts)
     weights = heap.record.layer_weights if heap else None
     ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
     if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:
         weights = math.exp(math.fsum(ln) / len(ln))
-    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"), layer_weights=weights)
+    return TrainedNets(
+        vocab_size=common("vocab_size"),
+        seq_len=common("seq_len"),
+        tokens=float(sorted(counts)[len(counts) // 2]) if alike else None,
+        layer_weights=weights,
+    )
 
 
 @dataclass(frozen=True)

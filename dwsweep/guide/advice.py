@@ -129,6 +129,20 @@ def answer(
             _too_large("params", None, format_count(value)) for value in params if LARGEST * AS_PRINTED < value <= 1e30
         ]
     errors += _wrong_budget(params, flops, hours, chosen)
+    if by_source and not (params or flops or hours):
+        errors.append(
+            f"{argument('sources')}: lists answers at a size; allowed with one of {argument('params')}, "
+            f"{argument('flops')}, {argument('hours')}"
+        )
+    if rules and chosen.total:
+        errors.append(
+            f"{argument('total')}: a rule is judged by weights of the blocks, without embeddings; not allowed with "
+            f"{argument('rules', '--rule')}"
+        )
+    if chosen.tokens is not None and chosen.tokens_per_param != TOKENS_PER_PARAM:
+        errors.append(
+            f"{argument('tokens')}, {argument('tokens_per_param')}: both determine the tokens; allowed: one of them"
+        )
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
@@ -154,6 +168,9 @@ def answer(
         if law is None and size > LARGEST * AS_PRINTED:
             raise InputError(_too_large(*(("flops", None, f"{flops:g}") if flops else ("hours", None, f"{hours:g}"))))
         params, chosen = (size,), replace(chosen, tokens=spent)
+        sources = [
+            replace(one, inside=replace(one.inside, tokens=spent)) if one.inside is not None else one for one in sources
+        ]
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     if by_source:
@@ -283,13 +300,20 @@ def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | Sha
 
 
 def exported(found: Answer, options: Options, project: str) -> str:
-    """Configuration of ``project`` (see export.py) for the first recommended shape, else for the first judged one.
+    """Configuration of ``project`` (see export.py) for the recommended shape, else for the judged one.
 
     Raises:
-        InputError: no shape is recommended or judged, or the project has no such block.
+        InputError: no shape is recommended or judged, or several are, or the project has no such block.
     """
     chosen = [(row.depth, row.width) for b in found.budgets if (row := b.recommended)]
     chosen += [(row.depth, row.width) for row in found.verdicts]
+    chosen = list(dict.fromkeys(chosen))
+    if len(chosen) > 1:
+        shapes = ", ".join(f"{depth} × {width}" for depth, width in chosen)
+        raise InputError(
+            f"{argument('project', '--export')}: prints one configuration, and {shapes} are recommended or judged "
+            "here; allowed: one size, by one source"
+        )
     if not chosen:
         raise InputError(
             f"{argument('project', '--export')}: no shape is recommended here; give {argument('params')} or "
@@ -389,7 +413,9 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     size = block_params(n_params, options, lambda n: source.at(n).law.depth(n)[0])
     source = source.at(size)
     optimum = best_depth(format_count(n_params), size, None, source)
-    unanswered = BudgetAnswer(optimum=optimum, budget=n_params, total=options.total, at=options.at, best={})
+    unanswered = BudgetAnswer(
+        optimum=optimum, budget=n_params, total=options.total, at=options.at, best={}, unit=source.unit
+    )
     if optimum.refused:
         return unanswered
     asked = Budget(n_params if options.total else size, size, source, options)
@@ -532,6 +558,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
         best={constraint: best and asked.bounded(best) for constraint, best in bests.items()},
         loss_tag=asked.loss.tag,
+        unit=source.unit,
     )
 
 
@@ -567,6 +594,7 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
         rows=tuple(rows),
         good=tuple(good),
         loss_tag="; ".join(tags) or "no size at which both have an answer",
+        unit=source.unit,
     )
 
 

@@ -419,6 +419,7 @@ class TrainedNets(Record):
     vocab_size: Size | None = None
     seq_len: Size | None = None
     layer_weights: float | None = None  # weights of a layer over d²; of a heap: at the held inner width
+    tokens: float | None = None  # tokens after which losses are compared
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,6 +185,9 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
         ({"hours": math.inf}, "must be above 0"),
         ({"flops": 1e21, "options": Options(total=True)}, "allowed with params"),
         ({"params": [1e9], "law": "kaplan"}, "allowed: levine2020"),
+        ({"shapes": ["32x2816"], "by_source": True}, "^sources: lists answers at a size; allowed with one of params"),
+        ({"rules": ["gpt3"], "options": Options(total=True)}, "^total: a rule is judged by weights of the blocks"),
+        ({"params": [1e9], "options": Options(tokens=6e10, tokens_per_param=100.0)}, "^tokens, tokens_per_param: both"),
     ],
 )
 def test_budgets_that_are_none_are_one_line(asked: dict, line: str) -> None:
