@@ -473,8 +473,9 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
-    if asked.data.unit != BITS and (where := following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")):
-        yield f"VOCABULARY FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
+    vocabulary = following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")
+    if vocabulary and asked.data.unit != BITS:
+        yield f"VOCABULARY FOLLOWS DEPTH ({vocabulary}): losses per token are not comparable between these depths"
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
