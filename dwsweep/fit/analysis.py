@@ -28,6 +28,7 @@ from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
+    SAME_BLOCK,
     depth_scatter_warning,
     falling_warning,
     form_guides,
@@ -235,8 +236,7 @@ class Request:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
-        own = LossSurface(self.heap.surface) if self.heap and self.heap.surface else None
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, own=own)
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, heap=self.heap)
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -437,7 +437,7 @@ def _result(
         left_out=[found.record() for part in parts for found in part.bad],
         with_left_out=list(main.with_bad),
         equal_budgets=None,
-        nets=_nets(runs),
+        nets=_nets(runs, asked.heap),
         unit=asked.data.unit,
         provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
     )
@@ -473,9 +473,9 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
-    depths_of = following_depth(asked.data.rows, ["vocab_size"] if asked.data.unit != BITS else [])
-    for where in depths_of.values():
-        yield f"VOCABULARY FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
+    vocabulary = following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")
+    if vocabulary and asked.data.unit != BITS:
+        yield f"VOCABULARY FOLLOWS DEPTH ({vocabulary}): losses per token are not comparable between these depths"
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
@@ -512,7 +512,7 @@ def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
     )
 
 
-def _nets(runs: Sequence[Run]) -> TrainedNets:
+def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
     def common(column: str) -> int | None:
         found = {run.row.get(column) for run in runs}
         value = found.pop() if len(found) == 1 else None
@@ -522,8 +522,16 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
 
     counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
     alike = counts and len(counts) == len(runs) and max(counts) <= COUNT_TOLERANCE * min(counts)
-    tokens = float(sorted(counts)[len(counts) // 2]) if alike else None
-    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"), tokens=tokens)
+    weights = heap.record.layer_weights if heap else None
+    ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
+    if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:
+        weights = math.exp(math.fsum(ln) / len(ln))
+    return TrainedNets(
+        vocab_size=common("vocab_size"),
+        seq_len=common("seq_len"),
+        tokens=float(sorted(counts)[len(counts) // 2]) if alike else None,
+        layer_weights=weights,
+    )
 
 
 @dataclass(frozen=True)
@@ -552,13 +560,13 @@ class TokenGroup:
         shorter: bool = False,
         pairs: bool = True,
         joint: bool = True,
-        own: LossSurface | None = None,
+        heap: Heap | None = None,
         fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted, and
+        depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
         ``fit`` fits it (default: ``joint_model``)."""
-        fit = fit or joint_model
+        fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -571,6 +579,8 @@ class TokenGroup:
         rng = np.random.default_rng(options.seed)
         declared = options.noise, options.shape_noise
         curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1])
+        if heap:
+            curves = replace(curves, layer_weights=heap.record.layer_weights)
         if held_out:
             warnings += held_out.warnings
         if data.directory:

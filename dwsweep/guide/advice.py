@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from dwsweep import evidence, published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import AS_PRINTED, Law, published
 from dwsweep.guide import export, practice
@@ -42,11 +42,15 @@ from dwsweep.guide.sources import FORMS_AGREE, LARGEST, Source, fitted_source, p
 from dwsweep.shapes import LARGEST_SIZE, Shape
 from dwsweep.text import format_count
 
+if TYPE_CHECKING:
+    from dwsweep.records.fit import TrainedNets
+
 Parsed = TypeVar("Parsed")
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
+OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks differ
 LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
 BALANCED = 1.0  # a shape that wastes at most this percentage of compute is balanced
 PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists
@@ -196,10 +200,26 @@ def answer(
             training_device=measured.device_kind if measured else chosen.device_name,
             tokens=chosen.tokens,
         ),
-        notes=(guide_sources.NEWER_DATA,) if any(isinstance(source.law, Law) for source in sources) else (),
+        notes=(
+            *([guide_sources.NEWER_DATA] if any(isinstance(source.law, Law) for source in sources) else []),
+            *_other_block(budgets, sources[0].nets),
+        ),
         afforded=afforded,
         instead=sources[0].instead or None,
     )
+
+
+def _other_block(budgets: Sequence[BudgetAnswer], nets: TrainedNets | None) -> Iterator[str]:
+    """Remark on shapes whose blocks have other weights than the nets of the fit that guides."""
+    shape = next((row.recommended for row in budgets if row.recommended), None)
+    if shape is None or nets is None or nets.layer_weights is None:
+        return
+    here = shape.n_params / (shape.depth * shape.width**2)
+    if abs(math.log(here / nets.layer_weights)) > OTHER_BLOCK:
+        yield (
+            f"The nets of your fit have {nets.layer_weights:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
+            f"{either(argument('mlp_ratio'))} and its neighbours set the block"
+        )
 
 
 def _too_large(name: str, option: str | None, given: str) -> str:

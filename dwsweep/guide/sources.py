@@ -150,10 +150,10 @@ class Source:
             if self.refuses(n_params):
                 return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
             own = law.own
-            said = (
-                f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
-            )
-            said = "" if own and not own.answers else said
+            said = ""
+            if own and own.answers:
+                away = format_factor(outside(n_params, own.low, own.high))
+                said = f"{away} times outside the sizes at which your losses give a best depth; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
         where = f"the range of the law, {span}"

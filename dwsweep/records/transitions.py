@@ -435,8 +435,8 @@ class SizedOptimum(Optimum):
     @property
     def digits(self) -> int:
         """Known decimals of the depth and its ends: one, or none if a Monte-Carlo error exceeds a tenth of the
-        interval."""
-        low, high = self.depth_low or self.depth, self.depth_high or self.depth
+        interval, which ends with the depths tried where it has no end of its own."""
+        low, high = self.depth_low or self.depth_min, self.depth_high or self.depth_max
         if not low or not high or low >= high:
             return 1
         errors = (self.depth_error, self.depth_low_error, self.depth_high_error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
 def test_far_outside_a_fit_public_evidence_answers(source: Source) -> None:
     alone, beyond = public_source(), source.law.depth(FAR)
     assert beyond[0] == pytest.approx(alone.law.depth(FAR)[0], rel=0.4)
-    assert says(source.reach(FAR), "guide: times outside your own") and "your own losses" not in alone.reach(FAR)
+    assert says(source.reach(FAR), "guide: times outside your own") and "your losses" not in alone.reach(FAR)
     assert any("public evidence" in note for note in source.notes)
 
 
@@ -101,6 +102,23 @@ def test_a_fit_without_a_best_depth_says_first_that_others_answer(tmp_path: Path
         assert f"{tmp_path}: this fit shows no best depth: public evidence answers." in str(first)
     fit_record.write(fit_table(LAPTOP, draws=100, documents=False), tmp_path)
     assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])
+
+
+def test_a_fit_of_other_blocks_says_so_beside_the_shapes_and_the_option_builds_theirs(tmp_path: Path) -> None:
+    """Nets with d_ff = 2·d have 8·L·d² weights: 17 × 384 has 20M of them, and not 30M."""
+    rows = [
+        {"depth": depth, "width": width, "d_ff": 2 * width, "loss": 3.0 - 0.1 * math.log(n) + 0.05 * off**2}
+        for size in (1e7, 2e7, 4e7, 8e7)
+        for depth in (4, 8, 16, 32)
+        for width in [8 * round(math.sqrt(size / 8 / depth) / 8)]
+        for n in [8.0 * depth * width**2]
+        for off in [math.log(depth / (15.0 * (n / 3e7) ** 0.25))]
+    ]
+    fit = fit_table(rows, noise=0.001, draws=200)
+    assert fit.nets.layer_weights == pytest.approx(8.0)
+    fit_record.write(fit, tmp_path)
+    notes, own = (answer([3e7], fit=tmp_path / "fit.json", options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
+    assert any("8·d² weights in a layer, the shapes here 12·d²" in note for note in notes) and not own
 
 
 def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:

@@ -72,7 +72,7 @@ def test_the_recommended_shape_costs_least_in_its_own_table(source: Source, name
 
 def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
     """At 40,000 parameters one layer is ahead of two by 0.17 nats; 2 × 40 is nearer to the budget than 1 × 56."""
-    for n, width in ((4.0e4, 56), (1.0e5, 88)):
+    for n, width in ((4.0e4, 56), (1.0e5, 92)):
         row = answer([n], fit=LAPTOP).budgets[0]
         assert row.recommended and (row.recommended.depth, row.recommended.width) == (1, width)
         two = next(c for c in row.candidates if c.depth == 2)

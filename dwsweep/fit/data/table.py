@@ -210,8 +210,10 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
     """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
     ``hidden_dim``, of which the larger may be the inner width of the MLP."""
     for ours in ("depth", "width"):
-        first = taken.get(ours, "")
-        for other in held if first else ():
+        first = taken.get(ours)
+        if first is None:
+            continue
+        for other in held:
             known = plain(other).removeprefix("config_") in ALIASES[ours] and _has_numbers(held[other])
             pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
