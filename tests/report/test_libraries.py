@@ -1,4 +1,4 @@
-"""Libraries that a command imports: lighter, and whole for who imports them by name later."""
+"""Imports of a command: lighter, and whole for who imports a library by name later."""
 
 import subprocess
 import sys
@@ -35,12 +35,38 @@ assert "Set multiple properties" in matplotlib.lines.Line2D.set.__doc__
 """
 
 
+RECORDS = """
+import dataclasses, runpy, sys
+sys.argv = ["dwsweep", "--version"]
+try:
+    runpy.run_module("dwsweep", run_name="__main__")
+except SystemExit:
+    pass
+from dwsweep.interval import Interval
+one, same, other = Interval(1.0, 0.5, 2.0), Interval(1.0, 0.5, 2.0), Interval(1.0, 0.5, 3.0)
+for _ in range(2):
+    assert one == same != other and len({one, same, other}) == 2
+    assert repr(other) == "Interval(value=1.0, low=0.5, high=3.0)", repr(other)
+    try:
+        one.low = 3.0
+    except dataclasses.FrozenInstanceError as error:
+        assert str(error) == "cannot assign to field 'low'"
+    else:
+        raise AssertionError("assigned")
+assert dataclasses.replace(one, high=3.0) == other
+"""
+
+
 def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_a_command_imports_less_and_every_part_can_be_imported_later():
     assert run(COMMAND).rstrip().endswith("</svg>")
+
+
+def test_records_of_a_command_compare_hash_print_and_stay_frozen():
+    run(RECORDS)
 
 
 def test_libraries_that_are_imported_already_stay_as_they_are():
