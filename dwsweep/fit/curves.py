@@ -41,7 +41,8 @@ class Curves:
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
     edge of those tried. paired: seeds cancel between shapes. means: their covariance, without the error that seeds of a
-    shape share. scatter_seed: seed of the draws of the scatter between shapes.
+    shape share. scatter_seed: seed of the draws of the scatter between shapes. layer_weights: weights of a layer over
+    d², of the nets that the losses are adjusted to; None: as trained.
     """
 
     depth: np.ndarray
@@ -60,6 +61,7 @@ class Curves:
     seed_slope: SeedSlope | None = None
     block: list[str] = field(default_factory=list)
     scatter_seed: int = 0
+    layer_weights: float | None = None
 
     def with_noise(self, noise: Noise) -> Curves:
         """Curves with another scatter between shapes in noise, draws and errors."""
@@ -105,16 +107,20 @@ class Curves:
         """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes
         (o = ln 12L exactly on the default axis)."""
         where = self.at(depth)
-        offset = self.x[where] - 2.0 * np.log(self.width[where])
-        return (np.asarray(x) - np.interp(x, self.x[where], offset)) / 2.0
+        return (np.asarray(x) - np.interp(x, self.x[where], self._offset(where))) / 2.0
 
     def x_of_ln_width(self, depth: int, ln_width: np.ndarray | float) -> np.ndarray:
         """Inverse of :meth:`ln_width_of`."""
         where = self.at(depth)
-        ln_d = np.log(self.width[where])
+        ln_d, offset = np.log(self.width[where]), self._offset(where)
         order = np.argsort(ln_d)
-        offset = self.x[where] - 2.0 * ln_d
         return 2.0 * np.asarray(ln_width) + np.interp(ln_width, ln_d[order], offset[order])
+
+    def _offset(self, where: np.ndarray) -> np.ndarray:
+        """ln of the axis less 2 ln d of the shapes ``where``, of which all have one depth."""
+        if self.layer_weights is not None:
+            return np.log(self.layer_weights * self.depth[where])
+        return self.x[where] - 2.0 * np.log(self.width[where])
 
 
 @dataclass(frozen=True)
