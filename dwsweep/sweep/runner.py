@@ -32,6 +32,7 @@ from dwsweep.sweep.work_queue import Unit, fix_rates
 
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
+REBUILDING = 0.05  # share of the time that results.csv may take while packs train
 
 def run_sweep(
     plan: Plan,
@@ -136,14 +137,14 @@ class _Sweep:
         self.stop_cause: str | None = None
         self.silence = Silence()
         self.signals = 0
-        self.finished_since_rebuild = 0
+        self.rebuilt_at, self.rebuild_seconds = float("-inf"), 0.0  # clock after the last results.csv, and its time
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
         repair.remove_temporaries(self.store, mine, self.view.say)
         repair.repair(self.store, self.plan, mine, self.view.say)
-        if not self.plan.spec.execution.keep_finished_checkpoints:
-            repair.remove_checkpoints(self.store, mine, self.view.say)
+        keeps = self.plan.spec.execution.keep_finished_checkpoints
+        repair.remove_remains(self.store, mine, keeps, self.view.say)
         self.store.write_plan(self.plan)
         for line in work_queue.without_params(self.plan, self.store):
             self.view.say(f"note: {line}")
@@ -278,8 +279,10 @@ class _Sweep:
                 state = RunState(decision.run_state, ended.step, None, pack_id, decision.cause, tail)
                 self.store.write_state(name, replace(state, loss=states[name].loss))
         self.store.write(pack_id, decision.state)
-        if decision.state.state in (DONE, REBUILT) and not unit.pack.execution.keep_finished_checkpoints:
-            self.store.remove_checkpoints(pack_id)  # nothing resumes from these checkpoints
+        if decision.state.state in (DONE, REBUILT):  # nothing resumes from here
+            self.store.remove_progress(pack_id)
+            if not unit.pack.execution.keep_finished_checkpoints:
+                self.store.remove_checkpoints(pack_id)
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]
@@ -288,11 +291,12 @@ class _Sweep:
             self.view.replaced(pack_id, [child.pack for child in queued])
         over = not queued and ended.kind not in (INTERRUPTED, policy.DISK_FULL)
         self.view.ended(pack_id, self._outcome(unit, ended, decision.state.events), over)
-        self.finished_since_rebuild += 1
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
-        if self.finished_since_rebuild * 20 >= len(self.plan.packs):
+        began = time.monotonic()
+        if began - self.rebuilt_at >= self.rebuild_seconds / REBUILDING:
             rebuild_results(self.store, settled=False)
-            self.finished_since_rebuild = 0
+            self.rebuilt_at = time.monotonic()
+            self.rebuild_seconds = self.rebuilt_at - began
 
     def _outcome(self, unit: Unit, ended: Ended, events: tuple[PackEvent, ...]) -> str:
         if ended.kind != DONE:

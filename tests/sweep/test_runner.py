@@ -60,8 +60,8 @@ def test_long_packs_come_first_and_one_worker_serves_all(tmp_path: Path) -> None
     first_lines = [path.read_text() for path in (tmp_path / "sweep").glob("packs/*/log.txt")]
     assert len({line.split("process ")[1] for line in first_lines}) == 1
     store = SweepStore(tmp_path / "sweep")
-    order_of_ends = sorted(store.pack_ids(), key=lambda name: store.progress(name).updated or 0.0)
-    assert [name.rsplit("-", 1)[0] for name in order_of_ends] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
+    order_of_starts = sorted(store.pack_ids(), key=lambda name: store.pack_state(name).begun or 0.0)
+    assert [name.rsplit("-", 1)[0] for name in order_of_starts] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
 
 
 def test_several_workers_share_the_packs(tmp_path: Path) -> None:
