@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import threading
@@ -29,10 +30,11 @@ from dwsweep.sweep.ownership import Fence, Shard
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
 from dwsweep.sweep.work_queue import Unit, fix_rates
-
-KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
+from dwsweep.train.cpu import check_bfloat16, only_cpus
 
 REBUILDING = 0.05  # share of the time that results.csv may take while packs train
+KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
+
 
 def run_sweep(
     plan: Plan,
@@ -64,7 +66,8 @@ def run_sweep(
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
     Raises:
-        InputError: another process owns the directory, a logger is not installed, the data is not prepared.
+        InputError: another process owns the directory, a logger is not installed, the data is not prepared, or packs
+        in bfloat16 would train on a CPU where it takes longer than float32.
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
@@ -145,15 +148,17 @@ class _Sweep:
         repair.repair(self.store, self.plan, mine, self.view.say)
         keeps = self.plan.spec.execution.keep_finished_checkpoints
         repair.remove_remains(self.store, mine, keeps, self.view.say)
+        for line in work_queue.changes_of_spec(self.plan.spec, self.store):
+            self.view.say(line)
         self.store.write_plan(self.plan)
         for line in work_queue.without_params(self.plan, self.store):
             self.view.say(f"note: {line}")
-        for line in work_queue.changes_of_spec(self.plan.spec, self.store):
-            self.view.say(line)
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
             rebuild_results(self.store)
             return self._report({name: todo.states[name] for name in todo.run_ids}, trained=False)
+        if executor == "local" and worker is None and only_cpus(os.environ):  # else the worker knows
+            check_bfloat16(unit.pack for unit in todo.units)
         part = "" if self.shard == (0, 1) else f"{self.shard[0]}/{self.shard[1]}"
         flags = {"executor": executor, "address": address, "shard": part, "retry": sorted(self.retry)}
         self.store.update_manifest(lambda manifest: manifest.with_call(**flags))

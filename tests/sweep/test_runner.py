@@ -37,6 +37,7 @@ from dwsweep.sweep import local_executor, policy, runner, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
+from dwsweep.train.cpu import SLOW_BFLOAT16
 
 pytestmark = pytest.mark.usefixtures("standin")
 
@@ -411,3 +412,18 @@ def test_a_scheduler_that_gives_one_core_gets_one_worker(tmp_path: Path, monkeyp
     monkeypatch.setattr(local_executor, "cores", lambda: [min(os.sched_getaffinity(0))])
     state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
     assert state == 0 and says(text, "sweep: fewer workers")
+
+
+def test_bfloat16_on_a_host_of_cpus_is_refused_before_anything_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only packs that would train count: a finished sweep of an accelerator is reported as ever."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    plan = make_plan(train={"precision": "bfloat16"})
+    with pytest.raises(InputError, match=r"^train\.precision: bfloat16; "):
+        run(plan, tmp_path)
+    assert not any(SweepStore(tmp_path).pack_ids())
+    monkeypatch.setenv(SLOW_BFLOAT16, "1")
+    assert run(plan, tmp_path)[0] == 0
+    monkeypatch.delenv(SLOW_BFLOAT16)
+    assert "nothing to train: 8 done" in run(plan, tmp_path)[1]
