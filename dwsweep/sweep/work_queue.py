@@ -315,7 +315,7 @@ def _leaves(value: Any, key: str = "") -> dict[str, Any]:
     """Values of a spec by dotted key; a list is a value."""
     if not isinstance(value, dict) or not value:
         return {key: value}
-    found = {}
+    found: dict[str, Any] = {}
     for name, one in value.items():
         found |= _leaves(one, f"{key}.{name}".lstrip("."))
     return found
