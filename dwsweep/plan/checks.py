@@ -341,6 +341,7 @@ def without_effect(spec: Spec) -> Iterator[str]:
     model, data, train = spec.model, spec.data, spec.train
     trained, fields = "data.tokenizer: null, a trained one", ("jsonl", "parquet", "tfds", "hf")
     needs = [
+        *(("grid", key, spec.grid.widths is None, "grid.budgets") for key in _OF_BUDGETS),
         *(("train", key, name == train.optimizer, f"train.optimizer: {name}") for name, key in _OF_ONE_OPTIMIZER),
         ("train", "cooldown_fraction", train.schedule == "wsd", "train.schedule: wsd"),
         ("model", "rope_theta", model.positions == "rotary", "model.positions: rotary"),
@@ -357,6 +358,7 @@ def without_effect(spec: Spec) -> Iterator[str]:
             yield f"{part}.{key} {value} has no effect: it belongs to {needed}"
 
 
+_OF_BUDGETS = ("width_multiple", "max_mismatch", "strict_budgets")
 _OF_ONE_OPTIMIZER = [(name, key) for name, facts in OPTIMIZERS.items() for key in facts.settings]
 
 

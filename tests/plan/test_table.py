@@ -316,6 +316,18 @@ def _with_tokens(n_train_tokens: int) -> str:
         ("model.base_width 32 has no effect", {"model": {"base_width": 32, "parametrization": "standard"}}),
         ("model.base_depth 7 has no effect", {"model": {"base_depth": 7, "parametrization": "mup"}}),
         ("data.text_field body has no effect", {"data": {"text_field": "body"}}),
+        (
+            "grid.max_mismatch 0.2 has no effect: it belongs to grid.budgets",
+            {
+                "grid": {
+                    "depths": [],
+                    "budgets": None,
+                    "widths": {1: [64], 2: [64]},
+                    "width_multiple": 4,
+                    "max_mismatch": 0.2,
+                }
+            },
+        ),
         ("data.seed 3 has no effect", {"data": {"seed": 3, "tokenizer": "bytes", "vocab_size": 256}}),
         ("", {"train": {"momentum": 0.5, "optimizer": "muon"}}),
         ("", {"train": {"cooldown_fraction": 0.4, "schedule": "wsd"}}),
