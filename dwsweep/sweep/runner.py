@@ -32,7 +32,7 @@ from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, sum
 from dwsweep.sweep.work_queue import Unit, fix_rates
 from dwsweep.train.cpu import check_bfloat16, only_cpus
 
-REBUILDING = 0.05  # share of the time that results.csv may take while packs train
+REBUILDING = 0.02  # share of the time that results.csv may take while packs train
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
 
