@@ -39,6 +39,7 @@ from dwsweep.fit.equal_what import Budget, Runs, equal_what, near, spent_by_all
 from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
@@ -491,7 +492,11 @@ def _fitted(
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
-    record = replace(record, sentences=tuple(sentences(record, budget, outside)))
+    said = sentences(record, budget, outside)
+    given = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
+    taken = [*(one.column for one in columns), *_named_by(given.leave, data)]
+    said[1:1] = unadjusted(rows, x, y, [one[means.of] for one in design.values], taken)
+    record = replace(record, sentences=tuple(said))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
@@ -521,6 +526,11 @@ def _fitted(
 
 def _surface(cells: Cells, means: Means, options: FitOptions) -> Surface:
     return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, times=TIMES)
+
+
+def _named_by(words: Collection[str], data: Table) -> list[str]:
+    """Columns of a table with these names in words."""
+    return [column for column in data.columns if found_in.word_of(column) in words]
 
 
 def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
