@@ -134,12 +134,12 @@ def fit(
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
-    from dwsweep.guide.guideline import completed
     from dwsweep.records import fit as fit_record
-    from dwsweep.report import fit_report
+    from dwsweep.report import fit_report, libraries
     from dwsweep.report.figures import registry
     from dwsweep.sweep.snapshot import settle_results
 
+    libraries.scipy()
     table, *others = tables
     if others and not compare and along is None:
         raise InputError(
@@ -185,7 +185,9 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult):
+        if isinstance(result, fit_record.FitResult) and result.own_law:
+            from dwsweep.guide.guideline import completed
+
             result = completed(result)
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
@@ -196,6 +198,7 @@ def fit(
     sys.stdout.flush()
     # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
+        libraries.matplotlib()
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
 
@@ -462,8 +465,10 @@ def report(
         return
     if license_ is not None:
         raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
-    from dwsweep.report import page
+    from dwsweep.report import libraries, page
 
+    libraries.scipy()
+    libraries.matplotlib()
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")

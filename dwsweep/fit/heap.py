@@ -361,15 +361,20 @@ def scales(
     return np.exp(found[first:]), float(math.exp(found[0]))
 
 
+def layer_weights(means: Means) -> float | None:
+    """Weights of a layer over d² at the held inner width; None if inner widths are no covariate."""
+    inner = next((one for one in means.columns if one.name == D_FF), None)
+    if inner is None:
+        return None
+    order, weights = np.argsort(inner.value), means.x - means.y - 2.0 * np.log(means.width)
+    return float(np.exp(np.interp(inner.at, inner.value[order], weights[order])))
+
+
 def size_at_held(means: Means) -> np.ndarray:
     """(K,) ln of the size that a net of each depth and width has at the held inner width: of two nets of one depth and
     size, the one with the larger inner width is narrower, and the best learning rate follows the width."""
-    weights = means.x - means.y - 2.0 * np.log(means.width)  # ln of the weights of a layer over d²
-    inner = next((one for one in means.columns if one.name == D_FF), None)
-    if inner is None:
-        return means.x
-    order = np.argsort(inner.value)
-    return means.x - weights + np.interp(inner.at, inner.value[order], weights[order])
+    held = layer_weights(means)
+    return means.x if held is None else means.y + 2.0 * np.log(means.width) + math.log(held)
 
 
 def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
@@ -638,6 +643,7 @@ def _record(
         shared=float(np.median(np.exp(posterior.stacked("shared")))) if cells.shared is not None else None,
         inseparable=tuple(inseparable),
         readings=tuple(readings),
+        layer_weights=layer_weights(means),
         **_rates(means, design, posterior, options.confidence),
         **_along_tokens(means, design, posterior, options.confidence),
     )

@@ -47,7 +47,7 @@ from dwsweep.guide.losses import (
     one_form,
     public,
 )
-from dwsweep.text import format_count, format_factor
+from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
     from dwsweep.fit.guideline import OwnGuide
@@ -65,7 +65,8 @@ class Source:
     alternatives: forms that are not rejected. own: the losses behind an ``OwnGuide``. spacing: layers between
     neighbouring depths of a law's grid, since a depth ties with the next at its transition. inside: source for the
     sizes of the user's losses. nets: the nets of the user's fit. misfit: True if the losses contradict every form
-    somewhere. instead: why public evidence replaces the fit at every size; empty if it does not.
+    somewhere. instead: why public evidence replaces the fit at every size; empty if it does not. unit: of the losses:
+    the fit's, also where published slopes are as steep as its losses. tokens: of training, if a count was requested.
     """
 
     name: str
@@ -78,6 +79,8 @@ class Source:
     nets: TrainedNets | None = None
     misfit: bool = False
     instead: str = ""
+    unit: str = NATS
+    tokens: float | None = None
 
     def at(self, n_params: float) -> Source:
         """Source of the answer at this size."""
@@ -147,10 +150,10 @@ class Source:
             if self.refuses(n_params):
                 return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
             own = law.own
-            said = (
-                f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
-            )
-            said = "" if own and not own.answers else said
+            said = ""
+            if own and own.answers:
+                away = format_factor(outside(n_params, own.low, own.high))
+                said = f"{away} times outside the sizes at which your losses give a best depth; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
         where = f"the range of the law, {span}"
@@ -219,13 +222,15 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         if bounded is not None:
             why = "this fit bounds the best depth on one side: public evidence answers inside that bound"
         made = public_source(tokens, bounded, notes)
-        return replace(made, nets=fit.nets, instead=f"{path}: {why}")
+        return replace(made, nets=fit.nets, instead=f"{path}: {why}", unit=NATS if bounded is None else fit.unit)
     guide, alternatives = found
     bounds = bounds_of(guide.surface.record.optima)
     own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None, bounds=bounds)
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if guide.surface.record.confidence < CONFIDENCE:
         notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
+    if fit.adjusted:
+        notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
     span = " to ".join(format_count(n) for n in (own.low, own.high))
     notes.append(f"your own losses answer from {span}, public evidence elsewhere")
     inside = Source(
@@ -236,10 +241,13 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         own,
         nets=fit.nets,
         misfit=any(NO_FORM_FITS in line for line in fit.warnings),
+        unit=fit.unit,
+        tokens=tokens.count if tokens else None,
     )
     # losses without bounds have no effect beyond their sizes
     beyond = own if own.bounded or own.bounds else None
-    return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets)
+    unit = NATS if beyond is None else fit.unit
+    return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets, unit=unit)
 
 
 def _bounded(fit: FitResult) -> OwnLosses | None:
@@ -257,6 +265,7 @@ def _bounded(fit: FitResult) -> OwnLosses | None:
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
+FAR_TOKENS = math.log(2.0)  # distance in ln tokens of a request from the losses of a fit above which trust is medium
 ENDLESS = 0.975  # quantile at which a draw's loss is capped
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
@@ -311,6 +320,14 @@ def judge(source: Source, n_params: float, risk: Risk | None = None) -> Trust:
     if source.own is not None:
         inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"
         reasons.append(f"{inside} the sizes at which your losses give a best depth; your recipe's own losses")
+        asked, measured = source.tokens, source.nets.tokens if source.nets else None
+        if asked and measured and abs(math.log(asked / measured)) > FAR_TOKENS:
+            level = "medium" if level == "high" else level
+            reasons.insert(
+                0,
+                f"your losses are after {format_count(measured)} tokens, and the best depth is theirs, not moved to "
+                f"{format_count(asked)}",
+            )
         return Trust(level, tuple(reasons))
     reasons.append(source.reach(n_params))
     if not (isinstance(law, Predicted) and law.own):

@@ -159,6 +159,7 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
     shape, mark = planned.shape, planned.mark if data_hash is None else ""
     dropped = f"-dropped{planned.budget:.3g}" if planned.drop else ""
     parts = pack_members(spec)
+    facts = result_facts(spec, shape, data_hash)
     packs = []
     for number, part in enumerate(parts):
         members = tuple(
@@ -166,7 +167,7 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
                 seed,
                 rate,
                 tuple(
-                    run_id(spec, shape, seed, rate, steps, data_hash, steps != lengths[-1]) + dropped + mark
+                    run_id(spec, shape, facts, seed, rate, steps, data_hash, steps != lengths[-1]) + dropped + mark
                     for steps in lengths
                 ),
             )
@@ -175,7 +176,7 @@ def _packs(spec: Spec, planned: _Planned, lengths: tuple[int, ...], data_hash: s
         content = {
             "replicas": [(m.seed, m.learning_rate) for m in members],
             "branch_steps": lengths,
-            **result_facts(spec, shape, data_hash),
+            **facts,
         }
         suffix = content_hash(content, data_hash) + mark
         if data_hash is None and len(parts) > 1:
@@ -251,13 +252,21 @@ def content_hash(content: Any, data_hash: str | None) -> str:
 
 
 def run_id(
-    spec: Spec, shape: Shape, seed: int, learning_rate: float, steps: int, data_hash: str | None, branch: bool = False
+    spec: Spec,
+    shape: Shape,
+    facts: Mapping[str, Any],
+    seed: int,
+    learning_rate: float,
+    steps: int,
+    data_hash: str | None,
+    branch: bool = False,
 ) -> str:
-    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash covers all settings that change the result.
+    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash covers all settings that change the result; ``facts``: those of
+    ``result_facts``.
 
     A token branch that ends before the full length has its tokens in the name too: ``…-s0-t2.1e6-<8 hex>``.
     """
-    content = {"seed": seed, "learning_rate": learning_rate, "steps": steps, **result_facts(spec, shape, data_hash)}
+    content = {"seed": seed, "learning_rate": learning_rate, "steps": steps, **facts}
     tokens = f"-t{steps * spec.train.batch_size * spec.train.seq_len:.4g}".replace("e+0", "e") if branch else ""
     return f"{shape.label}-lr{learning_rate:g}-s{seed}{tokens}-{content_hash(content, data_hash)}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dwsweep.cost.arithmetic import (
     Memory,
@@ -140,6 +140,15 @@ class Plan:
         """Readable names of the packs, by pack_id: shape, and arm in a sweep with arms."""
         return {run.pack_id: f"{run.arm} {run.shape.label}".lstrip() for run in self.runs}
 
+    @cached_property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Sections of the spec as config.json of every run records them."""
+        return {
+            "model": self.spec.model.model_dump(mode="json"),
+            "data": self.spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
+            "train": self.spec.train.model_dump(mode="json"),
+        }
+
     def of(self, run: Run) -> Plan:
         """Plan of the run's arm."""
         return self.arms[run.arm] if run.arm else self
@@ -197,7 +206,6 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
 
 def run_config(run: Run, plan: Plan) -> RunConfig:
     """Content of a run's config.json: facts are read from here, never from a name."""
-    spec = plan.of(run).spec
     return RunConfig(
         run_id=run.run_id,
         pack_id=run.pack_id,
@@ -210,10 +218,8 @@ def run_config(run: Run, plan: Plan) -> RunConfig:
         n_params_total=run.shape.n_params_total,
         data_hash=plan.data.data_hash if plan.data else None,
         shape=run.shape,
-        model=spec.model.model_dump(mode="json"),
-        data=spec.data.model_dump(mode="json", exclude={"cache_dir", "workers"}),
-        train=spec.train.model_dump(mode="json"),
         arm=run.arm or None,
+        **plan.of(run).sections,
     )
 
 

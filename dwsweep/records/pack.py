@@ -37,10 +37,10 @@ def _section(name: str, *, strict: bool) -> BeforeValidator:
             return value
         if not isinstance(value, dict):
             raise PydanticCustomError("model_type", "must be an object")
-        known = value if strict else {name: item for name, item in value.items() if name in kind.model_fields}
-        text = repr(known)
+        text = repr(value)
         if text in _sections.get(name, {}):
             return _sections[name][text]
+        known = value if strict else {name: item for name, item in value.items() if name in kind.model_fields}
         try:
             made = kind.model_validate(known)
         except ValidationError as error:

@@ -65,9 +65,19 @@ def holding(**kinds: type) -> AfterValidator:
     return AfterValidator(check)
 
 
-Number = Annotated[float | None, AfterValidator(lambda value: None if value is None else _finite(value))]
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _finite_amount(value: float | None) -> float | None:
+    if (found := _finite(value)) is not None and found < 0:
+        raise ValueError("must not be negative")
+    return found
+
+
+Number = Annotated[float | None, AfterValidator(_finite)]
 """Number, or None if unknown: JSON has no NaN, so a non-finite value reads as None."""
-Amount = Annotated[Number, AfterValidator(lambda value: _not_negative(value))]
+Amount = Annotated[float | None, AfterValidator(_finite_amount)]
 """Non-negative number, or None if unknown: seconds, a rate."""
 
 
@@ -146,7 +156,7 @@ def unquoted_text(cell: str) -> str:
 
 
 SEAL = "content_sha256"  # last key of the JSON object of a record
-_SEALED = re.compile(rb',?\n "([^"\n]{1,40})": "([^"\n]{64})"\n\}\n\Z')
+_SEALED = re.compile(rb'\n "([^"\n]{1,40})": "([^"\n]{64})"\n\}\n')
 
 
 def sealed(text: str) -> str:
@@ -159,9 +169,10 @@ def sealed(text: str) -> str:
 def fault_of_seal(data: bytes, known: Collection[str] = ()) -> str:
     """Reason why the bytes of a record differ from those written; empty if they are, or have no hash because an
     earlier version wrote them. ``known``: keys that the record has."""
-    found = _SEALED.search(data, max(0, len(data) - 200))
+    line = data.rfind(b'\n "')  # the last key
+    found = _SEALED.fullmatch(data, line) if line >= 0 else None
     if found and found[1] == SEAL.encode():
-        start = data[: found.start()]
+        start = data[:line].removesuffix(b",")
         original = b"{}\n" if start == b"{" else start + b"\n}\n"
         if hashlib.sha256(original).hexdigest().encode() == found[2]:
             return ""
@@ -317,16 +328,6 @@ def _indented(value: Any, end: str = "\n") -> str:
     if isinstance(value, dict):
         return f"{{{','.join(f'{deeper}{_encoded(key)}: {_indented(v, deeper)}' for key, v in value.items())}{end}}}"
     return f"[{','.join(deeper + _indented(v, deeper) for v in value)}{end}]"
-
-
-def _not_negative(value: float | None) -> float | None:
-    if value is not None and value < 0:
-        raise ValueError("must not be negative")
-    return value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-PLAN = "plan.csv"
+PLAN, METRICS, DOCUMENTS = "plan.csv", "metrics.jsonl", "documents.npy"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
     Derived: ("", "derived.json"),
@@ -50,18 +49,17 @@ _FILES: dict[type, tuple[str, str]] = {
 """Folder and name of the file of each record."""
 
 
+def _names(kind: type, owner: str) -> tuple[str, ...]:
+    folder, name = _FILES[kind]
+    return (folder, owner, name) if folder else (name,)
+
+
 KEPT_RECORDS = 1 << 15
 """Cache of records by file: the parent of a sweep reads each file some four times a call."""
 SETTLED_SECONDS = 0.1
 """Age beyond which another change surely gets another time stamp (kernel ticks take 1 to 10 ms); a younger file is read
 again."""
 _kept: dict[tuple[type, str], tuple[tuple[int, int, int], Any]] = {}  # (kind, path) → (version of the file, record)
-
-
-@lru_cache(1 << 14)
-def _below(directory: Any, *names: str) -> Any:
-    """Path below the directory, cached, since a call needs each path several times for thousands of runs."""
-    return directory.joinpath(*names)
 
 
 def _version_of(path: str) -> tuple[int, int, int] | None:
@@ -87,13 +85,12 @@ class SweepStore:
         self, directory: str | os.PathLike[str], damage: Callable[[Damaged], None] = lambda error: None
     ) -> None:
         self.directory = paths.as_path(directory)
-        self._root = os.fspath(self.directory)
+        self._root = None if paths.is_remote(self.directory) else os.fspath(self.directory)
         self._damage = damage
 
     def path_of(self, kind: type, owner: str = "") -> Any:
         """File of a record of the run or pack ``owner``; the manifest has none."""
-        folder, name = _FILES[kind]
-        return self.directory.joinpath(*filter(None, (folder, owner, name)))
+        return self.directory.joinpath(*_names(kind, owner))
 
     def read(self, kind: type[Record], owner: str = "") -> Record | None:
         """Record of the run or pack ``owner``; None if there is no file.
@@ -101,36 +98,38 @@ class SweepStore:
         Raises:
             Damaged: the file is damaged.
         """
-        key = kind, self._text_of(kind, owner)
-        version = None if paths.is_remote(self.directory) else _version_of(key[1])
+        place = self.place(*_names(kind, owner))
+        key = kind, place
+        version = None if self._root is None else _version_of(place)
         if version is not None and (kept := _kept.get(key)) is not None and kept[0] == version:
             return cast(Record, kept[1])
-        path = self.path_of(kind, owner)
         try:
-            record = reader.read(path, kind)
+            record = reader.read(place, kind)
         except Damaged as error:
-            raise Damaged(path, self.name_of(path), error.why) from None
+            raise Damaged(path := self.path_of(kind, owner), self.name_of(path), error.why) from None
         # a record that names another owner than its folder was copied from elsewhere
-        for field in ("pack_id",) if kind is Pack else ("run_id",):
-            named = getattr(record, field, None)
-            if named is not None and named != owner:
-                raise Damaged(path, self.name_of(path), f"{field}: {named!r}; must be {owner!r}")
+        field = "pack_id" if kind is Pack else "run_id"
+        named = getattr(record, field, None)
+        if named is not None and named != owner:
+            raise Damaged(
+                path := self.path_of(kind, owner), self.name_of(path), f"{field}: {named!r}; must be {owner!r}"
+            )
         if version is not None and record is not None:
             if len(_kept) >= KEPT_RECORDS:
                 _kept.clear()
             _kept[key] = version, record
         return record
 
-    def _text_of(self, kind: type, owner: str) -> str:
-        """``path_of`` as text, which is faster than ``pathlib`` for thousands of paths."""
-        folder, name = _FILES[kind]
-        return "/".join(filter(None, (self._root, folder, owner, name)))
+    def place(self, *names: str) -> Any:
+        """Path below the directory for reading: of a local one a text, since objects of ``pathlib`` would take most of
+        the time of reading thousands of files."""
+        return self.directory.joinpath(*names) if self._root is None else "/".join((self._root, *names))
 
     def write(self, owner: str, record: Any, durable: bool = False, folder: bool = True) -> None:
         """Write a record of the run or the pack ``owner``; ``durable`` waits until the disk has it, ``folder``: its
         name too."""
         path = self.path_of(type(record), owner)
-        _kept.pop((type(record), self._text_of(type(record), owner)), None)
+        _kept.pop((type(record), self.place(*_names(type(record), owner))), None)
         paths.make_directory(path.parent)
         reader.write(path, record, durable=durable, folder=folder)
 
@@ -154,7 +153,7 @@ class SweepStore:
         return self.directory / "packs" / pack_id
 
     def run_directory(self, run_id: str) -> Any:
-        return _below(self.directory, "runs", run_id)
+        return self.directory / "runs" / run_id
 
     @property
     def results_path(self) -> Any:
@@ -279,10 +278,10 @@ class SweepStore:
         return self.directory / "samples.json"
 
     def metrics_path(self, run_id: str) -> Any:
-        return self.run_directory(run_id) / "metrics.jsonl"
+        return self.run_directory(run_id) / METRICS
 
     def documents_path(self, run_id: str) -> Any:
-        return _below(self.directory, "runs", run_id, "documents.npy")
+        return self.run_directory(run_id) / DOCUMENTS
 
     def check_documents(self, run_id: str, result: RunResult) -> None:
         """Refuse damaged held-out documents, and documents of another result.
@@ -290,15 +289,14 @@ class SweepStore:
         Raises:
             Damaged: they are not.
         """
-        path = self.documents_path(run_id)
-        if why := fault_of_documents(path, result):
-            raise Damaged(path, self.name_of(path), why)
+        if why := fault_of_documents(self.place("runs", run_id, DOCUMENTS), result):
+            raise Damaged(path := self.documents_path(run_id), self.name_of(path), why)
 
     def lacking_documents(self, run_ids: Collection[str]) -> list[str]:
         """Line on finished runs without documents.npy. Not looked at in a bucket, where each look is a request."""
         if paths.is_remote(self.directory):
             return []
-        lacking = [name for name in run_ids if not self.documents_path(name).exists()]
+        lacking = [name for name in run_ids if not os.path.exists(self.place("runs", name, DOCUMENTS))]
         if not lacking:
             return []
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""

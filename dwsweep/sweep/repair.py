@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
@@ -21,7 +22,7 @@ from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunS
 from dwsweep.records.sweep import Manifest, process_start
 from dwsweep.sweep import directory as sweep_directory
 from dwsweep.sweep import ownership
-from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.directory import DOCUMENTS, METRICS, SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """Fields determined by a run_id: a config.json with other values belongs to another run."""
@@ -60,19 +61,18 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
     if paths.is_remote(store.directory):
         return
     alone = len(ownership.owners(store.directory)) == 1
-    folders = [store.run_directory(name) for pack in packs for name in pack.run_ids]
-    folders += [store.pack_directory(name) for family in _families(store, packs).values() for name in family]
+    folders = [store.place("runs", name) for pack in packs for name in pack.run_ids]
+    folders += [store.place("packs", name) for family in _families(store, packs).values() for name in family]
     if alone:
-        folders += [store.directory, store.directory / "locks"]
+        folders += [store.place(), store.place("locks")]
     removed = 0
     for folder in folders:
-        for name in os.listdir(folder) if folder.is_dir() else ():
-            pid = paths.writer_of(name)
+        for name, pid in paths.temporaries_in(folder):
             # any shard may write a missing config.json
-            if pid is None or (not alone and name.startswith(".config.json.")):
+            if not alone and name.startswith(".config.json."):
                 continue
             if pid == os.getpid() or process_start(pid) is None:  # a number may be ours today, as in a container
-                (folder / name).unlink(missing_ok=True)
+                Path(folder, name).unlink(missing_ok=True)
                 removed += 1
     if removed:
         say(f"removed {removed} half-written file{'s' * (removed != 1)} of processes that were killed")
@@ -134,7 +134,8 @@ def _set_aside(error: Damaged, say: Callable[[str], None], then: str) -> None:
 
 
 def _not_a_folder(store: SweepStore, path: Any, say: Callable[[str], None]) -> None:
-    if path.is_dir():
+    if paths.is_folder(path):
+        path = paths.as_path(path)
         _set_aside(Damaged(path, store.name_of(path), "is a folder"), say, "written again")
 
 
@@ -151,11 +152,12 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
     for run in plan.runs:
         if run.action == DROP or run.run_id not in there:
             continue
-        path, expected = store.path_of(RunConfig, run.run_id), run_config(run, plan)
+        expected = run_config(run, plan)
         try:
             config = store.read(RunConfig, run.run_id)
             for field in _IN_NAME:
                 if config and getattr(config, field) != getattr(expected, field):
+                    path = store.path_of(RunConfig, run.run_id)
                     raise Damaged(path, store.name_of(path), f"{field}: must be {getattr(expected, field)!r}")
         except Damaged as error:
             _set_aside(error, say, "written again from the plan")
@@ -164,7 +166,7 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
 
 def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
     """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
-    _not_a_folder(store, store.metrics_path(run_id), say)
+    _not_a_folder(store, store.place("runs", run_id, METRICS), say)
     result, lost = None, False
     try:
         result = store.read(RunResult, run_id)
@@ -175,7 +177,7 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
         lost = True
         if result is not None:  # its documents are missing
             paths.set_aside(store.path_of(RunResult, run_id))
-    _not_a_folder(store, store.documents_path(run_id), say)
+    _not_a_folder(store, store.place("runs", run_id, DOCUMENTS), say)
     try:
         state = store.read(RunState, run_id)
     except Damaged as error:

@@ -150,7 +150,7 @@ class _Sweep:
         todo = work_queue.make(self.plan, self.store, self.shard, self.retry)
         if not todo.units:
             rebuild_results(self.store)
-            return self._report(todo.run_ids, trained=False)
+            return self._report({name: todo.states[name] for name in todo.run_ids}, trained=False)
         part = "" if self.shard == (0, 1) else f"{self.shard[0]}/{self.shard[1]}"
         flags = {"executor": executor, "address": address, "shard": part, "retry": sorted(self.retry)}
         self.store.update_manifest(lambda manifest: manifest.with_call(**flags))
@@ -173,7 +173,7 @@ class _Sweep:
                     # a full disk, or a bucket out of reach, has its own message; the directories hold the truth
                     if not isinstance(error, OSError) and paths.out_of_reach(error) is None:
                         raise
-        return self._report(todo.run_ids, trained=True)
+        return self._report({name: self.store.state(name) for name in todo.run_ids}, trained=True)
 
     def _make_executor(self, name: str, address: str | None, packs: int, worker: WorkerProcess | None) -> Executor:
         post: Post = lambda pack_id, event: self.inbox.put((pack_id, event))  # noqa: E731
@@ -348,8 +348,8 @@ class _Sweep:
         with handled(on_signal, signal.SIGINT, signal.SIGTERM), handled(signal.SIG_IGN, signal.SIGHUP):
             yield
 
-    def _report(self, run_ids: tuple[str, ...], trained: bool) -> int:
-        states = {name: self.store.state(name) for name in run_ids}
+    def _report(self, states: dict[str, RunState], trained: bool) -> int:
+        """Say how the runs of this call ended; the exit status. ``states``: of the runs, by id."""
         done = [name for name, state in states.items() if state.state == DONE]
         for line in summary(states, self.store.results_path, trained, self.stop_cause):
             self.view.say(line)

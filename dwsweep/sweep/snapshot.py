@@ -261,18 +261,13 @@ def _state_of_runs(store: SweepStore) -> str | None:
     where each look is a request."""
     if paths.is_remote(store.directory):
         return None
-    digest = hashlib.sha256()
-
-    def add(*name: str) -> None:
+    files = ("config.json", "status.json", "result.json", "eval.json", "documents.npy")
+    root, lines = os.fspath(store.directory), []
+    for name in ("plan.csv", *(f"runs/{run_id}/{file}" for run_id in store.run_ids() for file in files)):
         with contextlib.suppress(OSError):
-            found = os.stat(os.path.join(store.directory, *name))
-            digest.update(f"{'/'.join(name)} {found.st_size} {found.st_mtime_ns}\n".encode(errors="surrogateescape"))
-
-    add("plan.csv")
-    for run_id in store.run_ids():
-        for name in ("config.json", "status.json", "result.json", "eval.json", "documents.npy"):
-            add("runs", run_id, name)
-    return digest.hexdigest()
+            found = os.stat(f"{root}/{name}")
+            lines.append(f"{name} {found.st_size} {found.st_mtime_ns}\n")
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:

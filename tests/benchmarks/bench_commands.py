@@ -42,7 +42,8 @@ app()
 """
 
 SWEEP = """
-import json, sys
+import gc, json, sys
+gc.set_threshold(100_000)  # as the command does
 sys.path.insert(0, {tools!r})
 import sweep_tools
 from dwsweep import terminal

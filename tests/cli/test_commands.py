@@ -29,7 +29,7 @@ def spec_with(tmp_path: Path, old: str, new: str) -> Path:
         ("seeds:", "sedes:", ["grid.sedes", "seeds"]),
         ("depths: [1,", "depths: [-1,", ["grid.depths[0]", "-1", "greater than 0"]),
         ("heads: {count: 2}", "heads: {count: 3}", ["grid.width_multiple", "2", "grid.heads.count 3"]),
-        (" steps: 500", " steps: many", ["train.steps", "many", "integer"]),
+        (" steps: 300", " steps: many", ["train.steps", "many", "integer"]),
         ("source: stdlib-docs", "source: 'text:nowhere/*.txt'", ["data.source", "nowhere/*.txt"]),
     ],
 )

@@ -21,6 +21,7 @@ from dwsweep.fit.data.covariates import is_date
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import near
+from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.model import Frame, asymptotic
 from dwsweep.fit.next_runs import next_runs
@@ -262,6 +263,27 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
     assert any(f"of d_ff / d are about as common, and {held:g} {why}" in line for line in record.sentences)
     deep, shallow = column.common[0].depth, column.common[-1].depth
     assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
+
+
+@pytest.mark.parametrize("held", [2.0, 4.0])
+def test_widths_are_of_nets_with_the_inner_width_that_is_held(held: float) -> None:
+    """With d_ff = 2·d a layer has 8·d² weights: widths of a standard block would be smaller by a fifth."""
+
+    def inner(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        ratio = float(rng.choice([2.0, 2.0, 2.0, 4.0]))
+        of_given = math.log((2.0 + ratio) / 6.0)  # ln N less that of 12·L·d²
+        n = 12.0 * row["depth"] * row["width"] ** 2
+        sizes = n, n * math.exp(of_given)
+        given, truth = (1.9 * (m / 3e7) ** -0.14 + 0.06 * math.log(row["depth"] / best(m)) ** 2 for m in sizes)
+        return {"d_ff": round(ratio * row["width"])}, truth - given
+
+    fit = dwsweep.fit_table(piled(60, more=inner), draws=DRAWS, at={"mlp_ratio": held})
+    crossed = [row for row in fit.transitions if row.estimator == "surface" and row.width and row.n_params]
+    assert crossed and fit.surface
+    for row in crossed:
+        assert row.width == pytest.approx(math.sqrt(row.n_params / (4.0 + 2.0 * held) / row.shallow), rel=1e-3)
+    shown = next(row for row in fit.surface.optima if row.depth)
+    assert layer_weights(fit, shown.depth) == pytest.approx(4.0 + 2.0 * held, rel=1e-3)
 
 
 def test_runs_of_several_counts_of_tokens_are_never_pooled() -> None:
@@ -586,6 +608,8 @@ def test_no_adjust_lets_a_column_be() -> None:
         ({"adjust": ["batch_size"], "no_adjust": ["batch_size"]}, "also adjusted for"),
         ({"axis": "flops", "at": {"batch_size": 64}}, "axis: flops; allowed with adjust and at: n_params"),
         ({"at_tokens": 3e9, "at": {"tokens": 1e9}}, "at_tokens: 3e.09; not allowed with at tokens="),
+        ({"at": ["tokens=1e9", "tokens=2e9"]}, "at: tokens=1000000000.0 and tokens=2000000000.0; one answer holds one"),
+        ({"at": ["batch=64", "batch_size=128"]}, "at: batch=64 and batch_size=128; one answer holds one value"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:

@@ -248,7 +248,8 @@ def request(
     """Options of a user by covariate.
 
     Raises:
-        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio.
+        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio; or
+            two names of one column have a value.
     """
     for name, value in at.items():
         ours = theirs.get(name, name)
@@ -259,7 +260,13 @@ def request(
                 f"compared at one {word}; allowed: {RATIOS[word]}=VALUE"
             )
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
-    held = {next(iter(found)): at[name] for name, found in of.items()}
+    held: dict[str, Any] = {}
+    for name, found in of.items():
+        word = next(iter(found))
+        if word in held:
+            values = f"{word}={held[word]} and {name}={at[name]}"
+            raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
+        held[word] = at[name]
     more = {word: column for found in of.values() for word, column in found.items()}
     both = {**asked_for(adjust, theirs, present, argument("adjust", "--adjust")), **more}
     not_for = asked_for(leave, theirs, present, argument("no_adjust", "--no-adjust"))

@@ -12,12 +12,14 @@ Matplotlib is imported inside the functions, and pyplot (global state, display b
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Text
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -42,6 +45,8 @@ WIDTH = 4.6  # inches
 TEXT = 9.0  # points
 DPI = 160
 LINE = 66  # characters of a line of full width
+MARGIN = 1.02  # where labels of curves begin, in widths of the panel
+LEADER_GAPS = (3.0, 4.0)  # points between a leader and its label, and between it and its curve
 DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -102,6 +107,12 @@ SETTINGS: Any = {
 }
 
 
+FILES: dict[str, dict[str, Any]] = {  # no date, no version; beyond level 3 zlib takes twice as long for no fewer bytes
+    "png": {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}},
+    "svg": {"metadata": {"Date": None, "Creator": None}},
+}
+
+
 def floats(values: Sequence[float | None]) -> Floats:
     """Array of a record's numbers, NaN for None."""
     return np.array(values, dtype=float)
@@ -143,14 +154,16 @@ def figure(width_inches: float, height_inches: float) -> Figure:
 def render(made: Figure, kind: str) -> bytes:
     """Bytes of a figure as ``png`` or ``svg``, equal for equal figures (no date, fixed ids)."""
     buffer = io.BytesIO()
-    made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
+    made.savefig(buffer, format=kind, **FILES[kind])
     return buffer.getvalue()
 
 
 def svg(draw: Callable[[], Figure]) -> bytes:
     """SVG of a figure that ``make`` draws in the house style."""
     with styled():
-        return render(draw(), "svg")
+        made = draw()
+        _finish(made)
+        return render(made, "svg")
 
 
 def empty(text: str) -> Figure:
@@ -202,6 +215,7 @@ def files(out_dir: Path, name: str) -> list[Path]:
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     """Write the figure's ``files``, each in one step."""
     written = files(out_dir, name)
+    _finish(made)
     for path in written:
         paths.write_atomic(path, render(made, path.suffix[1:]))
     return written
@@ -341,49 +355,86 @@ def spread(centres: Sequence[float], gap: float, low: float, high: float) -> lis
     The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
     shifted into the range. Too many labels for the range: they go on evenly from ``low``.
     """
-    from scipy.optimize import isotonic_regression
-
     order, steps = np.argsort(centres, kind="stable"), gap * np.arange(len(centres))
     room = max(high - (len(centres) - 1) * gap, low)
     placed = np.empty(len(centres))
-    placed[order] = np.clip(isotonic_regression(np.asarray(centres)[order] - steps).x, low, room) + steps
+    placed[order] = np.clip(_rising(np.asarray(centres)[order] - steps), low, room) + steps
     return [float(place) for place in placed]
 
 
-def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[Annotation]:
+def _rising(values: Floats) -> Floats:
+    """Nearest values that do not fall, by least squares: neighbours that fall are pooled into their mean."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        total, count = float(value), 1
+        while pools and pools[-1][0] * count > total * pools[-1][1]:
+            before, more = pools.pop()
+            total, count = total + before, count + more
+        pools.append((total, count))
+    return np.concatenate([np.full(count, total / count) for total, count in pools])
+
+
+@dataclass(frozen=True, eq=False)
+class EndLabel:
+    """Label in the right margin of ``axes``, with a line that leads to the end (x, y) of its curve."""
+
+    axes: Axes
+    x: float
+    y: float
+    text: Text
+    leader: Line2D
+
+    @property
+    def level(self) -> float:
+        """Height of the curve's end in pixels."""
+        return float(self.axes.transData.transform((self.x, self.y))[1])
+
+    def place(self, level: float, point: float) -> None:
+        """Move the label to a height in pixels, of which ``point`` are one point."""
+        to_axes = self.axes.transAxes.inverted()
+        start = self.axes.transAxes.transform((MARGIN, 0.0))[0], level
+        away = np.subtract(self.axes.transData.transform((self.x, self.y)), start)
+        unit = away / max(float(np.hypot(*away)), 1e-9) * point
+        self.text.set_y(to_axes.transform(start)[1])
+        ends = np.add(start, LEADER_GAPS[0] * unit), np.add(start, away - LEADER_GAPS[1] * unit)
+        if away @ unit > sum(LEADER_GAPS) * point**2:
+            self.leader.set_data(*to_axes.transform(ends).T)
+
+
+def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[EndLabel]:
     """Write labels in the right margin beside the ends of their curves, each with a light dotted leader; ``settle``
     places them.
 
     labels: (x and y in data units, one line of text, colour).
     """
-    return [
-        axes.annotate(
-            text,
-            xy=(x, y),
-            xytext=(1.02, 0.5),
-            textcoords="axes fraction",
-            va="center",
-            ha="left",
-            color=INK,
-            annotation_clip=False,
-            arrowprops={
-                **{"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6},
-                **{"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":"},
-            },
-        )
-        for x, y, text, colour in labels
-    ]
+    from matplotlib.lines import Line2D
+
+    made = []
+    for x, y, words, colour in labels:
+        text = axes.text(MARGIN, 0.5, words, transform=axes.transAxes, va="center", ha="left", color=INK)
+        leader = Line2D([], [], color=colour, linewidth=0.7, alpha=0.6, linestyle=":", transform=axes.transAxes)
+        leader.set_clip_on(False)
+        leader.set_in_layout(False)
+        axes.add_artist(leader)
+        made.append(EndLabel(axes, x, y, text, leader))
+    return made
 
 
-def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
+def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
     """Solve the layout once, for good, then spread the labels of each panel (``label_right``) that would touch."""
     every = [axis for axes in made.axes for axis in (axes.xaxis, axes.yaxis)]
     for axis in every:
+        _remember_ticks(axis)
         if not axis.get_label_text():  # a place of its own: else Matplotlib measures all ticks to place no text
             axis.set_label_coords(0.5, 0.5)
     engine = made.get_layout_engine()
     if engine is not None:
+        measured = [axes for axes in made.axes if axes.get_axes_locator() is None]
+        for axes in measured:
+            _measure_once(axes)
         engine.execute(made)
+        for axes in measured:
+            del vars(axes)["get_tightbbox"]
     made.set_layout_engine(None)  # otherwise every file would solve the layout again
     for axis in every:
         # likewise: found once, and not again for each file; a colour bar is put in its place as it is drawn
@@ -391,15 +442,85 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
             axis.get_tightbbox()
             where = axis.label.get_transform().transform(axis.label.get_position())
             axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
-    gap = TEXT * 1.35 * made.dpi / 72
-    for texts in filter(None, labels):
-        axes = texts[0].axes
-        assert axes is not None
-        box = axes.get_window_extent()
-        levels = [float(axes.transData.transform(text.xy)[1]) for text in texts]
-        for text, place in zip(texts, spread(levels, gap, box.y0, box.y1), strict=True):
-            text.set_position((1.02, (place - box.y0) / box.height))
+        del vars(axis)["_update_ticks"]  # who gets the figure may change its ticks
+    point = made.dpi / 72
+    for ends in filter(None, labels):
+        box = ends[0].axes.get_window_extent()
+        levels = spread([end.level for end in ends], TEXT * 1.35 * point, box.y0, box.y1)
+        for end, level in zip(ends, levels, strict=True):
+            end.place(level, point)
     return made
+
+
+def _remember_ticks(axis: Axis) -> None:
+    """Let an axis find its ticks anew only if its limits or its length have changed: a layout asks half a dozen times.
+    The name is Matplotlib's own; where another version has none of it, this changes nothing."""
+    find: Callable[[], list[Any]] = getattr(axis, "_update_ticks", list)
+    kept: dict[tuple[float, ...], list[Any]] = {}
+
+    def ticks() -> list[Any]:
+        key = (*axis.get_view_interval(), axis.get_tick_space())
+        if key not in kept:
+            kept.clear()  # the ticks themselves are moved
+            kept[key] = find()
+        return kept[key]
+
+    vars(axis)["_update_ticks"] = ticks
+
+
+def _measure_once(axes: Axes) -> None:
+    """Let a layout, which measures all panels twice, take the margins of a panel from the first time if no label of its
+    ticks has changed."""
+    measure = axes.get_tightbbox
+    kept: dict[tuple[str, ...], tuple[float, float, float, float]] = {}
+
+    def margins(*given: Any, **options: Any) -> Any:
+        from matplotlib.transforms import Bbox
+
+        ticks = (tick for axis in (axes.xaxis, axes.yaxis) for tick in vars(axis)["_update_ticks"]())
+        labels = tuple(tick.label1.get_text() for tick in ticks)
+        box = axes.bbox
+        if labels not in kept:
+            found = measure(*given, **options)
+            if found is None:
+                return None
+            kept[labels] = (found.x0 - box.x0, found.y0 - box.y0, found.x1 - box.x1, found.y1 - box.y1)
+        left, bottom, right, top = kept[labels]
+        return Bbox.from_extents(box.x0 + left, box.y0 + bottom, box.x1 + right, box.y1 + top)
+
+    vars(axes)["get_tightbbox"] = margins
+
+
+def _finish(made: Figure) -> None:
+    """Prepare a settled figure for its files, which nobody draws on: each axis keeps its ticks, measures no label, and
+    draws its grid as one line and the marks of its ticks as another. One by one they were half of all lines."""
+    for axes in made.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if hasattr(axis, "_update_ticks") and axes.get_axes_locator() is None:
+                ticks = axis._update_ticks()
+                vars(axis)["_update_ticks"] = functools.partial(list, ticks)
+                if not axis.get_offset_text().get_text():
+                    # an axis that is drawn measures labels only to place this text, and its own label, which is placed
+                    vars(axis)["_get_ticklabel_bboxes"] = lambda _ticks, _renderer: ([], [])
+                if axes.axison and axis.get_visible():
+                    major = [tick for tick in ticks if tick in axis.majorTicks]
+                    _gather(axis, [tick.gridline for tick in major], clip_on=True)
+                    _gather(axis, [tick.tick1line for tick in major], clip_on=False)
+
+
+def _gather(axis: Axis, lines: Sequence[Line2D], clip_on: bool) -> None:
+    """Draw lines of one look as one, at the place of ``axis`` among the artists of its panel."""
+    from matplotlib.lines import Line2D
+
+    shown = [line for line in lines if line.get_visible()]
+    if shown:
+        places = np.concatenate([[*np.atleast_2d(line.get_xydata()), (np.nan, np.nan)] for line in shown])
+        whole = Line2D(*places.T)
+        whole.update_from(shown[0])
+        whole.set(transform=shown[0].get_transform(), zorder=axis.get_zorder(), clip_on=clip_on)
+        axis.axes.add_artist(whole)
+        for line in shown:
+            line.set_visible(False)
 
 
 def halo() -> list[Any]:
