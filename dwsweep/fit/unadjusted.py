@@ -52,6 +52,8 @@ def unadjusted(
     left out by the user.
     """
     loss = np.array([float(row["loss"]) for row in rows])
+    loss = loss - np.median(loss)
+    loss /= max(float(np.abs(loss).max()), 1e-300)
     known = [one for one in others if np.ptp(one) > 0.0]
     base = np.stack([*quadratic(x, y).T, *known, *(one**2 for one in known)], axis=1)
     tested = {name: found for name in _candidates(rows, taken) if (found := _columns(rows, name)) is not None}
@@ -74,7 +76,8 @@ def beside_a_grid(data: Table, options: FitOptions) -> list[str]:
     compared."""
     if data.directory or options.arm or options.axis != "n_params":
         return []
-    rows = [row for row in data.rows if not why_no_loss(row) and positive(row.get("loss")) and n_params_of(row) > 0.0]
+    rows = [row for row in data.rows if not why_no_loss(row) and positive(row.get("loss"))]
+    rows = [row for row in rows if 0.0 < n_params_of(row) < math.inf]
     if len(rows) < FEWEST_FREE:
         return []
     x, y = np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
