@@ -872,6 +872,8 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
     said += _tokens_said(record)
     if line := _equal_sentence(record):
         said.append(line)
+    if line := _untried_rates(record):
+        said.insert(1, line)
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
@@ -879,6 +881,21 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def _untried_rates(record: Adjustment) -> str:
+    """Sentence on depths whose best learning rate was not tried, where they are half of all or more: their losses are
+    those of a parabola in ln rate, continued."""
+    out = [row for row in record.rates if row.learning_rate is None]
+    if 2 * len(out) < len(record.rates) or not out:
+        return ""
+    above = sum(row.learning_rate_low is not None for row in out)
+    side = "above" if 2 * above > len(out) else "below"
+    every = f"{len(out)} of {len(record.rates)}"
+    return (
+        f"OUTSIDE WHAT WAS TRIED: the best learning rate of {every} depths lies {side} the rates tried; losses there "
+        "are by the parabola alone"
+    )
 
 
 def _held_said(column: AdjustedColumn) -> str:

@@ -129,6 +129,17 @@ def test_the_best_rate_follows_the_width_and_not_the_size_where_inner_widths_dif
     assert missed <= 2
 
 
+def test_best_rates_that_were_not_tried_are_said_to_lie_outside() -> None:
+    def low(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        rate = 2e-4 * math.exp(rng.uniform(-1.0, 1.0))
+        far = math.log(rate / (1.2e-3 * (512 / row["width"]) ** 0.8))
+        return {"learning_rate": float(f"{rate:.3g}")}, 0.05 * far**2
+
+    said = heap(piled(60, more=low)).record.sentences[1]
+    assert said.startswith("OUTSIDE WHAT WAS TRIED: the best learning rate of 7 of 7 depths lies above the rates tried")
+    assert not any("OUTSIDE" in line for line in mixed().record.sentences)
+
+
 def test_a_rate_that_is_asked_for_is_held_there() -> None:
     found = heap(piled(60, more=batches), at={"learning_rate": 1.2e-3})
     column = next(one for one in found.record.columns if one.name == "learning rate")
