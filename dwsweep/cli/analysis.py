@@ -137,11 +137,10 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
-    from dwsweep.report import fit_report, libraries
+    from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
     from dwsweep.sweep.snapshot import settle_results
 
-    libraries.scipy()
     table, *others = tables
     if others and not compare and along is None:
         raise InputError(
@@ -200,7 +199,6 @@ def fit(
     sys.stdout.flush()
     # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
-        libraries.matplotlib()
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
 
@@ -475,10 +473,8 @@ def report(
         return
     if license_ is not None:
         raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
-    from dwsweep.report import libraries, page
+    from dwsweep.report import page
 
-    libraries.scipy()
-    libraries.matplotlib()
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
