@@ -149,7 +149,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         *("dev_loss", "final_val_loss", "final_eval_loss", "best_val_loss", "best_eval_loss", "min_val_loss"),
         *("final_loss", "lm_loss", "nll"),
     ),
-    "learning_rate": ("lr", "max_lr", "peak_lr", "max_learning_rate"),
+    # a tracker's lr may be the last one logged: a peak beside it is the setting
+    "learning_rate": ("max_lr", "peak_lr", "max_learning_rate", "lr"),
     "tokens": (
         *("n_tokens", "num_tokens", "train_tokens", "training_tokens", "tokens_seen", "tokens_trained"),
         *("total_tokens", "total_training_tokens"),

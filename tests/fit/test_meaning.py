@@ -694,3 +694,14 @@ def test_other_losses_that_are_held_out_are_named_beside_the_one_taken() -> None
         {"n_layer": r["n_layer"], "d_model": r["d_model"], "loss": 2.0, "best_val_loss": r["val_loss"]} for r in rows
     ]
     assert "loss = best_val_loss, which is held out, and not the column loss" in account(fitted(best))
+
+
+def test_a_peak_learning_rate_wins_over_the_last_one_logged() -> None:
+    rows = [{**row, "lr": 3e-5, "max_lr": 1e-3} for row in drawn()]
+    assert {row["learning_rate"] for row in read_table(rows).rows} == {1e-3}
+
+
+@pytest.mark.parametrize("mark", [True, 1, "yes", "True"])
+def test_a_switch_that_names_a_run_diverged_leaves_it_out(mark: Any) -> None:
+    rows = [{**row, "diverged": mark if k == 3 else type(mark)()} for k, row in enumerate(drawn())]
+    assert "1 is of runs that diverged" in account(fitted(rows))

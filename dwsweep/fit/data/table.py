@@ -35,6 +35,7 @@ NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
 FINISHED = {"finished", "completed", "complete", "success", "succeeded", "keep", "kept", "discard", "discarded"}
+DIVERGED_FLAGS = {"diverged", "is_diverged", "has_diverged", "did_diverge"}  # columns of a switch
 OWN = {"run_id", "n_params", "n_params_total", "attention_kernel", "data_hash"}  # results.csv in every folder has these
 CONFIG = {
     *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
@@ -148,6 +149,10 @@ def read_table(
     if "status" in held:
         held["status"] = ["done" if str(v).lower() in FINISHED else v for v in held["status"]]
     rows = [dict(zip(held, values, strict=True)) for values in zip(*held.values(), strict=True)]
+    for name in (one for one in held if plain(one) in DIVERGED_FLAGS):
+        for row in rows:
+            if row[name] in (True, 1) or str(row[name]).lower() in ("true", "yes"):
+                row["status"] = "diverged"
     theirs = {their: our for our, their in (*renamed.items(), *taken.items())}
     rows, account = _chosen(rows, tuple(held), theirs, where, source)
     if comments:
