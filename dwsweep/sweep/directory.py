@@ -1,7 +1,7 @@
 """Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
 spec.yaml  plan.csv  results.csv  derived.json  manifest.json
-packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
+packs/<pack_id>/pack.json  state.json  log.txt, and until the pack is finished progress.json  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
 locks/ (``ownership``)
 """
