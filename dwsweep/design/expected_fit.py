@@ -22,6 +22,7 @@ import numpy as np
 
 from dwsweep.design.prior import Curves, Prior
 from dwsweep.fit.ask import ONE_SD, best_depths, law, quantiles
+from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells, declared
 from dwsweep.fit.posterior import Posterior, weigh
@@ -108,13 +109,11 @@ class Design:
     def _interpolation(self, depth: int, x: float) -> tuple[np.ndarray, float]:
         """Derivative of the interpolated loss of ``depth`` at ``x`` by each of its cells, and the interpolation
         error."""
-        from scipy.interpolate import PchipInterpolator
-
         nodes = self.nodes[depth]
         values = self.curves.loss(depth, nodes)
         K, step = len(nodes), 1e-5
         stack = np.vstack([values, values + step * np.eye(K), values - step * np.eye(K)])
-        at = PchipInterpolator(nodes, stack, axis=1)(x)
+        at = pchip(nodes, stack, np.array([x]))[:, 0]
         return (at[1 : K + 1] - at[K + 1 :]) / (2 * step), float(at[0] - self.curves.loss(depth, x))
 
     def _power(self, shallow: int, deep: int, crossing: float) -> float:

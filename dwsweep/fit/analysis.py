@@ -23,11 +23,12 @@ from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
+    SAME_BLOCK,
     depth_scatter_warning,
     falling_warning,
     form_guides,
@@ -57,6 +58,7 @@ from dwsweep.fit.transitions import (
     disagreements,
     transition_rows,
 )
+from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import (
     bad_run_warning,
     check_runs,
@@ -84,7 +86,7 @@ from dwsweep.records.fit import (
 from dwsweep.records.footing import versions
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
-from dwsweep.text import format_count, join
+from dwsweep.text import BITS, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -177,7 +179,7 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
     """(column, value) pairs of ``{column: value}``, of texts ``column=value``, or of pairs.
 
     Raises:
-        InputError: a text has no equals sign.
+        InputError: a text has no equals sign, or a column has two values.
     """
     if isinstance(given, Mapping):
         given = tuple(given.items())
@@ -187,6 +189,9 @@ def held_values(given: Any) -> tuple[tuple[str, Any], ...]:
         if not sign or not str(name).strip() or not str(value).strip():
             raise InputError(f"{argument('at', '--at')}: {one!r}; give column=value, such as batch=256")
         pairs.append((str(name).strip(), as_number(value.strip()) if isinstance(value, str) else value))
+    if again := next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None):
+        values = " and ".join(f"{again}={value}" for name, value in pairs if name == again)
+        raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
     return tuple(pairs)
 
 
@@ -210,12 +215,16 @@ class Request:
         as_they_are = options.at_tokens is options.tokens_per_param is None
         if heaps and not as_they_are and (heap := over_tokens(data, options)):
             check_answered(data, options, heap)
+            _check_scatter(options, heap)
             return cls(heap.data, options, None, params, heap)
         data = at_equal_length(data, options) if "tokens" not in options.adjust else data
         trained = trained_budgets(data, options.axis) if as_they_are else None
         heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
         if heaps:
             check_answered(data, options, heap)
+            if heap is None:
+                data = replace(data, notes=(*beside_a_grid(data, options), *data.notes))
+        _check_scatter(options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
     @property
@@ -230,8 +239,21 @@ class Request:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
-        own = LossSurface(self.heap.surface) if self.heap and self.heap.surface else None
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, own=own)
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, heap=self.heap)
+
+
+def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
+    """Check that a declared scatter of shapes is not put to a heap, whose posterior estimates its own.
+
+    Raises:
+        InputError: it is.
+    """
+    if heap and options.shape_noise is not None:
+        columns = join(dict.fromkeys(one.column for one in heap.record.columns))
+        raise InputError(
+            f"{argument('shape_noise')}: {options.shape_noise}; losses are adjusted for {columns}, and the scatter "
+            f"about their surface is estimated; allowed: {argument('noise')}"
+        )
 
 
 def _fitted(
@@ -418,7 +440,7 @@ def _result(
         left_out=[found.record() for part in parts for found in part.bad],
         with_left_out=list(main.with_bad),
         equal_budgets=None,
-        nets=_nets(runs),
+        nets=_nets(runs, asked.heap),
         unit=asked.data.unit,
         provenance=replace(provenance(asked.data, asked.options, len(runs)), account=_account(asked, parts)),
     )
@@ -446,7 +468,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth."""
+    """One sentence per unknown setting that follows depth, and one on a vocabulary that does."""
     names = [name for name in asked.data.settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
@@ -454,6 +476,9 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
+    vocabulary = following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")
+    if vocabulary and asked.data.unit != BITS:
+        yield f"VOCABULARY FOLLOWS DEPTH ({vocabulary}): losses per token are not comparable between these depths"
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
@@ -490,7 +515,7 @@ def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
     )
 
 
-def _nets(runs: Sequence[Run]) -> TrainedNets:
+def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
     def common(column: str) -> int | None:
         found = {run.row.get(column) for run in runs}
         value = found.pop() if len(found) == 1 else None
@@ -498,7 +523,18 @@ def _nets(runs: Sequence[Run]) -> TrainedNets:
             return None
         return int(value)
 
-    return TrainedNets(vocab_size=common("vocab_size"), seq_len=common("seq_len"))
+    counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
+    alike = counts and len(counts) == len(runs) and max(counts) <= COUNT_TOLERANCE * min(counts)
+    weights = heap.record.layer_weights if heap else None
+    ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
+    if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:
+        weights = math.exp(math.fsum(ln) / len(ln))
+    return TrainedNets(
+        vocab_size=common("vocab_size"),
+        seq_len=common("seq_len"),
+        tokens=float(sorted(counts)[len(counts) // 2]) if alike else None,
+        layer_weights=weights,
+    )
 
 
 @dataclass(frozen=True)
@@ -527,13 +563,13 @@ class TokenGroup:
         shorter: bool = False,
         pairs: bool = True,
         joint: bool = True,
-        own: LossSurface | None = None,
+        heap: Heap | None = None,
         fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``own`` is that model, if fitted, and
+        depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
         ``fit`` fits it (default: ``joint_model``)."""
-        fit = fit or joint_model
+        fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
         selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
@@ -546,6 +582,8 @@ class TokenGroup:
         rng = np.random.default_rng(options.seed)
         declared = options.noise, options.shape_noise
         curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1])
+        if heap:
+            curves = replace(curves, layer_weights=heap.record.layer_weights)
         if held_out:
             warnings += held_out.warnings
         if data.directory:

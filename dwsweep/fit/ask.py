@@ -22,6 +22,7 @@ from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
+    DRAWS,
     SCRAMBLES,
     Chosen,
     DepthScatter,
@@ -49,6 +50,7 @@ ANSWERS = 500  # limit of best depths that a posterior keeps
 MANY_DEPTHS = 24  # number of depths above which losses are read from profiles
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 MOST_FOR_DEPTH_SCATTER = 400  # most shapes for which the scatter that shapes of a depth share is estimated
+ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
 LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
@@ -344,7 +346,8 @@ class LossSurface:
         at, best = between(y, rows, np.log(present)), lowest(y[inside], rows[:, inside])
         if not (best > 0.0).all():
             return {}
-        percent = 100.0 * np.maximum(at - best, 0.0) / best
+        above = at - best
+        percent = 100.0 * np.where(above > ROUNDING * best, above, 0.0) / best
         k = int(percent[0].argmax())
         low, _, high = quantiles(percent[1:, k], self.record.confidence)
         return {
@@ -453,15 +456,22 @@ def enough(curves: Curves) -> bool:
 
 
 def surface_of(
-    cells: Cells, depth: np.ndarray, width: np.ndarray, confidence: float, seed: int = 0, compared: bool = False
+    cells: Cells,
+    depth: np.ndarray,
+    width: np.ndarray,
+    confidence: float,
+    seed: int = 0,
+    compared: bool = False,
+    times: int = 1,
 ) -> Surface:
     """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. compared: without the
-    answers that only a fit.json has, and with ``PER_NODE`` draws of a node."""
+    answers that only a fit.json has, and with ``PER_NODE`` draws of a node. times: draws over ``DRAWS``, of as many
+    nodes."""
     spans = tuple(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
     )
-    weighed = weigh(cells, seed, per_node=PER_NODE if compared else 1)
+    weighed = weigh(cells, seed, draws=times * DRAWS, per_node=PER_NODE if compared else times)
     record = surface_record(cells, weighed, spans, confidence, seed)
     if compared:
         return record

@@ -313,6 +313,10 @@ CLEANER = 2.5  # factor by which a depth's other residuals must shrink once the 
 LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
 FEWEST_SIZES = 6  # least number of sizes by whose curve a cell is judged
+FEWEST_FOR_SURFACE, FEWEST_FOR_CUBIC = 12, 20  # least number of shapes for a polynomial of the second, third degree
+# robust sds, and multiples of the next residual, at which a shape is off the polynomial: 1 of 2,700 clean grids has one
+FAR, FARTHER = 12.0, 4.0
+MOST_TRIED = 5  # shapes of the largest residuals that may be the bad one
 MOST_GAPS = 10  # most gaps from a run to later runs of its cell that enter the spread
 NEAR = 8  # number of sizes to either side of an impossible cell that may be wrong instead
 BEYOND, TIMES = 20.0, 2.0  # threshold in robust standard deviations, and in median losses if no law reaches the cell
@@ -384,9 +388,10 @@ def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:
     bad = {id(found.run) for found in among}
     among += _against_seeds([run for run in runs if id(run) not in bad])
     bad = {id(found.run) for found in among}
-    return sorted(
-        [*among, *_against_curve([run for run in runs if id(run) not in bad])], key=lambda found: -found.deviations
-    )
+    among += _against_curve([run for run in runs if id(run) not in bad])
+    bad = {id(found.run) for found in among}
+    among += _against_surface([run for run in runs if id(run) not in bad])
+    return sorted(among, key=lambda found: -found.deviations)
 
 
 def _against_all(runs: Sequence[Run]) -> list[BadRun]:
@@ -518,6 +523,48 @@ def _against_curve(runs: Sequence[Run]) -> list[BadRun]:
             if away > max(least, CLEANER * float(miss.max())):
                 found += [BadRun(run, expected, away / max(scale, 1e-12)) for run in members[shapes[k]]]
     return found
+
+
+def _against_surface(runs: Sequence[Run]) -> list[BadRun]:
+    """Runs of depths with too few sizes for a curve, against a polynomial in ln N and ln L through all shapes."""
+    curves = _cell_medians(runs)
+    found: list[BadRun] = []
+    shapes = [shape for _, _, of in curves.values() for shape in of]
+    x, loss = (np.concatenate([[], *(curve[k] for curve in curves.values())]) for k in (0, 1))
+    y = np.array([math.log(shape.depth) for shape in shapes])
+    few = np.array([len(np.unique(curves[shape.depth][0])) < FEWEST_SIZES for shape in shapes])
+    left = np.arange(len(shapes))
+    while len(left) >= FEWEST_FOR_SURFACE and len(np.unique(y[left])) > 2 and few[left].any():
+        all_of = _Surface(x[left], y[left], loss[left])
+        # a bad shape spoils the residuals of others: without it the rest agrees best
+        tried = np.argsort(-np.abs(all_of.residual))[:MOST_TRIED]
+        rests = [_Surface(*(np.delete(values[left], k) for values in (x, y, loss))) for k in tried]
+        best = int(np.argmin([np.abs(rest.residual).max() for rest in rests]))
+        worst, rest = int(tried[best]), rests[best]
+        off = abs(float(all_of.residual[worst]))
+        least = max(FAR * rest.scale, FARTHER * float(np.abs(rest.residual).max()), LEAST_NATS)
+        if not few[left[worst]] or off <= least:
+            break
+        shape = shapes[left[worst]]
+        expected = float(loss[left[worst]] - all_of.residual[worst] / all_of.free[worst])
+        found += [BadRun(run, expected, off / max(rest.scale, 1e-12)) for run in runs if run.shape == shape]
+        left = np.delete(left, worst)
+    return found
+
+
+class _Surface:
+    """Polynomial in ln N and ln L through means (K,). residual: (K,) studentised, nats. free: (K,) √(1 − leverage), so
+    that residual / free is the distance from the prediction by all others. scale: robust sd of residual, nats."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
+        u, v = ((values - values.mean()) / max(float(values.std()), 1e-12) for values in (x, y))
+        degree = 3 if len(x) >= FEWEST_FOR_CUBIC else 2
+        powers = [(a, b) for a in range(degree + 1) for b in range(degree + 1 - a)]
+        left, size, _ = np.linalg.svd(np.stack([u**a * v**b for a, b in powers], axis=1), full_matrices=False)
+        basis = left[:, size > 1e-9 * size.max()]
+        self.free = np.sqrt(np.maximum(1.0 - (basis**2).sum(axis=1), 1e-6))
+        self.residual = (loss - basis @ (basis.T @ loss)) / self.free
+        self.scale = NORMAL * float(np.median(np.abs(self.residual)))
 
 
 def _misses(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ import numpy as np
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
+from dwsweep.fit.interpolation import pchip, spline
 from dwsweep.fit.lengths import LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import (
     FLOOR_NATS,
@@ -40,7 +41,8 @@ class Curves:
     depth, width, x (ln of the axis), n_params, mean (nats), se (nats), n (runs), learning_rate, block: (K,).
     draws: (D, K) nats, centred on mean. noise: the noise model. rate_edge: shapes whose best learning rate is at the
     edge of those tried. paired: seeds cancel between shapes. means: their covariance, without the error that seeds of a
-    shape share. scatter_seed: seed of the draws of the scatter between shapes.
+    shape share. scatter_seed: seed of the draws of the scatter between shapes. layer_weights: weights of a layer over
+    d², of the nets that the losses are adjusted to; None: as trained.
     """
 
     depth: np.ndarray
@@ -59,6 +61,7 @@ class Curves:
     seed_slope: SeedSlope | None = None
     block: list[str] = field(default_factory=list)
     scatter_seed: int = 0
+    layer_weights: float | None = None
 
     def with_noise(self, noise: Noise) -> Curves:
         """Curves with another scatter between shapes in noise, draws and errors."""
@@ -104,16 +107,20 @@ class Curves:
         """ln d_x of ``depth`` at ln-axis ``x``: ln d = (x − o)/2, with o = x − 2 ln d interpolated between its shapes
         (o = ln 12L exactly on the default axis)."""
         where = self.at(depth)
-        offset = self.x[where] - 2.0 * np.log(self.width[where])
-        return (np.asarray(x) - np.interp(x, self.x[where], offset)) / 2.0
+        return (np.asarray(x) - np.interp(x, self.x[where], self._offset(where))) / 2.0
 
     def x_of_ln_width(self, depth: int, ln_width: np.ndarray | float) -> np.ndarray:
         """Inverse of :meth:`ln_width_of`."""
         where = self.at(depth)
-        ln_d = np.log(self.width[where])
+        ln_d, offset = np.log(self.width[where]), self._offset(where)
         order = np.argsort(ln_d)
-        offset = self.x[where] - 2.0 * ln_d
         return 2.0 * np.asarray(ln_width) + np.interp(ln_width, ln_d[order], offset[order])
+
+    def _offset(self, where: np.ndarray) -> np.ndarray:
+        """ln of the axis less 2 ln d of the shapes ``where``, of which all have one depth."""
+        if self.layer_weights is not None:
+            return np.log(self.layer_weights * self.depth[where])
+        return self.x[where] - 2.0 * np.log(self.width[where])
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,8 @@ def build_curves(
     the runs and the names of their seeds change nothing.
 
     Raises:
-        InputError: so many shapes that fewer than FEWEST_DRAWS fit.
+        InputError: so many shapes that fewer than FEWEST_DRAWS fit, or the noise of a shape is declared and that of a
+            run is not known.
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
     own = [run.candidate for run in runs]
@@ -230,6 +238,11 @@ def build_curves(
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
     noise, covariance = estimate_noise(means, run_depth, chosen, depth, declared, extra, shape_sd)
+    if shape_sd and noise.source == "none":
+        raise InputError(
+            f"{argument('shape_noise')}: {shape_sd:g}; no shape has two seeds, so that losses show the noise of a run "
+            f"and of a shape together; allowed: with {argument('noise')}, the noise of one run"
+        )
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))
@@ -293,13 +306,6 @@ def gaussian(covariance: np.ndarray, n: int, rng: np.random.Generator) -> np.nda
     return rng.standard_normal((n, len(covariance))) @ root(covariance)
 
 
-def pchip(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G) monotone cubic interpolation (Fritsch and Carlson 1980) of values (D, K) at x (K,), linear if K = 2."""
-    from scipy.interpolate import PchipInterpolator
-
-    return PchipInterpolator(x, values, axis=1, extrapolate=True)(grid)
-
-
 def distinct(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Average the columns of values (D, K) whose x (sorted) coincide: two widths can cost the same on a timed axis."""
     new = np.concatenate([[True], np.diff(x) > 1e-9])
@@ -335,15 +341,6 @@ def side_by_side(one: Losses, two: Losses, points: int) -> tuple[np.ndarray, np.
     smooth = [spline(x, values[:INTERPOLATION_DRAWS], grid) for x, values in both]
     fewest = min((x for x, _ in both), key=len)
     return grid, losses, interpolation_sd(grid, losses[0] - losses[1], smooth[0] - smooth[1], fewest)
-
-
-def spline(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """(D, G): not-a-knot cubic spline through values (D, K) at x (K,); the parabola for K = 3, the line for K = 2."""
-    from scipy.interpolate import make_interp_spline
-
-    if len(x) >= 4:
-        return make_interp_spline(x, values, k=3, axis=1)(grid)
-    return make_interp_spline(x, values, k=len(x) - 1, axis=1)(grid)
 
 
 def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -10,8 +10,9 @@ import numpy as np
 from dwsweep import published_law
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.curves import Curves, pchip
+from dwsweep.fit.curves import Curves
 from dwsweep.fit.guideline import OWN_LIMIT, OwnGuide, width_at
+from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.width_law import LawReport

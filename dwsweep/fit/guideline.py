@@ -39,6 +39,7 @@ DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
 WIDTH_MULTIPLE = 64
 LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # odds of scatter along a depth; percent of intervals that hold (README.md)
+SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 OWN_LIMIT = 10.0  # factor outside its data up to which a fit answers; beyond it `dwsweep guide` does
 
 
@@ -279,9 +280,25 @@ def nearest_shape(n_params: float, depth: float) -> tuple[int, int]:
     return layers, max(multiple, multiple * round(math.sqrt(n_params / (12.0 * layers)) / multiple))
 
 
-def width_at(n_params: float, depth: float | None) -> float | None:
-    """d_x = √(N/12L), the width that spends N at ``depth``; None for None."""
-    return None if depth is None else math.sqrt(n_params / (12.0 * depth))
+def width_at(n_params: float, depth: float | None, weights: float = 12.0) -> float | None:
+    """d_x = √(N/12L), the width that spends N at ``depth``; None for None. weights: of a layer over d_x², of another
+    block."""
+    return None if depth is None else math.sqrt(n_params / (weights * depth))
+
+
+def layer_weights(result: FitResult, depth: float) -> float | None:
+    """Weights of a layer over d_x², of nets like the ones that were compared: at the held inner width, else as trained
+    at the depths about ``depth``; None where nets of one depth differ."""
+    if result.adjusted and result.adjusted.layer_weights:
+        return result.adjusted.layer_weights
+    found: dict[int, list[float]] = {}
+    for cell in result.cells:
+        if not cell.excluded and cell.n_params:
+            found.setdefault(cell.depth, []).append(math.log(cell.n_params / (cell.depth * cell.width**2)))
+    if any(max(ln) - min(ln) > SAME_BLOCK for ln in found.values()):
+        return None
+    depths = sorted(found)
+    return math.exp(np.interp(math.log(depth), np.log(depths), [float(np.mean(found[d])) for d in depths]))
 
 
 def guideline_rows(
@@ -327,7 +344,9 @@ def headline(record: Surface, size: str) -> str:
     later = [row for row in known if row.n_params > first.n_params]
     both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
-    listed = [f"{_depth(row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown]
+    listed = [
+        f"{_depth(record, row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown
+    ]
     return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."
 
 
@@ -348,12 +367,12 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
     return f"The best depth is not shown to change with {size}"
 
 
-def _depth(row: SizedOptimum) -> str:
+def _depth(record: Surface, row: SizedOptimum) -> str:
     def text(depth: float) -> str:
         return f"{round(depth, row.digits):.{max(row.digits, 0)}f}"
 
     low, high = (None if end is None else text(end) for end in (row.depth_low, row.depth_high))
-    best = text(row.depth) if row.depth else "1" if row.is_one_layer else row.beyond
+    best = text(row.depth) if row.depth else "1" if row.is_one_layer else record.beyond(row)
     if low and high:
         return f"{best} ({low} to {high})"
     return f"{best} (below {high})" if high else f"{best} (above {low})"

@@ -28,6 +28,7 @@ from dwsweep.fit.data import steps
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.table import Table
+from dwsweep.fit.interpolation import pchip
 from dwsweep.records import record as reader
 from dwsweep.records.equal_budgets import FLOPS, SECONDS
 from dwsweep.records.fit import FitOptions, LeftOutRows
@@ -106,8 +107,6 @@ def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
     """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None if all are too far
     off."""
-    from scipy.interpolate import PchipInterpolator
-
     counts = sorted(measured)
     logs = {count: math.log(count) for count in counts}
     at = math.log(asked) + math.log(unit(measured[counts[0]]))  # the product may overflow
@@ -116,8 +115,9 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
     if abs(off) < AS_IT_IS:
         return row
     if logs[counts[0]] < at < logs[counts[-1]]:
-        curve = PchipInterpolator(list(logs.values()), [measured[count]["loss"] for count in counts])
-        return {**row, **_spent(row, off), "loss": float(curve(at))}
+        losses = np.array([[measured[count]["loss"] for count in counts]])
+        loss = float(pchip(np.array(list(logs.values())), losses, np.array([at]))[0, 0])
+        return {**row, **_spent(row, off), "loss": loss}
     if abs(off) > FARTHEST:
         return None
     return {**row, **_spent(row, off), "loss": row["loss"] * (1.0 + LENGTH_SLOPE * off), MOVED: off}

@@ -27,8 +27,9 @@ import numpy as np
 
 from dwsweep.fit.arm import Arm, different_text
 from dwsweep.fit.cells import Candidate
-from dwsweep.fit.curves import Curves, distinct, gaussian, pchip
+from dwsweep.fit.curves import Curves, distinct, gaussian
 from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
+from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
 from dwsweep.fit.one_size import SIZE_SLOPE
 from dwsweep.fit.scatter import of_curves

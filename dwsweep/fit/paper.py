@@ -27,7 +27,8 @@ from dwsweep.fit.crossing import (
     classify,
     looked_at,
 )
-from dwsweep.fit.curves import GRID_POINTS, Curves, Difference, from_values, pchip, side_by_side
+from dwsweep.fit.curves import GRID_POINTS, Curves, Difference, from_values, side_by_side
+from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.noise import SEPARABLE_SIZES, t_two_sided
 
 

@@ -20,10 +20,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import (
     FORMS,
-    LEVEL_LENGTH,
     MOST_DECAY,
     QUADRATURE,
     TURN,
@@ -61,6 +61,7 @@ DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
 MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
 STEEPNESS_POINTS = 11  # depths between the shallowest and the deepest net
+NEARBY = 4.0  # factor beyond the depths trained up to which a best depth counts in the course of the loss
 KEPT = 4  # most sizes whose profiles are kept
 
 
@@ -359,6 +360,7 @@ class Posterior:
         self.grid = np.concatenate([below, inside, above])
         self.inside = slice(len(below), len(below) + len(inside))
         self._profiles: dict[tuple, np.ndarray] = {}
+        self._courses: dict[tuple, Course] = {}  # by setting
         self._steep: dict[tuple, np.ndarray] = {}  # (D, 1) by form and setting: the same at every size
         self.best: dict[tuple, np.ndarray] = {}  # best depths by request
 
@@ -549,8 +551,25 @@ class Posterior:
             out *= self._beyond(draws, x)
 
     def level(self, x: float, setting: Setting | None = None) -> np.ndarray:
-        """(D,) level common to all depths at x, nats; beyond the sizes by the asymptote and the continued waves
-        (``_waves_at``)."""
+        """(D,) level common to all depths at x, nats, to which ``profile`` adds. Beyond the sizes of the data it is the
+        course of the loss (course.py), less the best depth's part of the profile."""
+        frame, given = self.frame, setting or {}
+        if frame.low <= x <= frame.high:
+            return self._level_inside(x, given)
+        key = tuple(sorted(given.items()))
+        if key not in self._courses:
+            inside = sizes_of(frame).tolist()
+            rows = [self._level_inside(at, given) + self._least(at, given) for at in inside]
+            self._courses[key] = Course(frame, np.stack(rows, axis=1), np.exp(self.stacked("level")), self.seed)
+        return self._courses[key].at(x) - self._least(x, given)
+
+    def _least(self, x: float, setting: Setting) -> np.ndarray:
+        """(D,) least effect of depth at x: of the depths trained, and of others within a factor of ``NEARBY``."""
+        near = (self.grid > self.frame.first - math.log(NEARBY)) & (self.grid < self.frame.last + math.log(NEARBY))
+        found: np.ndarray = self.profile(x, setting)[:, near].min(axis=1)
+        return found
+
+    def _level_inside(self, x: float, setting: Setting) -> np.ndarray:
         rows = []
         at = np.array([x])
         u = self.frame.u(at)
@@ -558,9 +577,9 @@ class Posterior:
             parts, model = one.parts, one.model
             found = parts["constant"] + model.reference(at)[0]
             found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), at, self.frame)
-            found = found + self._waves_at(one, x, setting or {})
+            found = found + self._waves(one, setting) @ self.frame.in_x(np.array(x))[1:]
             if self.cells.columns:
-                value = [np.array([(setting or {}).get(c.name, 0.0)]) for c in self.cells.columns]
+                value = [np.array([setting.get(c.name, 0.0)]) for c in self.cells.columns]
                 own = [c.columns(v, u, np.zeros(1))[0] for c, v in zip(self.cells.columns, value, strict=True)]
                 found = found + parts["columns"] @ np.concatenate(own)
             rows.append(found)
@@ -616,22 +635,6 @@ class Posterior:
         for k, one in enumerate([one for one in self.cells.columns if one.waves]):
             waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
         return waves
-
-    def _waves_at(self, draws: Draws, x: float, setting: Setting) -> np.ndarray:
-        """(D,) waves of the level at x. At a distance d beyond the sizes, with ρ = e^(−d²/2ℓ²) for a kernel of length
-        ℓ, a Gaussian process of value f and slope f' at the edge has mean ρ·(f + f'·d) and variance
-        s²·(1 − ρ²·(1 + d²/ℓ²)). Without f' the loss would have a corner there, and be too sure beyond."""
-        frame, waves = self.frame, self._waves(draws, setting)
-        edge = min(max(x, frame.low), frame.high)
-        found: np.ndarray = waves @ frame.in_x(np.array(edge))[1:]
-        if x == edge:
-            return found
-        side, away, length = math.copysign(1e-3 * frame.xs, x - edge), x - edge, LEVEL_LENGTH * frame.xs
-        slope = waves @ ((frame.in_x(np.array(edge)) - frame.in_x(np.array(edge - side))) / side)[1:]
-        rho, z = math.exp(-0.5 * (away / length) ** 2), away / length
-        left = math.sqrt(max(1.0 - rho**2 * (1.0 + z * z), 0.0))
-        normal = np.random.default_rng([self.seed, 17, int(away > 0.0)]).standard_normal(len(found))
-        return rho * (found + slope * away) + left * np.exp(draws.eta["level"]) * (normal - normal.mean())
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:

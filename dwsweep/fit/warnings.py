@@ -98,6 +98,11 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     parts = loss_column.lower().replace("-", "_").replace("/", "_").split("_")
     kind = next((kind for kind, words in OTHER_QUANTITIES.items() if any(word in parts for word in words)), None)
     middle = float(np.median(losses))
+    if kind is None and rising and middle > HIGHEST_LOSS and losses.max() <= 100.0:
+        raise InputError(
+            f"loss: median {middle:.4g}, and larger at larger N; it looks like accuracy in percent, must be nats per "
+            f"token ({rename('loss')})"
+        )
     if kind == "perplexity" or middle > HIGHEST_LOSS:
         why = f"column {loss_column!r}" if kind else f"median {middle:.4g} is above ln V of any vocabulary"
         raise InputError(f"loss: {why}; it looks like perplexity, must be nats per token: give its logarithm")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from dwsweep import evidence, published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
-from dwsweep.errors import InputError, argument
+from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import AS_PRINTED, Law, published
 from dwsweep.guide import export, practice
@@ -42,11 +42,15 @@ from dwsweep.guide.sources import FORMS_AGREE, LARGEST, Source, fitted_source, p
 from dwsweep.shapes import LARGEST_SIZE, Shape
 from dwsweep.text import format_count
 
+if TYPE_CHECKING:
+    from dwsweep.records.fit import TrainedNets
+
 Parsed = TypeVar("Parsed")
 
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
+OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks differ
 LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
 BALANCED = 1.0  # a shape that wastes at most this percentage of compute is balanced
 PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists
@@ -125,6 +129,20 @@ def answer(
             _too_large("params", None, format_count(value)) for value in params if LARGEST * AS_PRINTED < value <= 1e30
         ]
     errors += _wrong_budget(params, flops, hours, chosen)
+    if by_source and not (params or flops or hours):
+        errors.append(
+            f"{argument('sources')}: lists answers at a size; allowed with one of {argument('params')}, "
+            f"{argument('flops')}, {argument('hours')}"
+        )
+    if rules and chosen.total:
+        errors.append(
+            f"{argument('total')}: a rule is judged by weights of the blocks, without embeddings; not allowed with "
+            f"{argument('rules', '--rule')}"
+        )
+    if chosen.tokens is not None and chosen.tokens_per_param != TOKENS_PER_PARAM:
+        errors.append(
+            f"{argument('tokens')}, {argument('tokens_per_param')}: both determine the tokens; allowed: one of them"
+        )
     if not (params or shapes or rules or flops or hours) and (given := chosen.given):
         of = ", ".join(argument(name, "--bench" if name == "calibration" else None) for name in given)
         sizes = ", ".join(argument(name, option) for name, option in SIZED)
@@ -150,6 +168,9 @@ def answer(
         if law is None and size > LARGEST * AS_PRINTED:
             raise InputError(_too_large(*(("flops", None, f"{flops:g}") if flops else ("hours", None, f"{hours:g}"))))
         params, chosen = (size,), replace(chosen, tokens=spent)
+        sources = [
+            replace(one, inside=replace(one.inside, tokens=spent)) if one.inside is not None else one for one in sources
+        ]
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     if by_source:
@@ -179,10 +200,26 @@ def answer(
             training_device=measured.device_kind if measured else chosen.device_name,
             tokens=chosen.tokens,
         ),
-        notes=(guide_sources.NEWER_DATA,) if any(isinstance(source.law, Law) for source in sources) else (),
+        notes=(
+            *([guide_sources.NEWER_DATA] if any(isinstance(source.law, Law) for source in sources) else []),
+            *_other_block(budgets, sources[0].nets),
+        ),
         afforded=afforded,
         instead=sources[0].instead or None,
     )
+
+
+def _other_block(budgets: Sequence[BudgetAnswer], nets: TrainedNets | None) -> Iterator[str]:
+    """Remark on shapes whose blocks have other weights than the nets of the fit that guides."""
+    shape = next((row.recommended for row in budgets if row.recommended), None)
+    if shape is None or nets is None or nets.layer_weights is None:
+        return
+    here = shape.n_params / (shape.depth * shape.width**2)
+    if abs(math.log(here / nets.layer_weights)) > OTHER_BLOCK:
+        yield (
+            f"The nets of your fit have {nets.layer_weights:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
+            f"{either(argument('mlp_ratio'))} and its neighbours set the block"
+        )
 
 
 def _too_large(name: str, option: str | None, given: str) -> str:
@@ -263,13 +300,20 @@ def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | Sha
 
 
 def exported(found: Answer, options: Options, project: str) -> str:
-    """Configuration of ``project`` (see export.py) for the first recommended shape, else for the first judged one.
+    """Configuration of ``project`` (see export.py) for the recommended shape, else for the judged one.
 
     Raises:
-        InputError: no shape is recommended or judged, or the project has no such block.
+        InputError: no shape is recommended or judged, or several are, or the project has no such block.
     """
     chosen = [(row.depth, row.width) for b in found.budgets if (row := b.recommended)]
     chosen += [(row.depth, row.width) for row in found.verdicts]
+    chosen = list(dict.fromkeys(chosen))
+    if len(chosen) > 1:
+        shapes = ", ".join(f"{depth} × {width}" for depth, width in chosen)
+        raise InputError(
+            f"{argument('project', '--export')}: prints one configuration, and {shapes} are recommended or judged "
+            "here; allowed: one size, by one source"
+        )
     if not chosen:
         raise InputError(
             f"{argument('project', '--export')}: no shape is recommended here; give {argument('params')} or "
@@ -369,7 +413,9 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     size = block_params(n_params, options, lambda n: source.at(n).law.depth(n)[0])
     source = source.at(size)
     optimum = best_depth(format_count(n_params), size, None, source)
-    unanswered = BudgetAnswer(optimum=optimum, budget=n_params, total=options.total, at=options.at, best={})
+    unanswered = BudgetAnswer(
+        optimum=optimum, budget=n_params, total=options.total, at=options.at, best={}, unit=source.unit
+    )
     if optimum.refused:
         return unanswered
     asked = Budget(n_params if options.total else size, size, source, options)
@@ -512,6 +558,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
         best={constraint: best and asked.bounded(best) for constraint, best in bests.items()},
         loss_tag=asked.loss.tag,
+        unit=source.unit,
     )
 
 
@@ -547,6 +594,7 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
         rows=tuple(rows),
         good=tuple(good),
         loss_tag="; ".join(tags) or "no size at which both have an answer",
+        unit=source.unit,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dwsweep.interval import IntervalOf
 from dwsweep.records.record import to_dict
+from dwsweep.text import NATS
 
 # constraints under which shapes are compared → words in a sentence
 SPOKEN = {
@@ -204,7 +205,7 @@ class BudgetAnswer:
     models of other families near this size. risks: regret of the best shape under each constraint; risk: regret of the
     recommended one. loss_level: nats per token of the best depth. blocks_if_total: parameters in the blocks if the
     budget is a usual count of all parameters. limits: options that rule out shapes, as given, by name; widths:
-    narrowest and widest shape that meets them.
+    narrowest and widest shape that meets them. unit: of the losses, by the fit behind them.
     """
 
     optimum: BestDepth
@@ -226,6 +227,7 @@ class BudgetAnswer:
     loss_tag: str | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     widths: tuple[int, int] | None = None
+    unit: str = NATS
 
     @property
     def recommended(self) -> Candidate | None:
@@ -237,7 +239,7 @@ class ShapeAnswer:
     """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
     cost under each constraint, and the shape that it is measured against there.
 
-    optimum: best depth at the shape's own size.
+    optimum: best depth at the shape's own size. unit: of the losses.
     """
 
     optimum: BestDepth
@@ -248,6 +250,7 @@ class ShapeAnswer:
     costs: Mapping[str, Cost | None]
     best: Mapping[str, Candidate | None]
     loss_tag: str | None = None
+    unit: str = NATS
 
 
 @dataclass(frozen=True)
@@ -269,7 +272,7 @@ class RuleRow:
 @dataclass(frozen=True)
 class RuleAnswer:
     """Answer for a rule over sizes. good: (from, to) of the sizes at which the rule wastes at most ``tolerance``
-    percent of compute."""
+    percent of compute. unit: of the losses."""
 
     rule: str
     source: str
@@ -277,6 +280,7 @@ class RuleAnswer:
     rows: tuple[RuleRow, ...]
     good: tuple[tuple[float, float], ...]
     loss_tag: str
+    unit: str = NATS
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ def fields(shape: Shape, project: str) -> Fields:
                 f"{argument('project', '--export')}: nanochat has a plain MLP of 4·d_x; use "
                 f"{argument('mlp')} plain and {argument('mlp_ratio')} 4"
             )
+        if shape.tied_embeddings:
+            raise InputError(
+                f"{argument('project', '--export')}: nanochat has an unembedding of its own; leave out "
+                f"{argument('tied_embeddings')}"
+            )
         _whole_heads(shape, project)
         return {
             "sequence_len": shape.seq_len,

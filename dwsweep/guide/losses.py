@@ -265,7 +265,8 @@ class OwnLosses:
         at either end of the sizes."""
         grid = np.exp(self.surface.grid)
         rows = {n: self.surface.penalties(n, grid) / self.slope(n) for n in (self.low, self.high)}
-        return {n: np.resize(found, (DRAWS, len(grid))) for n, found in rows.items()}
+        # draws stand in order of their forms: of more draws than needed, every so many
+        return {n: found[np.arange(DRAWS) * max(1, len(found) // DRAWS) % len(found)] for n, found in rows.items()}
 
     def level_of(self, n_params: float) -> float:
         """Loss of the best depth. Outside the sizes of the losses it falls in proportion to the published laws, with

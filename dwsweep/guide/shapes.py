@@ -25,7 +25,7 @@ BUDGET_TOLERANCE = 0.05  # largest excess over the budget; a smaller size has a 
 LEAST_SHARE = 0.02  # least share of the blocks in a total budget
 FREE_GRID = 0.05  # step of depths: the ends of nearly free depths lie on a grid
 SMALL = 3e7  # 12·L·d_x² below which nets have two heads, as in the published sweep
-MIDDLE, WIDE = 512, 2048  # widths above which multiples of 64, and of 128, apply
+NARROW, MIDDLE, WIDE = 128, 512, 2048  # widths from which multiples of 8, 64 and 128 apply; of 4 below
 HEAD_SIZES = (128, 96, 64)  # usual head sizes, tried in this order; in reverse below MIDDLE
 WIDEST = 1 << 20  # largest width compared
 INNER_OFF = 1.5  # most by which multiples may change the inner width
@@ -127,14 +127,15 @@ VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
 class Options:
     """Options: constraints on the shapes, and the assumptions of their costs.
 
-    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, else 8. head_size: None: one of HEAD_SIZES of
-    which the width has a round number; two heads below SMALL. heads: as many at every width, apart from d_x over the
-    head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on. tensor_parallel divides
-    heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total: the budget counts all,
-    embeddings included. context: positions in training and in the cache of a decoding step. at: the constraint under
-    which a shape is recommended: equal size, flops, time or decode. tokens: of training; None:
-    tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``. vocab_size,
-    context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and ``CONTEXT``.
+    width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None:
+    one of HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width,
+    apart from d_x over the head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
+    tensor_parallel divides heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total:
+    the budget counts all, embeddings included. context: positions in training and in the cache of a decoding step.
+    at: the constraint under which a shape is recommended: equal size, flops, time or decode. tokens: of training;
+    None: tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``.
+    vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
+    ``CONTEXT``.
     """
 
     width_multiple: int | None = None
@@ -263,15 +264,16 @@ class Options:
             InputError: no width meets the options.
         """
         if self.heads is not None:
-            step = self.width_multiple or 8
+            step = self.step(1)
             every = [width for k in rising(WIDEST // step) if (width := step * k) % self.step(width) == 0]
             small = every
         elif self.head_size is not None:
             every = small = self._widths_of([self.head_size])
         else:
             every = self._widths_of(HEAD_SIZES)
-            step = math.lcm(self.width_multiple or 8, 2 * math.lcm(2, self.together))
-            small = list(range(step, 1 + math.floor(math.sqrt(SMALL / 12)), step))
+            step = math.lcm(self.step(1), 2 * math.lcm(2, self.together))
+            widest = math.floor(math.sqrt(SMALL / 12))
+            small = [width for width in range(step, 1 + widest, step) if width % min(self.step(width), 8) == 0]
         every = [width for width in every if self._in_proportion(width, self.block(width))]
         small = [width for width in small if self._in_proportion(width, self.block(width, small=True))]
         if not every:
@@ -307,7 +309,9 @@ class Options:
 
     def step(self, width: int) -> int:
         """Divisor of a width of this size."""
-        return self.width_multiple or (128 if width >= WIDE else 64 if width >= MIDDLE else 8)
+        if self.width_multiple is not None:
+            return self.width_multiple
+        return 128 if width >= WIDE else 64 if width >= MIDDLE else 8 if width >= NARROW else 4
 
     def head_rule(self, width: int, small: bool) -> HeadRule:
         """Heads of a net this wide: a round number if possible."""

@@ -47,13 +47,14 @@ from dwsweep.guide.losses import (
     one_form,
     public,
 )
-from dwsweep.text import format_count, format_factor
+from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
+    from dwsweep.evidence import Bound
     from dwsweep.fit.guideline import OwnGuide
-    from dwsweep.records.fit import FitResult, TrainedNets
+    from dwsweep.records.fit import FitResult, Surface, TrainedNets
 
-CONFIDENCE = 0.95  # confidence below which narrow intervals earn no trust, with a note
+CONFIDENCE = 0.95  # confidence of public answers; a fit of another one is noted, and a lower one bounds nothing
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
 
@@ -65,7 +66,8 @@ class Source:
     alternatives: forms that are not rejected. own: the losses behind an ``OwnGuide``. spacing: layers between
     neighbouring depths of a law's grid, since a depth ties with the next at its transition. inside: source for the
     sizes of the user's losses. nets: the nets of the user's fit. misfit: True if the losses contradict every form
-    somewhere. instead: why public evidence replaces the fit at every size; empty if it does not.
+    somewhere. instead: why public evidence replaces the fit at every size; empty if it does not. unit: of the losses:
+    the fit's, also where published slopes are as steep as its losses. tokens: of training, if a count was requested.
     """
 
     name: str
@@ -78,6 +80,8 @@ class Source:
     nets: TrainedNets | None = None
     misfit: bool = False
     instead: str = ""
+    unit: str = NATS
+    tokens: float | None = None
 
     def at(self, n_params: float) -> Source:
         """Source of the answer at this size."""
@@ -147,10 +151,10 @@ class Source:
             if self.refuses(n_params):
                 return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
             own = law.own
-            said = (
-                f"{format_factor(outside(n_params, own.low, own.high))} times outside your own losses; " if own else ""
-            )
-            said = "" if own and not own.answers else said
+            said = ""
+            if own and own.answers:
+                away = format_factor(outside(n_params, own.low, own.high))
+                said = f"{away} times outside the sizes at which your losses give a best depth; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
         where = f"the range of the law, {span}"
@@ -219,13 +223,15 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         if bounded is not None:
             why = "this fit bounds the best depth on one side: public evidence answers inside that bound"
         made = public_source(tokens, bounded, notes)
-        return replace(made, nets=fit.nets, instead=f"{path}: {why}")
+        return replace(made, nets=fit.nets, instead=f"{path}: {why}", unit=NATS if bounded is None else fit.unit)
     guide, alternatives = found
-    bounds = bounds_of(guide.surface.record.optima)
+    bounds = _bounds(guide.surface.record)
     own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None, bounds=bounds)
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    if guide.surface.record.confidence < CONFIDENCE:
+    if guide.surface.record.confidence != CONFIDENCE:
         notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
+    if fit.adjusted:
+        notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
     span = " to ".join(format_count(n) for n in (own.low, own.high))
     notes.append(f"your own losses answer from {span}, public evidence elsewhere")
     inside = Source(
@@ -236,10 +242,18 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         own,
         nets=fit.nets,
         misfit=any(NO_FORM_FITS in line for line in fit.warnings),
+        unit=fit.unit,
+        tokens=tokens.count if tokens else None,
     )
     # losses without bounds have no effect beyond their sizes
     beyond = own if own.bounded or own.bounds else None
-    return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets)
+    unit = NATS if beyond is None else fit.unit
+    return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets, unit=unit)
+
+
+def _bounds(record: Surface) -> tuple[Bound, ...]:
+    """One-sided bounds of a fit; none of a lower confidence, since they cut off what lies beyond them."""
+    return bounds_of(record.optima) if record.confidence >= CONFIDENCE else ()
 
 
 def _bounded(fit: FitResult) -> OwnLosses | None:
@@ -247,7 +261,7 @@ def _bounded(fit: FitResult) -> OwnLosses | None:
     from dwsweep.fit.ask import LossSurface
 
     record = fit.surface
-    if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := bounds_of(record.optima)):
+    if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := _bounds(record)):
         return None
     low, high = math.exp(record.low), math.exp(record.high)
     return OwnLosses(LossSurface(record), low, high, bounds=bounds, answers=False)
@@ -257,6 +271,7 @@ def _bounded(fit: FitResult) -> OwnLosses | None:
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
+FAR_TOKENS = math.log(2.0)  # distance in ln tokens of a request from the losses of a fit above which trust is medium
 ENDLESS = 0.975  # quantile at which a draw's loss is capped
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
@@ -311,6 +326,14 @@ def judge(source: Source, n_params: float, risk: Risk | None = None) -> Trust:
     if source.own is not None:
         inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"
         reasons.append(f"{inside} the sizes at which your losses give a best depth; your recipe's own losses")
+        asked, measured = source.tokens, source.nets.tokens if source.nets else None
+        if asked and measured and abs(math.log(asked / measured)) > FAR_TOKENS:
+            level = "medium" if level == "high" else level
+            reasons.insert(
+                0,
+                f"your losses are after {format_count(measured)} tokens, and the best depth is theirs, not moved to "
+                f"{format_count(asked)}",
+            )
         return Trust(level, tuple(reasons))
     reasons.append(source.reach(n_params))
     if not (isinstance(law, Predicted) and law.own):

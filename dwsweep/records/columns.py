@@ -146,7 +146,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "loss": (
         *("val_loss", "eval_loss", "validation_loss", "valid_loss", "test_loss", "held_out_loss", "heldout_loss"),
-        *("dev_loss", "final_val_loss", "final_eval_loss", "final_loss", "lm_loss", "nll"),
+        *("dev_loss", "final_val_loss", "final_eval_loss", "best_val_loss", "best_eval_loss", "min_val_loss"),
+        *("final_loss", "lm_loss", "nll"),
     ),
     "learning_rate": ("lr", "max_lr", "peak_lr", "max_learning_rate"),
     "tokens": (

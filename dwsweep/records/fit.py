@@ -202,6 +202,12 @@ class Surface(Record):
         """Sizes at which the data bound the best depth on at least one side."""
         return [row for row in self.optima if row.depth_low is not None or row.depth_high is not None]
 
+    def beyond(self, row: SizedOptimum) -> str:
+        """Words for a size without a best depth; other sizes may have shallower or deeper nets."""
+        depths = [span.depth for span in self.spans]
+        farther = {"below": min(depths) < row.depth_min, "above": max(depths) > row.depth_max}
+        return row.beyond + (" at this size" if farther.get(row.at_edge or "") else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class WidthLaw(Record):
@@ -412,6 +418,8 @@ class TrainedNets(Record):
 
     vocab_size: Size | None = None
     seq_len: Size | None = None
+    layer_weights: float | None = None  # weights of a layer over d²; of a heap: at the held inner width
+    tokens: float | None = None  # tokens after which losses are compared
 
 
 @dataclass(frozen=True, kw_only=True)

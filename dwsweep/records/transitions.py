@@ -50,6 +50,7 @@ class Cell(Record):
 
 
 WITHOUT_DIGITS = 0.1  # share of an interval above which a Monte-Carlo error costs digits
+ROUNDED_TO = 0.05  # share of an interval that counts as the error then: rounding moves no end by more than a quarter
 
 
 def decimals(error: float) -> int:
@@ -65,9 +66,10 @@ def known_to(value: float, error: float) -> float:
 
 
 def coarse(errors: Iterable[float | None], width: float) -> float:
-    """The largest Monte-Carlo error where it exceeds a tenth of the interval's width; else 0."""
+    """Error that takes digits: 0, or a twentieth of the interval's width where a Monte-Carlo error exceeds a tenth of
+    it. By the whole error 4.6 … 5.4 to ± 0.1 would be printed as 5 … 5."""
     largest = max((error for error in errors if error is not None), default=0.0)
-    return largest if largest > WITHOUT_DIGITS * width else 0.0
+    return ROUNDED_TO * width if largest > WITHOUT_DIGITS * width else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,18 +435,12 @@ class SizedOptimum(Optimum):
     @property
     def digits(self) -> int:
         """Known decimals of the depth and its ends: one, or none if a Monte-Carlo error exceeds a tenth of the
-        interval."""
-        low, high = self.depth_low or self.depth, self.depth_high or self.depth
+        interval, which ends with the depths tried where it has no end of its own."""
+        low, high = self.depth_low or self.depth_min, self.depth_high or self.depth_max
         if not low or not high or low >= high:
             return 1
-        least = WITHOUT_DIGITS * math.log(high / low)
-        each = (
-            (self.depth, self.depth_error),
-            (self.depth_low, self.depth_low_error),
-            (self.depth_high, self.depth_high_error),
-        )
-        coarse = [value * error for value, error in each if value and error and error > least]
-        return min(1, decimals(max(coarse))) if coarse else 1
+        errors = (self.depth_error, self.depth_low_error, self.depth_high_error)
+        return min(1, decimals(ROUNDED_TO * (high - low))) if coarse(errors, math.log(high / low)) else 1
 
 
 @dataclass(frozen=True, kw_only=True)

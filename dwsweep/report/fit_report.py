@@ -11,7 +11,7 @@ from rich.console import Group
 
 from dwsweep import paths, published_law
 from dwsweep.fit.along import loses
-from dwsweep.fit.guideline import headline, map_law, own_guide, width_at
+from dwsweep.fit.guideline import headline, layer_weights, map_law, own_guide, width_at
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
@@ -482,12 +482,13 @@ def _best_depths(result: FitResult) -> list[Part]:
         bounded, digits = row in known, row.digits
         depth = row.depth_interval.map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
         form = f".{max(digits, 0)}f"
-        width = width_at(row.n_params, row.depth if bounded else None)
+        weights = layer_weights(result, row.depth) if bounded and row.depth else None
+        width = width_at(row.n_params, row.depth, weights) if weights else None
         # an upper end of one layer only means that one layer is best
         empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
         table.add(
             format_count(row.n_params),
-            shown(depth.value, form, row.beyond) if bounded else "not known",
+            shown(depth.value, form, result.surface.beyond(row)) if bounded else "not known",
             "" if empty else depth.ends(form),
             *([shown(width, ".0f")] if axis == "N" else []),
         )

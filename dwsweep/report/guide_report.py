@@ -42,7 +42,7 @@ from dwsweep.report.document import (
     number,
     shown,
 )
-from dwsweep.text import format_count, format_factor, format_hours
+from dwsweep.text import SHORT, format_count, format_factor, format_hours
 
 MARK = "►"
 FAR_FROM_BENCH = 2.0  # factor in depth or width to the nearest benchmarked shape
@@ -106,6 +106,11 @@ def _nats(cost: Cost | None) -> str:
     return MISSING if cost is None else f"{cost.nats:.4f}"
 
 
+def _begins(unit: str) -> str:
+    """Short form of a unit of losses, at the beginning of a sentence."""
+    return SHORT[unit][:1].upper() + SHORT[unit][1:]
+
+
 def _name(name: str, best: BestDepth, several: bool) -> str:
     """Name of a row, with its source if there are several."""
     by = "published" if best.source.startswith(published_law.SHORT) else "own"
@@ -141,9 +146,9 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
         _best_depth(best),
         _tolerated(row),
         _costs_explained(assumptions),
-        _decoding(assumptions, row.usual is not None),
+        _decoding(assumptions, row.usual is not None, row.unit),
     ]
-    said.append(f"Nats {row.loss_tag}.")
+    said.append(f"{_begins(row.unit)} {row.loss_tag}.")
     if not all(map(is_near, row.candidates)):
         said.append(
             f"Few shapes come within {NEAR_BUDGET} of the budget, since widths must be a multiple of the "
@@ -292,7 +297,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "by all sources with this source's offset. sure: P read in the original, S quoted elsewhere, C computed from "
         "the original's figures."
     )
-    forms = row.optimum.rivals
+    # of a law or of a fit the forms are its own, and not those of all sources
+    forms = {} if row.optimum.source.startswith((published_law.SHORT, "own")) else row.optimum.rivals
     if forms:
         legend += (
             " All together, by form of the curve: "
@@ -345,7 +351,7 @@ def _free(row: BudgetAnswer) -> list[Part]:
     if usual and cost:
         at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
         parts += ["The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, wastes{at} "]
-        parts += [(f"{cost.less_compute:.1f} %", "bold"), f" ({cost.nats:.4f} nats)."]
+        parts += [(f"{cost.less_compute:.1f} %", "bold"), f" ({cost.nats:.4f} {SHORT[row.unit]})."]
     return [_said(*parts)] if parts else []
 
 
@@ -363,7 +369,7 @@ def _built(row: BudgetAnswer) -> list[Part]:
 
 
 def _candidates(row: BudgetAnswer, assumptions: Assumptions) -> Table:
-    numbers = ("size", "FLOPs", "time", "latency", "+nats", "heads", "N", "N total", "off", "decode")
+    numbers = ("size", "FLOPs", "time", "latency", f"+{SHORT[row.unit]}", "heads", "N", "N total", "off", "decode")
     table = _table([label("  L × d_x"), *map(number, (*numbers, *(["hours"] if assumptions.tokens else [])))], WASTED)
     chosen = row.recommended
     for shape in row.candidates:
@@ -411,7 +417,7 @@ def _tolerated(row: BudgetAnswer) -> str:
             for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
         ]
         depths = "all depths of the data" if near.depth_low is near.depth_high is None else " to ".join(ends)
-        parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} nats): {depths}")
+        parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} {SHORT[row.unit]}): {depths}")
     return f"Depths that waste {'; '.join(parts)}."
 
 
@@ -424,9 +430,10 @@ def _costs_explained(assumptions: Assumptions) -> str:
     )
 
 
-def _decoding(assumptions: Assumptions, usual: bool) -> str:
+def _decoding(assumptions: Assumptions, usual: bool, unit: str) -> str:
     text = (
-        f"+nats: loss at equal size; off: from the budget, of nets with a vocabulary of {assumptions.vocabulary:,}; "
+        f"+{SHORT[unit]}: loss at equal size; off: from the budget, of nets with a vocabulary of "
+        f"{assumptions.vocabulary:,}; "
         "decode: a token of one sequence at "
         f"{assumptions.context:,} positions on one {assumptions.device}, weights and cache read once and "
         f"{assumptions.decode_seconds_per_layer * 1e6:.0f} µs per layer (ASSUMED)."
@@ -449,7 +456,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
             lines.append(_said(f"At {SPOKEN[constraint]}: not known, outside the depths of the source."))
             continue
         interval = cost.nats_interval
-        text = f" ({cost.nats:.4f} nats" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
+        text = f" ({cost.nats:.4f} {SHORT[row.unit]}" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
         if better is None or (better.depth, better.width) == (row.depth, row.width):
             text += "; under these constraints no shape of about this size costs less"
         else:
@@ -463,14 +470,16 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
         by = "the law alone" if best.basis == "law" else "the likeliest best depth"
         lines.append(_soft(f"Too {beyond} by {by}, but inside the interval of forms and recipes."))
-    return [*lines, _soft(f"Nats {row.loss_tag}.")]
+    return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]
 
 
 def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
+    units = {row.unit for row in rows}
+    loss = f"+{SHORT[units.pop()]}" if len(units) == 1 else "+loss"
     table = _table(
         [
             label("L × d_x"),
-            *map(number, ("N", "verdict", "size", "FLOPs", "time", "latency", "+nats", "best depth", "trust")),
+            *map(number, ("N", "verdict", "size", "FLOPs", "time", "latency", loss, "best depth", "trust")),
         ],
         WASTED,
     )
@@ -513,7 +522,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
         _soft(
             "size, time: wasted compute in percent, at equal size and at equal training time; loss: the same at equal "
             "size in percent of the loss.",
-            f"Nats {rule.loss_tag}.",
+            f"{_begins(rule.unit)} {rule.loss_tag}.",
             apart=True,
         ),
     ]

@@ -11,7 +11,6 @@ import numpy as np
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import Cell, DepthCurve
 from dwsweep.report.figures import style
-from dwsweep.report.figures.losses import AXIS_LABELS
 from dwsweep.report.figures.runs import TrainingCurve
 from dwsweep.report.markup import on_dark
 from dwsweep.report.runs_table import RUN_COLUMNS, Row, number_of
@@ -108,7 +107,7 @@ def _axis(
         moved[str(depth)] = {"x": short(at), "mean": short(smooth.mean), "half": half}
     return {
         "column": name,
-        "label": SIZES.get(name, AXIS_LABELS.get(name, AXES[name])),
+        "label": SIZES.get(name, AXES[name]),
         "trend": trend(drawn),
         "curves": moved,
     }

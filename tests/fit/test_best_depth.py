@@ -362,3 +362,20 @@ BEST_AT, BEST_SLOPE = 0.3, 0.12  # ln L of the best depth at 3e4 parameters, and
 def parabola(depth: float, n: float) -> float:
     away = math.log(depth) - BEST_AT - BEST_SLOPE * math.log(n / 3e4)
     return 5.2 * (n / 3e4) ** -0.025 + 0.085 * away**2
+
+
+def test_an_edge_at_one_size_is_not_called_the_edge_of_all_depths_tried() -> None:
+    """The deepest nets are small: at large sizes 8 layers are the most, and the best depth lies above them."""
+    rows = [
+        {"depth": depth, "width": round(math.sqrt(n / 12 / depth)), "loss": 3.0 + 0.02 * math.log(depth / best) ** 2}
+        for n, best in ((1e6, 5.0), (3e6, 8.0), (1e7, 13.0), (3e7, 20.0))
+        for depth in (2, 4, 8, *((16, 32) if n < 5e6 else ()))
+    ]
+    fit = dwsweep.fit_table(rows, noise=0.001, draws=200)
+    assert fit.surface is not None
+    last = fit.surface.optima[-1]
+    assert last.at_edge == "above" and last.depth_max == 8
+    assert fit.surface.beyond(last) == "above the depths tried at this size"
+    assert "above the depths tried at this size" in headline(fit.surface, "N")
+    deepest = replace(last, depth_max=32.0)
+    assert fit.surface.beyond(deepest) == "above the depths tried"

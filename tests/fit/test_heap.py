@@ -15,14 +15,24 @@ import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
+from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.data.covariates import _held as held_value
+from dwsweep.fit.data.covariates import is_date
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
+from dwsweep.fit.equal_what import near
+from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import Heap, heap_of
+from dwsweep.fit.model import Frame, asymptotic
 from dwsweep.fit.next_runs import next_runs
+from dwsweep.guide.losses import OwnLosses
+from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
+from tests.simulations import flat_heaps
+from tests.simulations.harness import covers
 
+FLAT_HEAPS = 30  # simulated of each truth in the slow tier
 DRAWS = 200
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 
@@ -117,6 +127,17 @@ def test_the_best_rate_follows_the_width_and_not_the_size_where_inner_widths_dif
             assert row.learning_rate and abs(math.log(row.learning_rate / truth)) < 0.08
             missed += not (row.learning_rate_low or 0.0) < truth < (row.learning_rate_high or math.inf)
     assert missed <= 2
+
+
+def test_best_rates_that_were_not_tried_are_said_to_lie_outside() -> None:
+    def low(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        rate = 2e-4 * math.exp(rng.uniform(-1.0, 1.0))
+        far = math.log(rate / (1.2e-3 * (512 / row["width"]) ** 0.8))
+        return {"learning_rate": float(f"{rate:.3g}")}, 0.05 * far**2
+
+    said = heap(piled(60, more=low)).record.sentences[1]
+    assert said.startswith("OUTSIDE WHAT WAS TRIED: the best learning rate of 7 of 7 depths lies above the rates tried")
+    assert not any("OUTSIDE" in line for line in mixed().record.sentences)
 
 
 def test_a_rate_that_is_asked_for_is_held_there() -> None:
@@ -253,6 +274,27 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
     assert any(f"of d_ff / d are about as common, and {held:g} {why}" in line for line in record.sentences)
     deep, shallow = column.common[0].depth, column.common[-1].depth
     assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
+
+
+@pytest.mark.parametrize("held", [2.0, 4.0])
+def test_widths_are_of_nets_with_the_inner_width_that_is_held(held: float) -> None:
+    """With d_ff = 2·d a layer has 8·d² weights: widths of a standard block would be smaller by a fifth."""
+
+    def inner(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        ratio = float(rng.choice([2.0, 2.0, 2.0, 4.0]))
+        of_given = math.log((2.0 + ratio) / 6.0)  # ln N less that of 12·L·d²
+        n = 12.0 * row["depth"] * row["width"] ** 2
+        sizes = n, n * math.exp(of_given)
+        given, truth = (1.9 * (m / 3e7) ** -0.14 + 0.06 * math.log(row["depth"] / best(m)) ** 2 for m in sizes)
+        return {"d_ff": round(ratio * row["width"])}, truth - given
+
+    fit = dwsweep.fit_table(piled(60, more=inner), draws=DRAWS, at={"mlp_ratio": held})
+    crossed = [row for row in fit.transitions if row.estimator == "surface" and row.width and row.n_params]
+    assert crossed and fit.surface
+    for row in crossed:
+        assert row.width == pytest.approx(math.sqrt(row.n_params / (4.0 + 2.0 * held) / row.shallow), rel=1e-3)
+    shown = next(row for row in fit.surface.optima if row.depth)
+    assert layer_weights(fit, shown.depth) == pytest.approx(4.0 + 2.0 * held, rel=1e-3)
 
 
 def test_runs_of_several_counts_of_tokens_are_never_pooled() -> None:
@@ -494,6 +536,74 @@ def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_set
     assert learnt(heap(piled(60, more=interacting)))[1] > 2.0 * smooth[1]
 
 
+def shapes_once(rows: list[Row]) -> list[Row]:
+    """The first row of each shape: no column differs within one."""
+    return list({(row["depth"], row["width"]): row for row in reversed(rows)}.values())
+
+
+def confounded(name: str) -> Any:
+    """Rates, and a column that follows depth in part: a text, a switch, or a draw of a random search."""
+
+    def more(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        y = math.log(row["depth"] / 11.3)
+        second = bool(rng.random() < 1.0 / (1.0 + math.exp(-2.0 * y)))
+        drawn = 0.02 * math.exp(0.5 * y + 0.4 * rng.standard_normal())
+        value, effect = {
+            "mix": ("web" if second else "books", 0.05 * second),
+            "use_bias": (int(second), 0.05 * second),
+            "init_std": (round(drawn, 5), 0.03 * math.log(drawn / 0.02)),
+            "idle": ("web" if second else "books", 0.0),
+            "idle_std": (round(drawn, 5), 0.0),
+        }[name]
+        return {**columns, name: value}, nats + effect
+
+    return more
+
+
+@pytest.mark.parametrize("name", ["mix", "use_bias", "init_std"])
+def test_a_column_that_losses_follow_though_nothing_adjusts_for_it_is_said_first(name: str) -> None:
+    rows = shapes_once(piled(60, more=confounded(name)))
+    said = heap(rows).record.sentences[1]
+    assert said.startswith(f"NOT ADJUSTED FOR: {name} (") and f"--adjust {name}" in said
+    asked = heap(rows, adjust=[name])
+    assert not any("NOT ADJUSTED" in line for line in asked.record.sentences)
+    holds(asked)
+    assert not any("NOT ADJUSTED" in line for line in heap(rows, no_adjust=[name]).record.sentences)
+
+
+@pytest.mark.parametrize("name", ["idle", "idle_std"])
+def test_an_unknown_column_that_losses_do_not_follow_is_not_mentioned(name: str) -> None:
+    said = heap(shapes_once(piled(60, more=confounded(name)))).record.sentences
+    assert not any("NOT ADJUSTED" in line for line in said)
+
+
+def test_beside_a_grid_too_a_column_that_losses_follow_is_said() -> None:
+    def drawn(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        value = 0.02 * math.exp(0.5 * math.log(row["depth"] / 11.3) + 0.4 * rng.standard_normal())
+        return {"init_std": round(value, 5)}, 0.03 * math.log(value / 0.02)
+
+    rows = shapes_once(piled(60, more=drawn))
+    lines = fit_report.account(dwsweep.fit_table(rows, draws=DRAWS))
+    assert any("NOT ADJUSTED FOR: init_std" in line for line in lines)
+    without = [{name: value for name, value in row.items() if name != "init_std"} for row in rows]
+    assert not any("NOT ADJUSTED" in line for line in fit_report.account(dwsweep.fit_table(without, draws=DRAWS)))
+
+
+def test_round_counts_of_the_size_of_a_time_since_1970_are_counts() -> None:
+    assert not is_date([1e9, 2e9, 4e9]) and not is_date([8e8, 1.5e9, 3.2e9])
+    assert is_date([1764115200, 1764201600]) and is_date([1764115200000, 1764201600123]) and is_date([2024, 2025])
+
+    def counted(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        place = int(np.clip(round(1 + 0.8 * math.log(row["depth"] / 11.3) + 0.5 * rng.standard_normal()), 0, 2))
+        value = (1e9, 2e9, 4e9)[place]
+        return {"learning_rate": columns["learning_rate"], "toks": value}, nats - 0.09 * math.log(value / 2e9)
+
+    found = heap(shapes_once(piled(60, more=counted)))
+    assert "toks" in [one.column for one in found.record.columns]
+
+
 def test_no_adjust_lets_a_column_be() -> None:
     rows = piled(more=batches)
     names = {one.name for one in heap(rows, no_adjust=["batch_size"]).record.columns}
@@ -509,6 +619,8 @@ def test_no_adjust_lets_a_column_be() -> None:
         ({"adjust": ["batch_size"], "no_adjust": ["batch_size"]}, "also adjusted for"),
         ({"axis": "flops", "at": {"batch_size": 64}}, "axis: flops; allowed with adjust and at: n_params"),
         ({"at_tokens": 3e9, "at": {"tokens": 1e9}}, "at_tokens: 3e.09; not allowed with at tokens="),
+        ({"at": ["tokens=1e9", "tokens=2e9"]}, "at: tokens=1000000000.0 and tokens=2000000000.0; one answer holds one"),
+        ({"at": ["batch=64", "batch_size=128"]}, "at: batch=64 and batch_size=128; one answer holds one value"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(options: Any, said: str) -> None:
@@ -592,6 +704,68 @@ def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond() -
         truth = 1.8 + 1.9 * (n / 3e7) ** -0.14 + bent(n)
         drawn = posterior.predict(np.array([edge + away]), np.array([math.log(best(n))]))[0][:, 0]
         assert abs(truth - np.median(drawn)) < 2.5 * drawn.std() + 0.002
+
+
+def test_losses_beyond_the_sizes_follow_the_best_nets_and_not_the_nets_of_one_depth() -> None:
+    """The best net's loss is a power law, at one depth it bends upwards as the best depth moves away from it."""
+    posterior = LossSurface(mixed().surface).posterior  # type: ignore[arg-type]
+    for factor, most in ((2.0, 0.01), (10.0, 0.03)):
+        n = factor * math.exp(posterior.frame.high)
+        drawn = posterior.predict(np.array([math.log(n)]), np.array([math.log(best(n))]))[0][:, 0]
+        low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
+        truth = 1.8 + 1.9 * (n / 3e7) ** -0.14
+        assert low < truth < high and abs(middle - truth) < most, (factor, low, middle, high, truth)
+
+
+def test_the_course_of_a_loss_that_is_an_asymptote_goes_on_along_it() -> None:
+    frame, alpha = Frame(15.0, 19.0, math.log(4), math.log(32)), np.array(0.2)
+    known = 2.0 + 0.3 * asymptotic(alpha, sizes_of(frame), frame)
+    course = Course(frame, np.tile(known, (400, 1)), np.full(400, 1e-3), 0)
+    for x in (13.5, 19.5, 21.0):
+        truth = 2.0 + 0.3 * asymptotic(alpha, np.array(x), frame)
+        assert np.median(course.at(x)) == pytest.approx(float(truth), abs=3e-3)
+    assert course.at(19.0 + 1e-6) == pytest.approx(np.full(400, known[-1]), abs=1e-4)
+
+
+def test_an_end_far_beyond_the_deepest_net_is_no_end() -> None:
+    assert near(Interval(18.0, 14.0, 1423.0), 28.0) == Interval(18.0, 14.0, None)
+    assert near(Interval(18.0, 14.0, 41.0), 28.0) == Interval(18.0, 14.0, 41.0)
+    assert near(Interval(None, 14.0, None), 28.0) == Interval(None, 14.0, None)
+
+
+def test_beside_a_heap_the_guide_counts_draws_of_every_form() -> None:
+    """A heap has more draws than public evidence, and they stand in the order of their forms."""
+    surface = LossSurface(mixed().surface)  # type: ignore[arg-type]
+    ends = math.exp(surface.record.low), math.exp(surface.record.high)
+    own = OwnLosses(surface, *ends)
+    for n in ends:
+        every = surface.penalties(n, np.exp(surface.grid)) / own.slope(n)
+        inside = surface.posterior.inside
+        spread = every[:, inside].std(axis=0) / math.sqrt(len(own.profiles[n]))
+        away = own.profiles[n][:, inside].mean(axis=0) - every[:, inside].mean(axis=0)
+        assert (np.abs(away) < 4.0 * spread + 1e-6).all()
+
+
+@pytest.mark.slow
+def test_the_end_of_an_interval_over_a_flat_bottom_hardly_depends_on_the_seed() -> None:
+    rows = flat_heaps.SCENARIOS["flat"].rows(np.random.default_rng(3))
+    found = [
+        LossSurface(heap(rows, no_adjust=["heads"], seed=seed).surface).at(flat_heaps.SIZES[-1])  # type: ignore[arg-type]
+        for seed in range(4)
+    ]
+    ends = np.log([one.high or math.inf for one in found])
+    assert ends.max() - ends.min() < 0.15, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", flat_heaps.SCENARIOS)
+def test_intervals_of_flat_heaps_hold_truths_of_other_families(name: str, tmp_path: Any) -> None:
+    """An end far beyond the middle, such as 34 of 22 layers, is what a flat bottom needs: narrower intervals would miss
+    it, and a truth with a clear minimum has none."""
+    lines = flat_heaps.STUDY.run(tmp_path, [name], FLAT_HEAPS)[name]
+    print("\n" + flat_heaps.STUDY.table({name: lines}))
+    inside = np.mean([covers(*line.best[-1][1:], line.truth[-1]) for line in lines])
+    assert inside > 0.95 - 3.0 * math.sqrt(0.05 * 0.95 / FLAT_HEAPS)
 
 
 def test_the_best_depth_at_another_value_is_a_question() -> None:

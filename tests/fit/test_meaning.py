@@ -603,3 +603,94 @@ def test_a_held_value_that_every_run_has_changes_nothing() -> None:
     rows = [{**row, "optimizer": "adamw", "tokens": 2_000_640_000} for row in drawn()]
     held = fitted(rows, at={"optimizer": "adamw", "tokens": 2e9})
     assert held.surface == fitted(rows).surface
+
+
+@pytest.mark.parametrize("off", [0.3, -0.3])
+@pytest.mark.parametrize("place", [7, 24], ids=["inside", "corner"])
+def test_one_impossible_loss_of_few_sizes_per_depth_is_named_and_hides_no_effect_of_depth(
+    off: float, place: int
+) -> None:
+    """Five sizes have no curve that tells: "no effect of depth is shown" stood where one loss of 25 was wrong."""
+    rng, rows = np.random.default_rng(0), []
+    for depth in (6, 10, 14, 22, 32):
+        for size in np.geomspace(3e6, 9e7, 5):
+            width = round(math.sqrt(size / 12 / depth) / 16) * 16
+            value = loss(12 * depth * width**2, depth) + rng.normal(0, 0.003)
+            rows.append({"depth": depth, "width": width, "loss": value})
+    assert not fitted(rows).left_out
+    rows[place]["loss"] += off
+    result = fitted(rows)
+    assert [(run.depth, run.width) for run in result.left_out] == [(rows[place]["depth"], rows[place]["width"])]
+    assert result.surface and not result.surface.flat and any("IMPOSSIBLE" in line for line in result.warnings)
+
+
+def test_a_loss_of_zero_is_of_a_run_that_was_not_measured() -> None:
+    rows = drawn()
+    for k in (3, 9, 20):
+        rows[k]["val_loss"] = 0.0
+    result = fitted(rows)
+    assert "3 have 0 for a loss" in account(result)
+    holds(result)
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (
+            ("dim", "hidden_dim"),
+            "^width: hidden_dim .* and dim .* allowed: columns={'width': 'dim', 'd_ff': 'hidden_dim'",
+        ),
+        (("d_model", "hidden_size"), "^width: d_model .* allowed: columns={'width': 'd_model', 'd_ff': 'hidden_size'"),
+    ],
+)
+def test_two_usual_names_of_a_width_with_other_values_are_asked_about(names: tuple[str, str], line: str) -> None:
+    """``hidden_dim`` beside ``dim`` is the inner width of the MLP: as the width it made N 16 times larger."""
+    own, inner = names
+    rows = [
+        {"n_layer": r["n_layer"], own: r["d_model"], inner: 4 * r["d_model"], "loss": r["val_loss"]} for r in drawn()
+    ]
+    with pytest.raises(InputError, match=line):
+        fitted(rows)
+    holds(fitted(rows, columns={"width": own, "d_ff": inner}))
+    same = [{**row, inner: row[own]} for row in rows]
+    holds(fitted(same))
+
+
+def test_a_total_that_is_said_to_be_used_is() -> None:
+    """Blocks of other weights: "params is 1.25 times 12·L·d² in every row, and is used" stood beside N without it."""
+    rows = [{**row, "params": 15 * row["n_layer"] * row["d_model"] ** 2} for row in drawn()]
+    result = fitted(rows)
+    assert "and is used" in account(result)
+    assert all(cell.n_params == 15 * cell.depth * cell.width**2 for cell in result.cells)
+
+
+def test_a_vocabulary_that_follows_depth_stands_in_the_first_lines() -> None:
+    rows = [{**row, "vocab_size": 50304 if row["n_layer"] < 14 else 32000} for row in drawn()]
+    assert "VOCABULARY FOLLOWS DEPTH" in account(fitted(rows)) and "FOLLOWS" not in account(clean())
+
+
+def test_a_copy_of_depth_under_another_name_is_no_setting() -> None:
+    rows = [{**row, "config.n_layer": row["n_layer"]} for row in drawn()]
+    assert "FOLLOWS" not in account(fitted(rows))
+
+
+def test_rows_of_one_run_with_several_losses_are_named() -> None:
+    rows = [{**row, "run_id": f"r{k}"} for k, row in enumerate(drawn())]
+    again = [{**row, "val_loss": row["val_loss"] + 0.01} for row in rows]
+    assert any(line.startswith("run_id: r0, r1, r2 and ") for line in fitted([*rows, *again]).warnings)
+    assert not any(line.startswith("run_id") for line in fitted([*rows, *rows]).warnings)
+
+
+def test_an_accuracy_in_percent_is_no_perplexity() -> None:
+    rows = [{**row, "val_loss": 100 * math.exp(-row["val_loss"] / 3)} for row in drawn()]
+    with pytest.raises(InputError, match=r"larger at larger N; it looks like accuracy in percent"):
+        fitted(rows)
+
+
+def test_other_losses_that_are_held_out_are_named_beside_the_one_taken() -> None:
+    rows = [{**row, "test_loss": row["val_loss"] + 0.1} for row in drawn()]
+    assert "loss = val_loss; test_loss is held out too" in account(fitted(rows))
+    best = [
+        {"n_layer": r["n_layer"], "d_model": r["d_model"], "loss": 2.0, "best_val_loss": r["val_loss"]} for r in rows
+    ]
+    assert "loss = best_val_loss, which is held out, and not the column loss" in account(fitted(best))

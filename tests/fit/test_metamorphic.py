@@ -196,3 +196,15 @@ def test_the_unit_of_the_losses_moves_no_claim() -> None:
         assert_near(one, other, OF_UNIT)
     for row, other_row in zip(here.contrasts, there.contrasts, strict=True):
         assert other_row.difference * math.log(2.0) == pytest.approx(row.difference, abs=0.1 * row.se)
+
+
+def test_a_declared_scatter_that_no_posterior_takes_is_refused_in_a_line() -> None:
+    """Without a second seed, or where losses are adjusted, it changed no interval and no output named it."""
+    alone = [row for row in runs() if row["seed"] == 0]
+    with pytest.raises(InputError, match=r"^shape_noise: 0.05; no shape has two seeds, .* allowed: with noise, "):
+        dwsweep.fit_table(alone, shape_noise=0.05, draws=DRAWS)
+    wide = dwsweep.fit_table(alone, noise=0.004, shape_noise=0.05, draws=DRAWS)
+    assert wide.surface.forms[0].tau == pytest.approx(0.05, rel=0.05)
+    heap = [{**row, "batch_size": 32 * 2 ** (k % 3), "seed": None} for k, row in enumerate(alone)]
+    with pytest.raises(InputError, match=r"^shape_noise: 0.05; losses are adjusted for batch_size, .* allowed: noise$"):
+        dwsweep.fit_table(heap, shape_noise=0.05, draws=DRAWS)

@@ -434,3 +434,11 @@ def test_more_arms_than_can_be_compared_are_refused_in_a_line():
     rows = [{**row, "arm": f"arm {k}"} for k in range(51) for row in ROWS[:1]]
     with pytest.raises(InputError, match="arm: 51 arms; at most 50 are compared"):
         compare_arms(rows)
+
+
+def test_two_columns_under_one_name_and_an_arm_that_is_the_shape_are_refused():
+    with pytest.raises(InputError, match=r"^columns: loss=loss and loss=seed; one column "):
+        read_table(ROWS, columns=["loss=loss", "loss=seed"])
+    assert read_table(ROWS, columns=["loss=loss", "loss=loss"]).rows
+    with pytest.raises(InputError, match=r"^arm: 'depth'; is the depth of the nets; allowed: a column that names"):
+        read_table(ROWS, arm="depth")

@@ -9,7 +9,8 @@ import pytest
 import scipy.stats
 
 from dwsweep.fit.crossing import classify, monte_carlo
-from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd, pchip, spline
+from dwsweep.fit.curves import Difference, SimultaneousBand, interpolation_sd
+from dwsweep.fit.interpolation import pchip, spline
 
 X = np.linspace(14.0, 20.0, 161)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,11 @@ from sentences import says
 
 from dwsweep import FitResult, fit_table
 from dwsweep.guide import Options, Source, advice, answer, exported, practice, public_source, source_of
+from dwsweep.guide.guideline import completed
+from dwsweep.guide.losses import Predicted
 from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
+from dwsweep.terminal import plain_text
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
@@ -63,7 +68,7 @@ def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
 def test_far_outside_a_fit_public_evidence_answers(source: Source) -> None:
     alone, beyond = public_source(), source.law.depth(FAR)
     assert beyond[0] == pytest.approx(alone.law.depth(FAR)[0], rel=0.4)
-    assert says(source.reach(FAR), "guide: times outside your own") and "your own losses" not in alone.reach(FAR)
+    assert says(source.reach(FAR), "guide: times outside your own") and "your losses" not in alone.reach(FAR)
     assert any("public evidence" in note for note in source.notes)
 
 
@@ -100,3 +105,89 @@ def test_a_fit_without_a_best_depth_says_first_that_others_answer(tmp_path: Path
         assert f"{tmp_path}: this fit shows no best depth: public evidence answers." in str(first)
     fit_record.write(fit_table(LAPTOP, draws=100, documents=False), tmp_path)
     assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])
+
+
+def test_a_fit_of_other_blocks_says_so_beside_the_shapes_and_the_option_builds_theirs(tmp_path: Path) -> None:
+    """Nets with d_ff = 2·d have 8·L·d² weights: 17 × 384 has 20M of them, and not 30M."""
+    rows = [
+        {"depth": depth, "width": width, "d_ff": 2 * width, "loss": 3.0 - 0.1 * math.log(n) + 0.05 * off**2}
+        for size in (1e7, 2e7, 4e7, 8e7)
+        for depth in (4, 8, 16, 32)
+        for width in [8 * round(math.sqrt(size / 8 / depth) / 8)]
+        for n in [8.0 * depth * width**2]
+        for off in [math.log(depth / (15.0 * (n / 3e7) ** 0.25))]
+    ]
+    fit = fit_table(rows, noise=0.001, draws=200)
+    assert fit.nets.layer_weights == pytest.approx(8.0)
+    fit_record.write(fit, tmp_path)
+    notes, own = (answer([3e7], fit=tmp_path / "fit.json", options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
+    assert any("8·d² weights in a layer, the shapes here 12·d²" in note for note in notes) and not own
+
+
+def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:
+    """A grid whose best depth is 17.8 at 3e7, its losses in nats over ``unit``."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for depth in (4, 8, 14, 22, 32):
+        for size in np.geomspace(3e6, 2e8, 7):
+            width = round(float(np.sqrt(size / 12 / depth)) / 8) * 8
+            n = 12 * depth * width**2
+            best = 17.8 * (n / 3e7) ** 0.25
+            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * np.log(depth / best) ** 2 + rng.normal(0.0, 0.003)
+            rows.append({"depth": depth, "width": width, "loss": loss / unit, "tokens": tokens})
+    return rows
+
+
+def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> None:
+    """Numbers of a fit in bits were printed as nats, 1.44 times too large."""
+    texts = {}
+    for unit, divisor in (("nats", 1.0), ("bits", np.log(2.0))):
+        fit_record.write(fit_table(grid(divisor), unit=unit), tmp_path / unit)
+        for n in (3e7, 3e9):
+            found = answer([n], fit=tmp_path / unit)
+            texts[unit, n] = found
+            printed = plain_text(guide_report.render(found))
+            assert f"+{unit}" in printed
+            assert unit == "nats" or "nats" not in printed.lower()
+    for n in (3e7, 3e9):
+        one, two = (texts[unit, n].budgets[0].recommended for unit in ("nats", "bits"))
+        assert (one.depth, one.width) == (two.depth, two.width)
+
+
+def test_tokens_far_from_those_of_the_losses_are_named_and_cost_trust(tmp_path: Path) -> None:
+    fit_record.write(fit_table(grid()), tmp_path)
+    near, far = (answer([3e7], fit=tmp_path, options=Options(tokens=t)).budgets[0].optimum for t in (6e8, 1e11))
+    assert near.trust.level == "high" and far.trust.level == "medium" and near.depth == far.depth
+    assert far.trust.reasons[0] == (
+        "your losses are after 500M tokens, and the best depth is theirs, not moved to 100B"
+    )
+    by_time = answer(hours=2.0, fit=tmp_path).budgets[0].optimum.trust
+    assert by_time.level == "medium" and "after 500M tokens" in by_time.reasons[0]
+
+
+def test_the_values_that_a_heap_is_held_at_stand_beside_its_answer(tmp_path: Path) -> None:
+    rows = [{**row, "batch_size": 32 * 2 ** (k % 3)} for k, row in enumerate(grid())]
+    found = fit_table(rows, at={"batch_size": 128})
+    notes = source_of(found, tmp_path).at(3e7).notes
+    assert any(note.startswith("fit: Depths are compared at") and "batch 128" in note for note in notes)
+
+
+def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence() -> None:
+    """`fit --confidence 0.5` printed intervals of 50 % and of 95 % in one column."""
+    wide, narrow = (completed(fit_table(grid(), confidence=level)).guideline for level in (0.95, 0.5))
+    shares = [
+        math.log(b.depth_high / b.depth_low) / math.log(a.depth_high / a.depth_low)
+        for a, b in zip(wide, narrow, strict=True)
+        if a.depth is not None and a.depth_high and a.depth_low and b.depth_high and b.depth_low
+    ]
+    assert any(row.law.startswith("public") and row.depth for row in wide) and len(shares) >= 5
+    assert all(0.2 < share < 0.5 for share in shares)  # of a normal distribution 0.34
+
+
+def test_bounds_of_a_lower_confidence_cut_off_nothing(found: FitResult) -> None:
+    assert found.surface is not None
+    loose = replace(found, surface=replace(found.surface, confidence=0.6))
+    sure, unsure = (source_of(one, "laptop") for one in (found, loose))
+    assert isinstance(sure.law, Predicted) and isinstance(unsure.law, Predicted)
+    assert sure.law.own is not None and sure.law.own.bounds
+    assert unsure.law.own is None or not unsure.law.own.bounds

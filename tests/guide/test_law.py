@@ -491,6 +491,15 @@ def test_configurations_hold_the_shape() -> None:
         exported(by_law(), Options(), "olmo")
 
 
+def test_one_configuration_holds_one_shape_and_no_option_that_its_project_lacks() -> None:
+    for asked in (by_law([1e9, 3e9]), by_law([3e9], ["32x2816"])):
+        with pytest.raises(InputError, match=r"prints one configuration, and .* allowed: one size"):
+            exported(asked, Options(), "hf")
+    tied = Options(tied_embeddings=True)
+    with pytest.raises(InputError, match="nanochat has an unembedding of its own; leave out tied_embeddings"):
+        exported(by_law([1e9], options=tied), tied, "nanochat")
+
+
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [

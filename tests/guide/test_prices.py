@@ -72,7 +72,7 @@ def test_the_recommended_shape_costs_least_in_its_own_table(source: Source, name
 
 def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
     """At 40,000 parameters one layer is ahead of two by 0.17 nats; 2 × 40 is nearer to the budget than 1 × 56."""
-    for n, width in ((4.0e4, 56), (1.0e5, 88)):
+    for n, width in ((4.0e4, 56), (1.0e5, 92)):
         row = answer([n], fit=LAPTOP).budgets[0]
         assert row.recommended and (row.recommended.depth, row.recommended.width) == (1, width)
         two = next(c for c in row.candidates if c.depth == 2)
@@ -185,6 +185,9 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
         ({"hours": math.inf}, "must be above 0"),
         ({"flops": 1e21, "options": Options(total=True)}, "allowed with params"),
         ({"params": [1e9], "law": "kaplan"}, "allowed: levine2020"),
+        ({"shapes": ["32x2816"], "by_source": True}, "^sources: lists answers at a size; allowed with one of params"),
+        ({"rules": ["gpt3"], "options": Options(total=True)}, "^total: a rule is judged by weights of the blocks"),
+        ({"params": [1e9], "options": Options(tokens=6e10, tokens_per_param=100.0)}, "^tokens, tokens_per_param: both"),
     ],
 )
 def test_budgets_that_are_none_are_one_line(asked: dict, line: str) -> None:

@@ -141,6 +141,18 @@ def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
             assert (low[far] > 0.0).all()
 
 
+def test_points_lie_about_the_line_whatever_all_losses_share() -> None:
+    def points(fit: Any) -> list[list[float]]:
+        panels = losses.against_depth(fit).axes
+        return [[float(y) for line in axes.lines for y in line.get_ydata()] for axes in panels]
+
+    fit = report_sweeps.fit("law")
+    shifted = tuple(replace(one, mean=tuple(float(y or 0.0) + 0.5 for y in one.mean)) for one in fit.curves.fixed_n)
+    moved = replace(fit, curves=replace(fit.curves, fixed_n=shifted))
+    for before, after in zip(points(fit), points(moved), strict=True):
+        assert after == pytest.approx(before, abs=1e-6)  # thousandths of a nat
+
+
 def test_text_is_9_px_on_a_telephone() -> None:
     for case, names in (("law", [*ALWAYS, *LAWS]), ("two_lengths", ["tokens"]), ("many", ALWAYS)):
         for name in names:

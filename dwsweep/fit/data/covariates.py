@@ -62,6 +62,7 @@ FEWEST_VALUES = 3  # fewest values of a number with a smooth effect: two values 
 MOST_VALUES = 16  # most values of a chosen number, unless the user declares it
 FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
+ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
 COMMON = 0.1  # share of rows above which the commonest value counts as usual
 COMMON_WITHIN = 0.01  # relative tolerance of a common value
@@ -247,7 +248,8 @@ def request(
     """Options of a user by covariate.
 
     Raises:
-        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio.
+        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio; or
+            two names of one column have a value.
     """
     for name, value in at.items():
         ours = theirs.get(name, name)
@@ -258,7 +260,13 @@ def request(
                 f"compared at one {word}; allowed: {RATIOS[word]}=VALUE"
             )
     of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
-    held = {next(iter(found)): at[name] for name, found in of.items()}
+    held: dict[str, Any] = {}
+    for name, found in of.items():
+        word = next(iter(found))
+        if word in held:
+            values = f"{word}={held[word]} and {name}={at[name]}"
+            raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
+        held[word] = at[name]
     more = {word: column for found in of.values() for word, column in found.items()}
     both = {**asked_for(adjust, theirs, present, argument("adjust", "--adjust")), **more}
     not_for = asked_for(leave, theirs, present, argument("no_adjust", "--no-adjust"))
@@ -385,10 +393,13 @@ def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
 
 
 def is_date(values: Collection[Any]) -> bool:
-    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
+    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970. Round numbers of
+    that size, such as 1e9 and 2e9, are counts."""
     if not all(isinstance(value, int | float) and float(value).is_integer() for value in values):
         return False
     low, high = min(values), max(values)
+    if low >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values):
+        return False
     return any(first <= low and high <= last for first, last in DATES)
 
 

@@ -27,6 +27,8 @@ def why_no_loss(row: Row) -> str:
         return status
     if status == "done" and loss is None:
         return "no loss"
+    if status == "done" and loss == 0:  # of a run that was not measured: no net is certain of every token
+        return "loss is 0"
     return "loss is NaN" if status == "done" and loss != loss else ""
 
 
@@ -34,7 +36,8 @@ def no_loss(why: str) -> str:
     """Predicate about rows for a reason of ``why_no_loss``: ``have no loss``, ``are oom``."""
     if isinstance(why, Word):
         return f"have {why} for a loss"
-    return {"no loss": "have no loss", "loss is NaN": "have NaN for a loss"}.get(why, f"are {why}")
+    known = {"no loss": "have no loss", "loss is NaN": "have NaN for a loss", "loss is 0": "have 0 for a loss"}
+    return known.get(why, f"are {why}")
 
 
 def listed_values(values: Iterable[Any]) -> str:

@@ -107,6 +107,7 @@ def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
         for name in names
         if name not in KNOWN
         and plain(name) not in columns.STEPS
+        and not any(all(row.get(name) == row.get(size) for row in rows) for size in ("depth", "width"))
         and _is_setting(name, [row.get(name) for row in rows], shapes, seeds)
     )
 
@@ -116,6 +117,7 @@ def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]
     the effect of such a setting and that of depth cannot be told apart. Settings that differ within a shape are refused
     elsewhere."""
     found_: dict[str, str] = {}
+    rows = [row for row in rows if 0.0 < n_params_of(row) < math.inf]
     for name in names:
         cells = {(row["depth"], math.log(n_params_of(row)), _hashable(row.get(name))) for row in rows}
         cells = {cell for cell in cells if cell[2] is not None}

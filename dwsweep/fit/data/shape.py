@@ -49,13 +49,14 @@ VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 
 class Count(NamedTuple):
     """A table's own count of parameters beside the blocks. agrees: True if it counts blocks and may serve as N. gated:
     the MLP is gated by it. why: a sentence; empty if nothing explains the difference. ratio: least and largest count
-    over blocks."""
+    over blocks. used: True if it counts blocks of another kind and replaces their weights."""
 
     agrees: bool
     gated: bool
     why: str
     ratio: tuple[float, float]
     times: float = 1.0
+    used: bool = False
 
 
 def inner_width(row: Row) -> float | None:
@@ -147,6 +148,8 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             or f"{names('n_params_total')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times {_formula(columns)}; "
             "the difference is not explained, and N is counted from the columns"
         )
+        for row in total if found.used else ():
+            row["n_params"] = row["n_params_total"]
     for row in rows if gated else ():
         row["gated"] = True
     if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated"} & set(columns):
@@ -187,7 +190,8 @@ def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -
             return Count(True, gate, f"{theirs} agrees with {what}", ratio)
     middle = float(np.median(count / plain))
     if _holds(count / plain / middle - 1.0, AGREES) and len({*zip(depth.tolist(), width.tolist(), strict=True)}) > 2:
-        return Count(True, False, f"{theirs} is {middle:.3g} times {formula} in every row, and is used", ratio)
+        why = f"{theirs} is {middle:.3g} times {formula} in every row, and is used"
+        return Count(True, False, why, ratio, used=True)
     for gate, own, what in blocks:
         rest = (count - own) / width
         basis = np.stack([np.ones_like(depth), depth], axis=1)

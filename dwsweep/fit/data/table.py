@@ -9,7 +9,7 @@ import difflib
 import math
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,6 +127,7 @@ def read_table(
     held = _rename(held, renamed)
     given = tuple(held)
     taken = understood(given, lambda name: _has_numbers(held[name]), renamed)
+    _check_one_meaning(held, taken)
     unusual = _unusual(held, taken, given)
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
@@ -185,13 +186,56 @@ def read_table(
         theirs=theirs,
         account=tuple(account),
         notes=(*_said_of_loss(given, taken, of_loss), *of_units, *settled.said),
-        doubts=settled.doubts,
+        doubts=(*settled.doubts, *_contradicted(rows)),
     )
+
+
+def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
+    """Warning about runs whose rows differ in their losses alone, so that they contradict each other."""
+    outcomes = {*column_names("outcome")}
+    losses_of: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in rows:
+        if row.get("run_id") is not None and row["loss"] is not None:
+            key = (str(row["run_id"]), *(_same(value) for name, value in row.items() if name not in outcomes))
+            losses_of[key].add(row["loss"])
+    names = list(dict.fromkeys(key[0] for key, found in losses_of.items() if len(found) > 1))
+    if names:
+        yield (
+            f"run_id: {join(names, 3)} {'has' if len(names) == 1 else 'have'} several losses in rows that are equal "
+            "otherwise; they count as replicates: check the table"
+        )
+
+
+def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
+    """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
+    ``hidden_dim``, of which the larger may be the inner width of the MLP."""
+    for ours in ("depth", "width"):
+        first = taken.get(ours)
+        if first is None:
+            continue
+        for other in held:
+            known = plain(other).removeprefix("config_") in ALIASES[ours] and _has_numbers(held[other])
+            pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
+            found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
+            if found is None:
+                continue
+            least, most = (first, other) if found[0] < found[1] else (other, first)
+            names = [{ours: least}, {ours: most}]
+            if ours == "width":
+                names[0]["d_ff"] = most
+            allowed = " or ".join(
+                example(f"columns={one}", " ".join(f"--column {a}={shlex.quote(b)}" for a, b in one.items()))
+                for one in names
+            )
+            values = f"{first} ({_shown(found[0])}) and {other} ({_shown(found[1])})"
+            raise InputError(f"{ours}: {values} are both usual names of it; allowed: {allowed}")
 
 
 def _with_arms(held: Columns, arm: str, taken: Mapping[str, str]) -> Columns:
     """The columns with the values of one as the arms."""
     name = next((ours for ours, theirs in taken.items() if theirs == arm), arm)
+    if name in REQUIRED:
+        raise InputError(f"{argument('arm')}: {arm!r}; is the {name} of the nets; allowed: a column that names recipes")
     if name not in held:
         raise InputError(f"{argument('arm')}: {arm!r}; not in the table{_nearest(arm, tuple(held))}")
     texts = [v if isinstance(v, str) else f"{arm} {'blank' if v is None else v}" for v in held[name]]
@@ -277,6 +321,9 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
         yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: text seen twice lowers it most in large nets"
     elif "loss" in given and loss != "loss":
         yield f"loss = {loss}, which is held out, and not the column loss"
+    others = [name for name in given if plain(name) in HELD_OUT and name != loss]
+    if "loss" in taken and others:
+        yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
     if unit == BITS:
         yield f"Losses are in bits per byte ({loss})"
 
@@ -310,12 +357,14 @@ def _mapping(columns: Any) -> dict[str, str]:
         return {}
     if isinstance(columns, Mapping):
         return {str(ours): str(theirs) for ours, theirs in columns.items()}
-    pairs = {}
+    pairs: dict[str, str] = {}
     for item in [columns] if isinstance(columns, str) else columns:
         ours, sign, theirs = str(item).partition("=")
         if not sign or not ours.strip() or not theirs.strip():
             raise InputError(f"{argument('columns', '--column')}: {item!r}; give ours=theirs, such as loss=val_loss")
-        pairs[ours.strip()] = theirs.strip()
+        if pairs.setdefault(ours.strip(), theirs.strip()) != theirs.strip():
+            both = f"{ours.strip()}={pairs[ours.strip()]} and {item}"
+            raise InputError(f"{argument('columns', '--column')}: {both}; one column of the table is read as {ours}")
     return pairs
 
 

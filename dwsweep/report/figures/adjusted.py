@@ -63,7 +63,7 @@ def _curve(axes: Axes, row: AdjustedColumn, unit: str) -> None:
     style.log_axis(axes, "x", float(x[inside].min()), float(x[inside].max()), text, at_most=5)
     axes.set_xlabel(row.name)
     axes.set_ylabel(f"effect (10⁻³ {unit})")
-    above = "above its best" if row.kind == "rate" else f"above {row.held}"
+    above = "above its best" if row.kind == "rate" else f"above the loss at {row.held}"
     axes.set_title(f"Loss {above}")
 
 

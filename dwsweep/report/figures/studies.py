@@ -36,9 +36,8 @@ from dwsweep.text import format_count
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
 
-    from dwsweep.report.figures.style import Look
+    from dwsweep.report.figures.style import EndLabel, Look
 
 
 BASE, OTHER = (style.OWN, "o", "-"), (style.OTHERS[0], "s", style.LINES[1])
@@ -60,7 +59,7 @@ def arms_apart(fit: FitResult) -> Figure:
     drawn = style.evenly(every, MOST_ARMS)
     made = style.figure(style.WIDTH, 1.2 + 5.4 * len(drawn))
     panels = style.panels(made, 2 * len(drawn), 1)
-    labels: list[list[Annotation]] = []
+    labels: list[list[EndLabel]] = []
     for found, upper, lower in zip(drawn, panels[::2], panels[1::2], strict=True):
         _depths(upper, found, axis_label(fit))
         labels += _arm_losses(lower, found, axis_label(fit))
@@ -117,7 +116,7 @@ def _of(row: ComparedRow, arm: int) -> Interval:
     return row.other_interval if arm else row.base_interval
 
 
-def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[Annotation]]:
+def _arm_losses(axes: Axes, found: Comparison, label: str) -> list[list[EndLabel]]:
     axes.set_title(f"{_short(found.arm)} − {_short(found.base)}")
     if not found.depths:
         style.says(axes, "No loss difference: no depth has a curve under both, or the noise is not known.")
@@ -284,7 +283,7 @@ def _said(best: BestAtBudget) -> str:
     return f"best: L {best.depth:.1f}, N {format_count(best.n_params)}"
 
 
-def _against_size(axes: Axes, budget: Budget, looks: dict[int, Look]) -> list[Annotation]:
+def _against_size(axes: Axes, budget: Budget, looks: dict[int, Look]) -> list[EndLabel]:
     ends, lowest = [], []
     for curve in budget.curves:
         look, n, loss = looks[curve.depth], style.floats(curve.n_params), style.floats(curve.mean)

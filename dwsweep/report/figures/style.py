@@ -18,6 +18,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Text
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -42,6 +44,8 @@ WIDTH = 4.6  # inches
 TEXT = 9.0  # points
 DPI = 160
 LINE = 66  # characters of a line of full width
+MARGIN = 1.02  # where labels of curves begin, in widths of the panel
+LEADER_GAPS = (3.0, 4.0)  # points between a leader and its label, and between it and its curve
 DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -102,6 +106,12 @@ SETTINGS: Any = {
 }
 
 
+FILES: dict[str, dict[str, Any]] = {  # no date, no version; beyond level 3 zlib takes twice as long for no fewer bytes
+    "png": {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}},
+    "svg": {"metadata": {"Date": None, "Creator": None}},
+}
+
+
 def floats(values: Sequence[float | None]) -> Floats:
     """Array of a record's numbers, NaN for None."""
     return np.array(values, dtype=float)
@@ -143,7 +153,7 @@ def figure(width_inches: float, height_inches: float) -> Figure:
 def render(made: Figure, kind: str) -> bytes:
     """Bytes of a figure as ``png`` or ``svg``, equal for equal figures (no date, fixed ids)."""
     buffer = io.BytesIO()
-    made.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else {"Date": None, "Creator": None})
+    made.savefig(buffer, format=kind, **FILES[kind])
     return buffer.getvalue()
 
 
@@ -341,41 +351,72 @@ def spread(centres: Sequence[float], gap: float, low: float, high: float) -> lis
     The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
     shifted into the range. Too many labels for the range: they go on evenly from ``low``.
     """
-    from scipy.optimize import isotonic_regression
-
     order, steps = np.argsort(centres, kind="stable"), gap * np.arange(len(centres))
     room = max(high - (len(centres) - 1) * gap, low)
     placed = np.empty(len(centres))
-    placed[order] = np.clip(isotonic_regression(np.asarray(centres)[order] - steps).x, low, room) + steps
+    placed[order] = np.clip(_rising(np.asarray(centres)[order] - steps), low, room) + steps
     return [float(place) for place in placed]
 
 
-def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[Annotation]:
+def _rising(values: Floats) -> Floats:
+    """Nearest values that do not fall, by least squares: neighbours that fall are pooled into their mean."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        total, count = float(value), 1
+        while pools and pools[-1][0] * count > total * pools[-1][1]:
+            before, more = pools.pop()
+            total, count = total + before, count + more
+        pools.append((total, count))
+    return np.concatenate([np.full(count, total / count) for total, count in pools])
+
+
+@dataclass(frozen=True, eq=False)
+class EndLabel:
+    """Label in the right margin of ``axes``, with a line that leads to the end (x, y) of its curve."""
+
+    axes: Axes
+    x: float
+    y: float
+    text: Text
+    leader: Line2D
+
+    @property
+    def level(self) -> float:
+        """Height of the curve's end in pixels."""
+        return float(self.axes.transData.transform((self.x, self.y))[1])
+
+    def place(self, level: float, point: float) -> None:
+        """Move the label to a height in pixels, of which ``point`` are one point."""
+        to_axes = self.axes.transAxes.inverted()
+        start = self.axes.transAxes.transform((MARGIN, 0.0))[0], level
+        away = np.subtract(self.axes.transData.transform((self.x, self.y)), start)
+        unit = away / max(float(np.hypot(*away)), 1e-9) * point
+        self.text.set_y(to_axes.transform(start)[1])
+        ends = np.add(start, LEADER_GAPS[0] * unit), np.add(start, away - LEADER_GAPS[1] * unit)
+        if away @ unit > sum(LEADER_GAPS) * point**2:
+            self.leader.set_data(*to_axes.transform(ends).T)
+
+
+def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[EndLabel]:
     """Write labels in the right margin beside the ends of their curves, each with a light dotted leader; ``settle``
     places them.
 
     labels: (x and y in data units, one line of text, colour).
     """
-    return [
-        axes.annotate(
-            text,
-            xy=(x, y),
-            xytext=(1.02, 0.5),
-            textcoords="axes fraction",
-            va="center",
-            ha="left",
-            color=INK,
-            annotation_clip=False,
-            arrowprops={
-                **{"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6},
-                **{"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":"},
-            },
-        )
-        for x, y, text, colour in labels
-    ]
+    from matplotlib.lines import Line2D
+
+    made = []
+    for x, y, words, colour in labels:
+        text = axes.text(MARGIN, 0.5, words, transform=axes.transAxes, va="center", ha="left", color=INK)
+        leader = Line2D([], [], color=colour, linewidth=0.7, alpha=0.6, linestyle=":", transform=axes.transAxes)
+        leader.set_clip_on(False)
+        leader.set_in_layout(False)
+        axes.add_artist(leader)
+        made.append(EndLabel(axes, x, y, text, leader))
+    return made
 
 
-def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
+def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
     """Solve the layout once, for good, then spread the labels of each panel (``label_right``) that would touch."""
     every = [axis for axes in made.axes for axis in (axes.xaxis, axes.yaxis)]
     for axis in every:
@@ -391,14 +432,12 @@ def settle(made: Figure, *labels: Sequence[Annotation]) -> Figure:
             axis.get_tightbbox()
             where = axis.label.get_transform().transform(axis.label.get_position())
             axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
-    gap = TEXT * 1.35 * made.dpi / 72
-    for texts in filter(None, labels):
-        axes = texts[0].axes
-        assert axes is not None
-        box = axes.get_window_extent()
-        levels = [float(axes.transData.transform(text.xy)[1]) for text in texts]
-        for text, place in zip(texts, spread(levels, gap, box.y0, box.y1), strict=True):
-            text.set_position((1.02, (place - box.y0) / box.height))
+    point = made.dpi / 72
+    for ends in filter(None, labels):
+        box = ends[0].axes.get_window_extent()
+        levels = spread([end.level for end in ends], TEXT * 1.35 * point, box.y0, box.y1)
+        for end, level in zip(ends, levels, strict=True):
+            end.place(level, point)
     return made
 
 
