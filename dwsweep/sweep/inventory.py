@@ -113,13 +113,14 @@ def _look(store: SweepStore) -> Look:
         root / "plan.csv",
         _fault_of_text(root / "plan.csv", known, lambda path: plan_is_read.extend(_planned(store))),
     )
-    yield from _record(store, Manifest, "")
     run_ids = dict.fromkeys([*plan_is_read, *store.run_ids()])
     for run_id in run_ids:
         yield from _run(store, run_id, run_id in plan_is_read)
-    for pack_id in store.pack_ids():
+    finished_by = store.packs_that_finished(run_ids)
+    yield from _record(store, Manifest, "", needed=bool(finished_by))
+    for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
         for kind in (Pack, PackState, PackProgress):
-            yield from _record(store, kind, pack_id)
+            yield from _record(store, kind, pack_id, needed=pack_id in finished_by and kind is not PackProgress)
     yield from _results(store)
     yield from _fit(root)
     for name, read in (("bench.json", bench_record.read), ("compiled.json", bench_record.read_compiled)):

@@ -98,6 +98,25 @@ def test_verify_writes_again_what_follows_from_other_files(sweep: Path, name: st
     assert inventory.verify(sweep).is_whole
 
 
+@pytest.mark.parametrize("name", ["pack.json", "state.json", "manifest.json", "packs"])
+def test_a_missing_file_of_a_finished_pack_is_a_fault_and_is_written_again(sweep: Path, name: str) -> None:
+    """Without pack.json a lost result would train in a pack of another size; without manifest.json nothing could tell
+    a changed plan, and lengths in seconds would follow other rates."""
+    path = sorted(sweep.rglob(name))[0]
+    before = {one: one.read_bytes() for one in sweep.rglob("pack.json")}
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    expected = {"packs": {"packs/*/pack.json", "packs/*/state.json"}, "manifest.json": {name}}
+    assert {kind for kind, _ in faults(sweep)} == expected.get(name, {f"packs/*/{name}"})
+    assert not inventory.verify(sweep).is_whole  # the stand-in's data is on no host
+    status, text = run(PLAN, sweep)
+    assert status == 0 and "is missing" in text
+    assert faults(sweep) == []
+    assert {one: one.read_bytes() for one in sweep.rglob("pack.json")} == before
+
+
 def test_results_follow_the_runs(sweep: Path) -> None:
     path, said = sweep / "results.csv", []
     whole = path.read_bytes()
