@@ -107,7 +107,10 @@ def run_sweep(
                 return errors.INTERRUPTED
             if not (isinstance(error, OSError) and policy.is_disk_full(error)):
                 raise
-            view.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
+            view.say(
+                f"stopped: the disk of {directory} is full, or files may not be as large ({error}); free some space or "
+                "raise the limit (ulimit -f), and run again"
+            )
             return errors.INTERRUPTED
 
     if not distributed:
