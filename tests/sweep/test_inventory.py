@@ -117,6 +117,20 @@ def test_a_missing_file_of_a_finished_pack_is_a_fault_and_is_written_again(sweep
     assert {one: one.read_bytes() for one in sweep.rglob("pack.json")} == before
 
 
+def test_a_finished_run_whose_folder_is_gone_is_lost(sweep: Path) -> None:
+    first = sorted((sweep / "runs").iterdir())[0]
+    whole = {one.name: one.read_bytes() for one in first.iterdir() if one.name == "documents.npy"}
+    shutil.rmtree(first)
+    found = inventory.verify(sweep)
+    assert [fault.path for finding in found.findings for fault in finding.lost if fault.path.name == "result.json"] == [
+        first / "result.json"
+    ]
+    assert not found.is_whole
+    assert run(PLAN, sweep)[0] == 0
+    assert {name: (first / name).read_bytes() for name in whole} == whole
+    assert inventory.verify(sweep).is_whole
+
+
 def test_results_follow_the_runs(sweep: Path) -> None:
     path, said = sweep / "results.csv", []
     whole = path.read_bytes()
