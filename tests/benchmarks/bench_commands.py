@@ -1,31 +1,40 @@
 """Times of the commands, each beside a peer or a floor, in one table.
 
-    python tests/benchmarks/bench_commands.py                    # all parts, some ten minutes on two cores
-    python tests/benchmarks/bench_commands.py --parts start      # of start, sweep, smoke, bfloat16
-    python tests/benchmarks/bench_commands.py --runs 1000        # of the sweep on the stand-in trainer
+    python tests/benchmarks/bench_commands.py                    # all parts, half an hour on two cores
+    python tests/benchmarks/bench_commands.py --quick            # small tables and sweeps, without make: five minutes
+    python tests/benchmarks/bench_commands.py --parts start,fit  # of start, fit, sweep, smoke, bfloat16, make
 
 CPU is user and system time of a process and all of its children, the least of ``--repeats`` turns: other work on the
-machine can only add to it. Bytecode is made beforehand. The floor of a command is a program of two commands in Typer
-and Rich that prints its help, and where the command needs NumPy, that with NumPy imported. ``make test`` is timed by
-hand.
+machine can only add to it. Bytecode is made beforehand. The floors:
+
+start, smoke   a program of two commands in Typer and Rich that prints its help, with NumPy where the command needs it
+fit, report    a process that imports NumPy, SciPy, Matplotlib and Typer, and reads the table (``bench_fit``)
+sweep          a process that reads every record of the directory as JSON
+smoke sweep    a process that imports JAX
+bfloat16       the same step in float32
+make           the installation alone; it clones the last commit, and needs a package index
 """
 
 from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.benchmarks import bench_fit  # noqa: E402  # a script finds no package of its own
+
 TOOLS = ROOT / "tests" / "tools"
 
 BARE = """
@@ -53,6 +62,16 @@ plan = sweep_tools.make_plan(**json.loads(sys.argv[2]))
 sys.exit(run_sweep(plan, "/nowhere", sys.argv[1], view=ProgressView(terminal.console())))
 """
 
+
+READ = """
+import json, os, sys
+for folder, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        if name.endswith((".json", ".jsonl")):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                for line in file if name.endswith("l") else [file.read()]:
+                    json.loads(line)
+"""
 
 STEPS = """
 import json, os, sys, time
@@ -82,6 +101,19 @@ for turn in range(int(sys.argv[2]) + 1):
 with open(sys.argv[3], "w", encoding="utf-8") as file:
     json.dump(least, file)
 """
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured. tables: of ``bench_fit``; all of them where none is named."""
+
+    repeats: int
+    runs: int
+    tables: Sequence[str] = ()
+
+
+FULL = Size(repeats=5, runs=5000)
+QUICK = Size(repeats=1, runs=200, tables=("laptop", "smoke", "2,000 shapes"))
 
 
 @dataclass(frozen=True)
@@ -120,24 +152,41 @@ def dwsweep(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "dwsweep", *map(str, arguments)]
 
 
-def show(what: str, measured: str, beside: str = "") -> None:
-    print(f"| {what} | {measured} | {beside or '–'} | {os.getloadavg()[0]:.1f} |", flush=True)
+def show(what: str, measured: str, beside: str, wanted: str = "–") -> None:
+    """Print a row. wanted: on two quiet cores."""
+    print(f"| {what} | {measured} | {beside} | {wanted} | {os.getloadavg()[0]:.1f} |", flush=True)
 
 
-def start(repeats: int, folder: Path) -> None:
+def start(size: Size, folder: Path) -> None:
     """Commands whose time is that of their start."""
+    repeats = size.repeats
     bare = cost([sys.executable, "-c", BARE.format(imports="")], repeats).cpu
     numeric = cost([sys.executable, "-c", BARE.format(imports="import numpy")], repeats).cpu
     floors = f"bare Typer and Rich {bare:.2f}", f"bare and NumPy {numeric:.2f}"
     few = small_sweep(folder / "few", 12)
-    for arguments, floor in (
-        (["--help"], floors[0]),
-        (["guide", "--params", "3B"], floors[1]),
-        (["plan", "levine2020"], floors[1]),
-        (["status", few], floors[0]),
+    for arguments, floor, wanted in (
+        (["--help"], floors[0], 0.27),
+        (["guide", "--params", "3B"], floors[1], 0.4),
+        (["plan", "levine2020"], floors[1], 0.5),
+        (["status", few], floors[0], 0.3),
     ):
         shown = " ".join(map(str, arguments)).replace(str(few), "DIR (12 runs)").replace("levine2020", "of 252 runs")
-        show(f"`{shown}`", f"{cost(dwsweep(*arguments), repeats).cpu:.2f} s of CPU", floor)
+        show(f"`{shown}`", f"{cost(dwsweep(*arguments), repeats).cpu:.2f} s of CPU", floor, f"{wanted}")
+
+
+def fit(size: Size, folder: Path) -> None:
+    """Fits with figures."""
+    for name in size.tables or bench_fit.CASES:
+        turns = [
+            bench_fit.measured(name, folder) for _ in range(size.repeats if bench_fit.CASES[name].wanted < 5 else 1)
+        ]
+        found, floor = (min(column) for column in zip(*turns, strict=True))
+        show(
+            f"`fit` of {name}",
+            f"{found:.1f} s of CPU",
+            f"imports and reading {floor:.1f}",
+            f"{bench_fit.CASES[name].wanted:g}",
+        )
 
 
 def small_sweep(directory: Path, runs: int) -> Path:
@@ -161,41 +210,42 @@ def run_standin(directory: Path, runs: int) -> Cost:
     return cost([sys.executable, "-c", code, str(directory), json.dumps(changes)], PYTHONPATH=path)
 
 
-def sweep(repeats: int, folder: Path, runs: int) -> None:
-    """A large sweep on the stand-in trainer: what the bookkeeping costs."""
-    place = folder / "many"
+def sweep(size: Size, folder: Path) -> None:
+    """A large sweep on the stand-in trainer: the cost of its bookkeeping."""
+    place, runs, repeats = folder / "many", size.runs, size.repeats
     first = run_standin(place, runs)
     files = [path for path in place.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_blocks * 512 for path in files)
-    name = f"{runs:,} stand-in runs"
+    blocks = sum(path.stat().st_blocks * 512 for path in files)
+    read = f"its records as JSON {cost([sys.executable, '-c', READ, str(place)], repeats).cpu:.2f}"
+    name, large = f"{runs:,} stand-in runs", runs >= 5000
     show(f"{name}: run", f"{first.cpu:.0f} s of CPU, parent and workers", f"{1000 * first.cpu / runs:.1f} ms a run")
-    show(
-        f"{name}: directory",
-        f"{len(files):,} files, {size / 1e6:.0f} MB on disk",
-        f"{len(files) / runs:.1f} files a run",
-    )
+    each = f"{len(files) / runs:.1f} files a run"
+    show(f"{name}: directory", f"{len(files):,} files, {blocks / 1e6:.0f} MB on disk", each, "3,600" if large else "–")
     again = min((run_standin(place, runs) for _ in range(repeats)), key=lambda one: one.cpu)
-    show(f"{name}: run again", f"{again.cpu:.2f} s of CPU")
-    show(f"{name}: status", f"{cost(dwsweep('status', place), repeats).cpu:.2f} s of CPU")
+    show(f"{name}: run again", f"{again.cpu:.2f} s of CPU", read, "2" if large else "–")
+    show(f"{name}: status", f"{cost(dwsweep('status', place), repeats).cpu:.2f} s of CPU", read)
     page = folder / "page.html"
     seconds = cost(dwsweep("report", place, "--out", page), repeats).cpu
-    show(f"{name}: report", f"{seconds:.2f} s of CPU, {page.stat().st_size / 1e6:.1f} MB")
+    megabytes = page.stat().st_size / 1e6
+    show(f"{name}: report", f"{seconds:.2f} s of CPU, {megabytes:.1f} MB", read, "3, 3 MB" if large else "–")
 
 
-def smoke(repeats: int, folder: Path) -> None:
-    """The smoke sweep with an empty and with a filled compilation cache, and its report."""
+def smoke(size: Size, folder: Path) -> None:
+    """The smoke sweep with an empty and with a filled compilation cache, its fit and its report."""
     cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla")}
-    for state in ("cold", "warm"):
+    floor = f"`import jax` {cost([sys.executable, '-c', 'import jax'], size.repeats).cpu:.1f} of CPU a process"
+    for state, wanted in (("cold", "20 of wall"), ("warm", "15 of wall")):
         place = folder / f"smoke-{state}"
         found = cost(dwsweep("run", "sweeps/smoke.yaml", "--out", place), **cache)
-        show(f"smoke sweep, {state} compile cache", f"{found.wall:.0f} s of wall, {found.cpu:.0f} of CPU")
+        show(f"smoke sweep, {state} cache", f"{found.wall:.0f} s of wall, {found.cpu:.0f} of CPU", floor, wanted)
     place = folder / "smoke-warm"
-    fit = cost(dwsweep("fit", place), repeats).cpu
-    show("`fit` of smoke, with figures", f"{fit:.2f} s of CPU")
-    show("`report` of smoke", f"{cost(dwsweep('report', place), repeats).cpu:.2f} s of CPU")
+    libraries = cost([sys.executable, "-c", bench_fit.FLOOR, str(place / "results.csv")], size.repeats).cpu
+    for command, wanted in (("fit", "1.5"), ("report", "2")):
+        seconds = cost(dwsweep(command, place), size.repeats).cpu
+        show(f"`{command}` of smoke, with figures", f"{seconds:.2f} s of CPU", f"imports {libraries:.2f}", wanted)
 
 
-def bfloat16(repeats: int, folder: Path) -> None:
+def bfloat16(size: Size, folder: Path) -> None:
     """bfloat16 beside float32 on one core of this host's CPU: CPU seconds of a step, the least of turns."""
     for depth, width in ((2, 512), (12, 128), (24, 64)):
         place = folder / f"steps-{depth}.json"
@@ -203,35 +253,52 @@ def bfloat16(repeats: int, folder: Path) -> None:
             f"grid={{widths: {{{depth}: [{width}]}}, heads: {{size: 32}}, seeds: 1, learning_rates: [0.001]}}",
             "train={seq_len: 128, batch_size: 16, steps: 100, precision: PRECISION}",
         ]
-        code = [sys.executable, "-c", STEPS, json.dumps(changes), str(repeats), str(place)]
+        code = [sys.executable, "-c", STEPS, json.dumps(changes), str(size.repeats), str(place)]
         cost(code, JAX_PLATFORMS="cpu", NPROC="1")
         seconds = json.loads(place.read_text())
         show(
             f"a step of L{depth} d{width} in bfloat16",
             f"{1000 * seconds['bfloat16']:.0f} ms of CPU",
             f"float32 {1000 * seconds['float32']:.0f} ms",
+            "not slower",
         )
+
+
+def make(size: Size, folder: Path) -> None:
+    """Installation, smoke and tests of a fresh clone."""
+    place = folder / "clone"
+    cost(["git", "clone", "--quiet", str(ROOT), str(place)])
+    install = cost(["make", "-C", str(place), "install"]).wall
+    beside = f"installation {install:.0f}"
+    show("`make smoke`", f"{install + cost(['make', '-C', str(place), 'smoke']).wall:.0f} s of wall", beside, "60")
+    show("`make test`", f"{cost(['make', '-C', str(place), 'test']).wall:.0f} s of wall", "test extras included", "300")
+
+
+PARTS = {"start": start, "fit": fit, "sweep": sweep, "smoke": smoke, "bfloat16": bfloat16, "make": make}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="start,sweep,smoke,bfloat16")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--runs", type=int, default=5000)
+    parser.add_argument("--parts", help="some of the parts, by commas; default: all of them")
+    parser.add_argument("--quick", action="store_true", help="small tables and sweeps, one turn, without make")
+    parser.add_argument("--repeats", type=int, help="turns; default: 5, with --quick 1")
+    parser.add_argument("--runs", type=int, help="runs on the stand-in trainer; default: 5000, with --quick 200")
     parser.add_argument("--keep", type=Path, help="folder to work in, kept; default: a temporary one")
     options = parser.parse_args()
-    folder = options.keep or Path(tempfile.mkdtemp(prefix="dwsweep-bench-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    parts = (
+        options.parts.split(",") if options.parts else [part for part in PARTS if part != "make" or not options.quick]
+    )
+    if unknown := [part for part in parts if part not in PARTS]:
+        parser.error(f"part {unknown[0]!r}; allowed: {', '.join(PARTS)}")
+    size = QUICK if options.quick else FULL
+    size = replace(size, repeats=options.repeats or size.repeats, runs=options.runs or size.runs)
     # an installed package has its bytecode, whatever this environment says of writing it
     compileall.compile_dir(ROOT / "dwsweep", quiet=1)
-    print("| what | measured | beside | load average |\n| --- | --- | --- | --- |")
-    try:
-        for part in options.parts.split(","):
-            more = (options.runs,) if part == "sweep" else ()
-            {"start": start, "sweep": sweep, "smoke": smoke, "bfloat16": bfloat16}[part](options.repeats, folder, *more)
-    finally:
-        if options.keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
+    print("| what | measured | beside | wanted | load average |\n| --- | --- | --- | --- | --- |")
+    with contextlib.nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory() as folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            PARTS[part](size, Path(folder))
 
 
 if __name__ == "__main__":

@@ -103,6 +103,7 @@ CASES = {
     "laptop": Case(2.0, path="sweeps/results/laptop"),
     "smoke": Case(1.5, lambda: grid(3, 3)),
     "2,000 shapes": Case(10.0, lambda: shapes(2000)),
+    "4,000 shapes": Case(30.0, lambda: shapes(4000)),
     "5,000 shapes": Case(60.0, lambda: shapes(5000)),
     "50,000 shapes": Case(60.0, lambda: shapes(50_000)),
     "200 depths of 6 widths": Case(15.0, lambda: grid(200, 6)),
