@@ -671,10 +671,17 @@ class Posterior:
         assert one.tuned
         b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
         low, high = one.tuned
-        ends = np.where(b * low + bend * low**2 < b * high + bend * high**2, low, high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            best = np.where(bend > 0.0, np.clip(-b / (2.0 * bend), low, high), ends)
-        return best, b * best + bend * best**2
+        opens = bend > 0.0
+        best = b * (-0.5 / np.where(opens, bend, 1.0))
+        np.clip(best, low, high, out=best)
+        if not opens.all():  # a parabola that opens downwards is least at an end
+            rows = ~opens[:, 0]
+            at_low, at_high = (b[rows] * end + bend[rows] * end**2 for end in (low, high))
+            best[rows] = np.where(at_low < at_high, low, high)
+        gain = bend * best
+        gain += b
+        gain *= best
+        return best, gain
 
     def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Setting) -> np.ndarray | float:
         """(D, n) gain of nets at u, v (n,) from their best learning rate."""
