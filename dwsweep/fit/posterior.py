@@ -706,13 +706,16 @@ class Posterior:
             if moving:
                 k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
                 g = np.exp((1.0 - draws.eta["p"])[:, None, None] * points) * weights
-                low, high = (g * (1.0 - J)).sum(-1)[:, at], (g * J).sum(-1)[:, at]
-                gain = (g * k).sum(-1)[:, at] - (x - self.frame.x0) * g.sum(-1)[:, at]
-                decayed = decay(draws.eta["a"][:, None], x, self.frame)
+                low, high, middle, whole = (g * (1.0 - J)).sum(-1), (g * J).sum(-1), (g * k).sum(-1), g.sum(-1)
+                # a grid of nets has few sizes and few depths: arrays of (D, n) are the time
+                sizes, of_size = np.unique(x, return_inverse=True)
+                decayed = decay(draws.eta["a"][:, None], sizes, self.frame)[:, of_size]
                 for place in moving:
                     A_lo, A_hi, c = draws.parts["moves"][:, place].T[:, :, None]
-                    value = values[model.moving[place].name]
-                    found += value * decayed * (A_lo * low + A_hi * high + c * gain)
+                    effect = (A_lo * low + A_hi * high + c * middle)[:, at]
+                    effect -= (c * whole)[:, at] * (x - self.frame.x0)
+                    effect *= decayed
+                    found += values[model.moving[place].name] * effect
             rows.append(found)
         return np.concatenate(rows)
 
