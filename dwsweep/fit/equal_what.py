@@ -247,7 +247,9 @@ class _Question:
                 continue
             y, places, dearer = y[inside], places[inside], dearer[:, inside]
             losses = self.posterior.losses(places, y)
-            depth = self._interval(least(y, losses + self._moved(losses, held - dearer, held, self._by_tokens(places, y))))
+            depth = self._interval(
+                least(y, losses + self._moved(losses, held - dearer, held, self._by_tokens(places, y)))
+            )
             spent = math.exp(held + float(np.median(cost.ln(np.array([x]), ln_best))))
             tokens = held
             if depth.value:
