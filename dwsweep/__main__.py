@@ -3,16 +3,10 @@ status 3."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
-
-LATE = ("__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
 
 
 class _Stopped(KeyboardInterrupt):
@@ -24,31 +18,8 @@ def _stop(number: int, frame: object) -> None:
     raise _Stopped
 
 
-def _compile_late() -> None:
-    """Let dataclasses of this package compile the methods in ``LATE`` when they are first called, as few ever are: they
-    took a third of a millisecond of each class. Later versions of Python, which compile all methods of a class at once,
-    name their compiler differently and are left alone."""
-    compiled: Callable[..., Any] | None = getattr(dataclasses, "_create_fn", None)
-    if compiled is None:
-        return
-
-    def compiler(name: str, *parts: Any, **options: Any) -> Any:
-        make = functools.cache(functools.partial(compiled, name, *parts, **options))
-        if name not in LATE or not str((options.get("globals") or {}).get("__name__")).startswith("dwsweep."):
-            return make()
-
-        def method(*given: Any) -> Any:
-            return make()(*given)
-
-        method.__name__ = name
-        return method
-
-    vars(dataclasses)["_create_fn"] = compiler
-
-
 def main() -> None:
     """Import the command line and run it."""
-    _compile_late()
     # small matrices: a second thread of BLAS waits, and for a sixth of a fit's CPU seconds it did so by spinning
     os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     gc.set_threshold(100_000)  # a command makes many objects and few cycles: the search for cycles took 7 % of a fit

@@ -682,9 +682,9 @@ def if_free(path: Any) -> Iterator[bool]:
             yield True
 
 
-def lock_of_worker(pack_directory: Any) -> Any:
-    """The file that ``one_worker`` locks."""
-    return pack_directory / "worker.lock"
+def log_of_pack(pack_directory: Any) -> Any:
+    """The log of a pack's worker, which ``one_worker`` locks: it is appended to and never replaced."""
+    return pack_directory / "log.txt"
 
 
 @contextlib.contextmanager
@@ -696,7 +696,7 @@ def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[
     Raises:
         RuntimeError: the other worker holds the pack for too long.
     """
-    with _lock_file(lock_of_worker(pack_directory)) as file:
+    with _lock_file(log_of_pack(pack_directory)) as file:
         deadline = time.monotonic() + PACK_WAIT_SECONDS
         said = False
         while True:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from dwsweep.records.fit import Fit
 
 
+NEXT_RUNS, HEADS, DEVICE = 6, 2, "H100"  # defaults
+
 commands = typer.Typer(rich_markup_mode="rich")
 _command = functools.partial(commands.command, cls=Command)
 
@@ -135,11 +137,10 @@ def fit(
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
-    from dwsweep.report import fit_report, libraries
+    from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
     from dwsweep.sweep.snapshot import settle_results
 
-    libraries.scipy()
     table, *others = tables
     if others and not compare and along is None:
         raise InputError(
@@ -198,7 +199,6 @@ def fit(
     sys.stdout.flush()
     # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
-        libraries.matplotlib()
         written += map(str, registry.draw(result, out))
     print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
 
@@ -347,7 +347,7 @@ def design(
         PathValue | None, typer.Argument(metavar="[SPEC]", parser=path_value, help="Sweep spec, YAML; or --hours.")
     ] = None,
     hours: Annotated[float | None, hours_option("Write a spec that fills this time, such as 24h …", PLAN)] = None,
-    device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = "H100",
+    device: Annotated[str, typer.Option(help="… on one device of this kind.", rich_help_panel=PLAN)] = DEVICE,
     depths: Annotated[
         str | None, typer.Option(metavar="L,L,…", help="Use these depths in that spec.", rich_help_panel=PLAN)
     ] = None,
@@ -362,7 +362,7 @@ def design(
     params: Annotated[
         float | None, count_option("N", "With a table in place of SPEC: propose runs for the best depth here.")
     ] = None,
-    runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = 6,
+    runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = NEXT_RUNS,
     out: Annotated[
         PathValue | None,
         typer.Option(
@@ -381,8 +381,16 @@ def design(
     from dwsweep.spec import load_spec
 
     if params is not None:
+        others = {"--fit": fit, "--target": target, "--out": out, "--set": set_, "--hours": hours, "--depths": depths}
+        others |= {"--write": write, "--device": None if device == DEVICE else device}
+        if given := [name for name, value in others.items() if value]:
+            raise InputError(f"{', '.join(given)}: not allowed with --params, which proposes runs for a table")
         _propose(spec, params, runs, noise, json)
         return
+    if runs != NEXT_RUNS:
+        raise InputError(f"--runs: {runs}; allowed only with --params, which proposes runs for a table")
+    if hours is None and device != DEVICE:
+        raise InputError(f"--device: {device}; allowed only with --hours, which fills the time of one")
     if spec is None and hours is None:
         raise InputError("SPEC: missing; give a sweep spec, or --hours H to have one written")
     if spec is not None and hours is not None:
@@ -465,10 +473,8 @@ def report(
         return
     if license_ is not None:
         raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
-    from dwsweep.report import libraries, page
+    from dwsweep.report import page
 
-    libraries.scipy()
-    libraries.matplotlib()
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")
@@ -479,7 +485,7 @@ def report(
 def theory(
     width: Annotated[int | None, whole_option("D", "Width d_x.")] = None,
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
-    heads: Annotated[int, whole_option("H", "Heads.")] = 2,
+    heads: Annotated[int, whole_option("H", "Heads.")] = HEADS,
     check: Annotated[bool, typer.Option("--check", help="Measure ranks of small random networks and heads.")] = False,
     out: Annotated[PathValue | None, folder_option("--out", "With --check: write the figure here.")] = None,
     json: AsJson = False,
@@ -493,6 +499,8 @@ def theory(
             "give either --width D for the bounds or --check for a trial of them; --out is allowed only with --check"
         )
     if check:
+        if depth is not None or heads != HEADS:
+            raise InputError("--depth, --heads: not allowed with --check, which tries nets of its own")
         _check_ranks(out, json)
         return
     assert width is not None

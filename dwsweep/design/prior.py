@@ -18,6 +18,7 @@ from dwsweep.fit.laws import Law
 from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
+from dwsweep.text import BITS_PER_TOKEN, NATS, SHORT
 
 NOISE = 0.003  # ASSUMPTION: sd of one run's loss, nats, without the part that its seed shares with other shapes
 # ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
@@ -131,31 +132,34 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     found = fit_record.read(fit) if fit is not None else None
     own = guides(found) if found else None
     law, gain = laws.published(), Gain()
-    if own and found and found.surface:
-        fitted = map_law(own[0])
-        if fitted is not None:
-            law, gain = fitted, _gain(found.surface, fitted.form)
+    fitted = map_law(own[0]) if own else None
+    if fitted is not None and found and found.surface:
+        law, gain = fitted, _gain(found.surface, fitted.form)
     basis = [f"law: {law.name}"]
-    if own:
-        basis.append(f"gain of a layer: {_power_law(gain)}, as fitted")
+    # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them
+    unit = found.unit if fitted is not None and found else NATS
+    nats = SHORT[unit]
+    scale = 1.0 if found is None or found.unit == unit else math.log(2.0) if found.unit == BITS_PER_TOKEN else None
+    if fitted is not None:
+        basis.append(f"gain of a layer: {_power_law(gain, nats)}, as fitted")
     else:
-        basis.append(f"gain of a layer: ASSUMED, {_power_law(gain)}, from public data at depths 4 to 24")
-    measured = _measured_noise(found)
+        basis.append(f"gain of a layer: ASSUMED, {_power_law(gain, nats)}, from public data at depths 4 to 24")
+    measured = _measured_noise(found) if scale is not None else None
     if noise is not None:
         sigma = noise
-        basis.append(f"noise: {sigma:g} nats per run, as given")
-    elif measured is not None:
-        sigma = measured
-        basis.append(f"noise: {sigma:.2g} nats per run, measured in the fit")
+        basis.append(f"noise: {sigma:g} {nats} per run, as given")
+    elif measured is not None and scale is not None:
+        sigma = scale * measured
+        basis.append(f"noise: {sigma:.2g} {nats} per run, measured in the fit")
     else:
         sigma = NOISE
-        basis.append(f"noise: {sigma:g} nats per run, ASSUMED; give --noise, or --fit with runs of several seeds")
-    if found is not None and found.noise.shape_sd is not None:
-        shape_sd = found.noise.shape_sd
-        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, measured in the fit")
+        basis.append(f"noise: {sigma:g} {nats} per run, ASSUMED; give --noise, or --fit with runs of several seeds")
+    if found is not None and found.noise.shape_sd is not None and scale is not None:
+        shape_sd = scale * found.noise.shape_sd
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, measured in the fit")
     else:
         shape_sd = SHAPE_RATIO * sigma
-        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} nats, ASSUMED")
+        basis.append(f"noise of a shape, which seeds do not average out: {shape_sd:.2g} {nats}, ASSUMED")
     cells = found.cells if found else []
     done = {(cell.depth, int(cell.width)): cell.n for cell in cells if cell.n and not cell.excluded}
     return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
@@ -177,8 +181,8 @@ def _gain(surface: Surface, form: str) -> Gain:
     )
 
 
-def _power_law(gain: Gain) -> str:
-    return f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g} nats per unit of ln N"
+def _power_law(gain: Gain, unit: str) -> str:
+    return f"{gain.at_six:.2g}·(L/6)^{-gain.power:.2g} {unit} per unit of ln N"
 
 
 def _measured_noise(fit: FitResult | None) -> float | None:

@@ -58,6 +58,7 @@ from dwsweep.fit.transitions import (
     disagreements,
     transition_rows,
 )
+from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import (
     bad_run_warning,
     check_runs,
@@ -221,6 +222,8 @@ class Request:
         heap = heap_of(data, options, trained if trained and trained.only else None) if heaps else None
         if heaps:
             check_answered(data, options, heap)
+            if heap is None:
+                data = replace(data, notes=(*beside_a_grid(data, options), *data.notes))
         _check_scatter(options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 

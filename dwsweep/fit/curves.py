@@ -210,7 +210,8 @@ def build_curves(
     the runs and the names of their seeds change nothing.
 
     Raises:
-        InputError: so many shapes that fewer than FEWEST_DRAWS fit.
+        InputError: so many shapes that fewer than FEWEST_DRAWS fit, or the noise of a shape is declared and that of a
+            run is not known.
     """
     runs = sorted(runs, key=lambda run: (run.depth, run.width, run.learning_rate or -1.0, run.loss))
     own = [run.candidate for run in runs]
@@ -237,6 +238,11 @@ def build_curves(
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
     noise, covariance = estimate_noise(means, run_depth, chosen, depth, declared, extra, shape_sd)
+    if shape_sd and noise.source == "none":
+        raise InputError(
+            f"{argument('shape_noise')}: {shape_sd:g}; no shape has two seeds, so that losses show the noise of a run "
+            f"and of a shape together; allowed: with {argument('noise')}, the noise of one run"
+        )
     if documents and documents.number is not None and documents.number < FEW_DOCUMENTS:
         noise = noise.of_few_documents(documents.number)
     seed_slope = seed_slopes(means, [run.seed for run in runs], np.log(run_depth.astype(float)))

@@ -39,6 +39,7 @@ from dwsweep.fit.equal_what import Budget, Runs, equal_what, near, spent_by_all
 from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
 from dwsweep.fit.posterior import Posterior
+from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
@@ -496,7 +497,11 @@ def _fitted(
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
-    record = replace(record, sentences=tuple(sentences(record, budget, outside)))
+    said = sentences(record, budget, outside)
+    given = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
+    taken = [*(one.column for one in columns), *_named_by(given.leave, data)]
+    said[1:1] = unadjusted(rows, x, y, [one[means.of] for one in design.values], taken)
+    record = replace(record, sentences=tuple(said))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
         *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
@@ -526,6 +531,11 @@ def _fitted(
 
 def _surface(cells: Cells, means: Means, options: FitOptions) -> Surface:
     return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, times=TIMES)
+
+
+def _named_by(words: Collection[str], data: Table) -> list[str]:
+    """Columns of a table with these names in words."""
+    return [column for column in data.columns if found_in.word_of(column) in words]
 
 
 def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
@@ -862,6 +872,8 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
     said += _tokens_said(record)
     if line := _equal_sentence(record):
         said.append(line)
+    if line := _untried_rates(record):
+        said.insert(1, line)
     if record.rates and record.shared_rate is not None:
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
@@ -869,6 +881,21 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
             f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
         )
     return said
+
+
+def _untried_rates(record: Adjustment) -> str:
+    """Sentence on depths whose best learning rate was not tried, where they are half of all or more: their losses are
+    those of a parabola in ln rate, continued."""
+    out = [row for row in record.rates if row.learning_rate is None]
+    if 2 * len(out) < len(record.rates) or not out:
+        return ""
+    above = sum(row.learning_rate_low is not None for row in out)
+    side = "above" if 2 * above > len(out) else "below"
+    every = f"{len(out)} of {len(record.rates)}"
+    return (
+        f"OUTSIDE WHAT WAS TRIED: the best learning rate of {every} depths lies {side} the rates tried; losses there "
+        "are by the parabola alone"
+    )
 
 
 def _held_said(column: AdjustedColumn) -> str:

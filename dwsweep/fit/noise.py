@@ -371,9 +371,6 @@ def estimate_noise(
     known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
-
-    Raises:
-        InputError: the noise of a shape is declared, and that of a run is not known.
     """
     depths = [int(d) for d in np.unique(chosen_depth)]
     sigma2: dict[int, float]
@@ -383,11 +380,6 @@ def estimate_noise(
     else:
         sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
         source = "replicates" if sigma2 else "none"
-    if shape_sd is not None and declared_shape(shape_sd) > 0.0 and source == "none":
-        raise InputError(
-            f"{argument('shape_noise')}: {shape_sd:g}; no shape has two seeds, so that losses show the noise of a run "
-            f"and of a shape together; allowed: with {argument('noise')}, the noise of one run"
-        )
     variance = np.zeros(len(means.mean))
     for depth, value in sigma2.items():
         variance[means.cells[run_depth == depth]] = value

@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit.guideline import nearest_shape, width_at
 from dwsweep.guide.losses import Predicted
-from dwsweep.guide.sources import Source, interval, source_of
+from dwsweep.guide.sources import Source, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
 
@@ -25,10 +28,12 @@ def completed(fit: FitResult) -> FitResult:
     if not fit.own_law:
         return fit
     source = source_of(fit, "this fit")
-    return replace(fit, guideline=[_row(row, source.at(row.n_params)) for row in fit.guideline])
+    level = fit.curves.confidence
+    return replace(fit, guideline=[_row(row, source.at(row.n_params), level) for row in fit.guideline])
 
 
-def _row(row: GuidelineRow, source: Source) -> GuidelineRow:
+def _row(row: GuidelineRow, source: Source, confidence: float) -> GuidelineRow:
+    """A row by public evidence outside the data, with the confidence of the rows inside."""
     law, n = source.law, row.n_params
     if not isinstance(law, Predicted):
         return row
@@ -43,7 +48,8 @@ def _row(row: GuidelineRow, source: Source) -> GuidelineRow:
         low, high = law.loss(n).stretch(LITTLE)
         ends = {"depth_low": low, "depth_high": high, "width_low": width_at(n, high), "width_high": width_at(n, low)}
         return replace(row, **(empty | ends), law=f"{name}: {NO_BEST}", extrapolation_factor=factor)
-    depth, (low_end, high_end) = law.depth(n)[0], interval(source, n)
+    depth, tail = law.depth(n)[0], (1.0 - confidence) / 2.0
+    low_end, high_end = np.exp(quantiles(law.loss(n).ln_depth, [tail, 1.0 - tail])).tolist()
     forms = [depth, *source.alternative_depths(n).values()]
     built = nearest_shape(n, depth)
     found = {

@@ -50,10 +50,11 @@ from dwsweep.guide.losses import (
 from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
+    from dwsweep.evidence import Bound
     from dwsweep.fit.guideline import OwnGuide
-    from dwsweep.records.fit import FitResult, TrainedNets
+    from dwsweep.records.fit import FitResult, Surface, TrainedNets
 
-CONFIDENCE = 0.95  # confidence below which narrow intervals earn no trust, with a note
+CONFIDENCE = 0.95  # confidence of public answers; a fit of another one is noted, and a lower one bounds nothing
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
 
@@ -224,10 +225,10 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         made = public_source(tokens, bounded, notes)
         return replace(made, nets=fit.nets, instead=f"{path}: {why}", unit=NATS if bounded is None else fit.unit)
     guide, alternatives = found
-    bounds = bounds_of(guide.surface.record.optima)
+    bounds = _bounds(guide.surface.record)
     own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None, bounds=bounds)
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    if guide.surface.record.confidence < CONFIDENCE:
+    if guide.surface.record.confidence != CONFIDENCE:
         notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
     if fit.adjusted:
         notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
@@ -250,12 +251,17 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets, unit=unit)
 
 
+def _bounds(record: Surface) -> tuple[Bound, ...]:
+    """One-sided bounds of a fit; none of a lower confidence, since they cut off what lies beyond them."""
+    return bounds_of(record.optima) if record.confidence >= CONFIDENCE else ()
+
+
 def _bounded(fit: FitResult) -> OwnLosses | None:
     """Losses of a fit that shows no best depth but bounds it on one side somewhere."""
     from dwsweep.fit.ask import LossSurface
 
     record = fit.surface
-    if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := bounds_of(record.optima)):
+    if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := _bounds(record)):
         return None
     low, high = math.exp(record.low), math.exp(record.high)
     return OwnLosses(LossSurface(record), low, high, bounds=bounds, answers=False)

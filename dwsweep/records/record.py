@@ -107,13 +107,14 @@ class Record:
     @classmethod
     def keys(cls) -> tuple[str, ...]:
         """Name the columns."""
-        return columns_of(cls)
+        return columns_of(cast(Any, cls))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form of the part for fit.json."""
         return to_dict(self)
 
 
+@cache  # rows of results.csv and files of thousands of runs ask for it
 def columns_of(kind: Any) -> tuple[str, ...]:
     """Name the columns of a record's CSV: its fields, in their order."""
     return tuple(field.name for field in fields(kind))
@@ -202,7 +203,7 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
         found = _adapter(kind).validate_json(data, strict=strict)
     except ValidationError as error:
         raise Damaged(path, shown, _describe(error)) from None
-    fault = fault_of_seal(data, _keys(cast(Any, kind))) if data[:1] == b"{" else ""
+    fault = fault_of_seal(data, columns_of(kind) if is_dataclass(kind) else ()) if data[:1] == b"{" else ""
     if fault or SEAL.encode() not in data:  # a file with its own hash is ours and has each key once
         try:
             _decoder.decode(data.decode())
@@ -211,15 +212,6 @@ def read(path: Any, kind: type[Kind], name: str | None = None, *, strict: bool =
     if fault:
         raise Damaged(path, shown, fault)
     return found
-
-
-def _keys(kind: Any) -> tuple[str, ...]:
-    if kind not in _known_keys:
-        _known_keys[kind] = columns_of(kind) if is_dataclass(kind) else ()
-    return _known_keys[kind]
-
-
-_known_keys: dict[Any, tuple[str, ...]] = {}
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -300,7 +292,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in columns_of(value)}
+        return {name: plain(getattr(value, name)) for name in columns_of(type(value))}
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):

@@ -97,11 +97,11 @@ def _halving(study: Study) -> str:
 
 
 LEGEND = (
-    "N, width: size and shallower net's width of the transition that the prior expects. ± one standard deviation. "
-    "bias: error of the interpolation between sizes. P(crossed): chance that `fit` will call it crossed. Best depth "
-    "±: its error from noise and from forms of the law that these runs cannot reject, in layers; stated ±: half of "
-    "the central 68 % that `fit` would give, which also allows for departures from every form. FLOPs: training, "
-    "all learning rates."
+    "N, width: size and shallower net's width of the transition that the prior expects. ±: one standard deviation, "
+    "bias: error of the interpolation between sizes, P(crossed): chance of a crossing, all three by the pair's own two "
+    "curves; all losses together, by which `fit` judges, err less and cross more often. Best depth ±: its error from "
+    "noise and from forms of the law that these runs cannot reject, in layers; stated ±: half of the central 68 % "
+    "that `fit` would give, which also allows for departures from every form. FLOPs: training, all learning rates."
 )
 
 

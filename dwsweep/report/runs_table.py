@@ -137,7 +137,7 @@ def runs(rows: Sequence[Row]) -> list[Part]:
         *map(number, ("depth", "width", "N", "seeds", "learning rate", "tokens", "loss")),
         label("status"),
         number("tokens/s"),
-        number("seconds (sum)"),
+        number("device-seconds (sum)"),
     ]
     made = Table("", columns, whole=True)
     for (depth, width), group in sorted(shapes.items()):
@@ -154,9 +154,15 @@ def runs(rows: Sequence[Row]) -> list[Part]:
             spread([row.get("loss") for row in done], ",.4f"),
             ", ".join(f"{n} {state}" for state, n in ordered_states),
             spread([row.get("tokens_per_second") for row in done], format_count),
-            f"{sum(float(row.get('wall_seconds') or 0.0) for row in done):,.0f}" if done else MISSING,
+            f"{sum(map(_device_seconds, done)):,.0f}" if done else MISSING,
         )
     return [made, Fold(f"All {len(rows)} runs", [all_runs(rows)], "all-runs")]
+
+
+def _device_seconds(row: Row) -> float:
+    """Seconds of devices that a run took: its share of its pack, whose runs train side by side and all have the pack's
+    wall_seconds; in a table without shares the wall time."""
+    return float(row.get("device_seconds") or row.get("wall_seconds") or 0.0)
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -93,12 +93,33 @@ def parse_spec(content: dict[str, Any], overrides: Sequence[str] = ()) -> Spec:
         InputError: one line for each wrong key or value.
     """
     # overrides that replace other keys come first, so that any other override wins
+    applied: dict[str, tuple[str, Any]] = {}
     for override in sorted(overrides, key=lambda text: text.partition("=")[0].strip() not in (PRESET, TOKENIZER)):
-        _apply(content, override)
+        key, value = _apply(content, override)
+        applied.pop(key, None)
+        _refuse_replaced(content, applied, override)
+        applied[key] = override, value
     return validated(with_arms_written_out(content))
 
 
-def _apply(content: dict[str, Any], override: str) -> None:
+def _refuse_replaced(content: Mapping[str, Any], applied: Mapping[str, tuple[str, Any]], last: str) -> None:
+    """Refuse overrides of which the ``last`` took away another, such as two lengths of a run: one would be ignored.
+
+    ``applied``: earlier overrides and their values, by key. Of two values for one key the later counts.
+    """
+    for key, (override, value) in applied.items():
+        node: Any = content
+        for part in key.split("."):
+            node = node.get(part, _GONE) if isinstance(node, Mapping) else _GONE
+        if value is not None and node is not value and node != value:
+            raise InputError(f"--set {override[:80]}: --set {last[:80]} takes its place; allowed: one of them")
+
+
+_GONE = object()
+
+
+def _apply(content: dict[str, Any], override: str) -> tuple[str, Any]:
+    """Put the value of an override into the content; returns its key and value."""
     key, separator, value = override.partition("=")
     if not separator or not all(part.strip() for part in key.split(".")):
         raise InputError(f"--set: {override[:80]!r}; must be KEY=VALUE with a dotted key, such as train.steps=50")
@@ -111,7 +132,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
             raise InputError(f"--set {key}: {part!r} holds {value_text(child) or 'a value'}, not a section")
         node = child
     # a run has one length: an override of one key replaces the others
-    if path == ["train"] and last in LENGTHS:
+    if path == ["train"] and last in LENGTHS and parsed is not None:
         for other in LENGTHS:
             node.pop(other, None)
     if path == ["model"] and last == "preset":
@@ -119,6 +140,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
             node.pop(name, None)
     if path == ["data"] and last == "tokenizer" and parsed is not None:
         node.pop("vocab_size", None)
-    if path == ["grid"] and last in ("budgets", "widths"):
+    if path == ["grid"] and last in ("budgets", "widths") and parsed is not None:
         node.pop("widths" if last == "budgets" else "budgets", None)
     node[last] = parsed
+    return ".".join([*path, last]), parsed

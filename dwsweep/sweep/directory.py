@@ -389,6 +389,9 @@ class SweepStore:
     def write_progress(self, pack_id: str, progress: PackProgress) -> None:
         self.write(pack_id, replace(progress, updated=time.time()))
 
+    def remove_progress(self, pack_id: str) -> None:
+        paths.remove(self.path_of(PackProgress, pack_id))
+
     def newest_checkpoint(self, pack_id: str) -> int:
         """Number of the newest checkpoint; 0: there is none."""
         names = paths.names_in(self.pack_directory(pack_id) / "checkpoints")
@@ -399,7 +402,7 @@ class SweepStore:
         return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
 
     def log_path(self, pack_id: str) -> Any:
-        return self.pack_directory(pack_id) / "log.txt"
+        return paths.log_of_pack(self.pack_directory(pack_id))
 
 
 def _sha256(text: str) -> str:

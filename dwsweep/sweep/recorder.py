@@ -203,9 +203,9 @@ class RunRecorder(Recorder):
             self.store.write_state(name, state)
 
     def close(self) -> None:
-        """Write all pending rows, and the last progress."""
+        """Write all pending rows, and the last progress; a finished pack needs none."""
         self.flush()
-        if self._has_step:
+        if self._has_step and self.unfinished():
             self._write_progress()
         for logger in self.loggers:
             logger.close()

@@ -84,14 +84,17 @@ def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
         _check(store, Manifest, "", say, "begun anew")
 
 
-def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
-    """Remove checkpoints of finished packs, left by a kill at their end or by an earlier version.
+def remove_remains(
+    store: SweepStore, packs: Collection[Pack], keep_checkpoints: bool, say: Callable[[str], None]
+) -> None:
+    """Remove progress.json and checkpoints of finished packs, left by a kill at their end or by an earlier version.
 
     If the parent was killed before it recorded a pack as done, the results of its runs prove it.
     """
     removed = 0
     for pack_id in (name for family in _families(store, packs).values() for name in family):
-        if not store.has_checkpoints(pack_id):
+        remains = {"progress.json"} if keep_checkpoints else {"progress.json", "checkpoints"}
+        if not remains & set(paths.names_in(store.place("packs", pack_id))):
             continue
         state, pack = store.pack_state(pack_id), store.pack(pack_id)
         if state.state not in (DONE, REBUILT):
@@ -100,8 +103,10 @@ def remove_checkpoints(store: SweepStore, packs: Collection[Pack], say: Callable
             store.write(pack_id, replace(state, state=DONE))
         try:  # the worker of a killed parent may still write its last rows
             with paths.one_worker(store.pack_directory(pack_id), say):
-                store.remove_checkpoints(pack_id)
-            removed += 1
+                store.remove_progress(pack_id)
+                if not keep_checkpoints:
+                    removed += store.has_checkpoints(pack_id)
+                    store.remove_checkpoints(pack_id)
         except RuntimeError as error:
             say(f"{error}; its checkpoints stay")
     if removed:
@@ -191,9 +196,8 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
 
 def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], None]) -> None:
     """Repair a pack.json from the plan, and its membership from the runs' status.json."""
-    _not_a_folder(store, store.log_path(pack_id), say)
-    lock = paths.lock_of_worker(store.pack_directory(pack_id))
-    sweep_directory.set_aside_unless_file(lock, store.name_of(lock), say)
+    log = store.log_path(pack_id)
+    sweep_directory.set_aside_unless_file(log, store.name_of(log), say)
     path = store.path_of(Pack, pack_id)
     try:
         if (pack := store.read(Pack, pack_id)) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import threading
@@ -29,7 +30,9 @@ from dwsweep.sweep.ownership import Fence, Shard
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
 from dwsweep.sweep.work_queue import Unit, fix_rates
+from dwsweep.train.cpu import check_bfloat16, only_cpus
 
+REBUILDING = 0.02  # share of the time that results.csv may take while packs train
 KILL_NOTICE = "stopping: workers write their checkpoints (Ctrl-C again: stop at once)"
 
 
@@ -63,7 +66,8 @@ def run_sweep(
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
     Raises:
-        InputError: another process owns the directory, a logger is not installed, the data is not prepared.
+        InputError: another process owns the directory, a logger is not installed, the data is not prepared, or packs
+        in bfloat16 would train on a CPU where it takes longer than float32.
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
@@ -136,14 +140,16 @@ class _Sweep:
         self.stop_cause: str | None = None
         self.silence = Silence()
         self.signals = 0
-        self.finished_since_rebuild = 0
+        self.rebuilt_at, self.rebuild_seconds = float("-inf"), 0.0  # clock after the last results.csv, and its time
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
         repair.remove_temporaries(self.store, mine, self.view.say)
         repair.repair(self.store, self.plan, mine, self.view.say)
-        if not self.plan.spec.execution.keep_finished_checkpoints:
-            repair.remove_checkpoints(self.store, mine, self.view.say)
+        keeps = self.plan.spec.execution.keep_finished_checkpoints
+        repair.remove_remains(self.store, mine, keeps, self.view.say)
+        for line in work_queue.changes_of_spec(self.plan.spec, self.store):
+            self.view.say(line)
         self.store.write_plan(self.plan)
         for line in work_queue.without_params(self.plan, self.store):
             self.view.say(f"note: {line}")
@@ -151,6 +157,8 @@ class _Sweep:
         if not todo.units:
             rebuild_results(self.store)
             return self._report({name: todo.states[name] for name in todo.run_ids}, trained=False)
+        if executor == "local" and worker is None and only_cpus(os.environ):  # else the worker knows
+            check_bfloat16(unit.pack for unit in todo.units)
         part = "" if self.shard == (0, 1) else f"{self.shard[0]}/{self.shard[1]}"
         flags = {"executor": executor, "address": address, "shard": part, "retry": sorted(self.retry)}
         self.store.update_manifest(lambda manifest: manifest.with_call(**flags))
@@ -278,8 +286,10 @@ class _Sweep:
                 state = RunState(decision.run_state, ended.step, None, pack_id, decision.cause, tail)
                 self.store.write_state(name, replace(state, loss=states[name].loss))
         self.store.write(pack_id, decision.state)
-        if decision.state.state in (DONE, REBUILT) and not unit.pack.execution.keep_finished_checkpoints:
-            self.store.remove_checkpoints(pack_id)  # nothing resumes from these checkpoints
+        if decision.state.state in (DONE, REBUILT):  # nothing resumes from here
+            self.store.remove_progress(pack_id)
+            if not unit.pack.execution.keep_finished_checkpoints:
+                self.store.remove_checkpoints(pack_id)
         if decision.stops_sweep:
             self._stop(ended.cause)
         queued = [Unit(child, unit.runs & {*child.run_ids}) for child in decision.queue]
@@ -288,11 +298,12 @@ class _Sweep:
             self.view.replaced(pack_id, [child.pack for child in queued])
         over = not queued and ended.kind not in (INTERRUPTED, policy.DISK_FULL)
         self.view.ended(pack_id, self._outcome(unit, ended, decision.state.events), over)
-        self.finished_since_rebuild += 1
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
-        if self.finished_since_rebuild * 20 >= len(self.plan.packs):
+        began = time.monotonic()
+        if began - self.rebuilt_at >= self.rebuild_seconds / REBUILDING:
             rebuild_results(self.store, settled=False)
-            self.finished_since_rebuild = 0
+            self.rebuilt_at = time.monotonic()
+            self.rebuild_seconds = self.rebuilt_at - began
 
     def _outcome(self, unit: Unit, ended: Ended, events: tuple[PackEvent, ...]) -> str:
         if ended.kind != DONE:

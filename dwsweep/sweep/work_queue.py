@@ -14,6 +14,7 @@ another benchmark, in another shard, on another host. The first to write wins, u
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -31,6 +32,7 @@ from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, build
 from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
 from dwsweep.spec import Spec
+from dwsweep.spec.bounded_yaml import load_yaml, load_yaml_file
 from dwsweep.sweep import ownership, repair
 from dwsweep.sweep.directory import SweepStore, is_over
 from dwsweep.sweep.ownership import Shard
@@ -282,6 +284,46 @@ def without_params(plan: Plan, store: SweepStore) -> list[str]:
         f"execution.keep_params: {keep}; {runs} no parameters, since they were trained without this setting; "
         "finished runs are not trained again (another --out trains them anew)"
     ]
+
+
+MOST_CHANGES = 8  # changed keys that are named
+
+
+def changes_of_spec(spec: Spec, store: SweepStore) -> list[str]:
+    """Line on the keys whose values differ from those of the spec that was last run in the directory. Keys that an
+    earlier version did not write are passed over, and so is a damaged spec.yaml."""
+    try:
+        before = _leaves(load_yaml_file(store.directory / "spec.yaml"))
+    except (InputError, OSError):
+        return []
+    after = _leaves(load_yaml(spec.to_yaml(), "SPEC"))
+    changed = [
+        f"{key} {_short(value)} → {_short(after[key]) if key in after else 'left out'}"
+        for key, value in before.items()
+        if after.get(key, _GONE) != value
+    ]
+    if not changed:
+        return []
+    more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
+    return [f"spec.yaml: differs from the last call here: {'; '.join(changed[:MOST_CHANGES])}{more}"]
+
+
+_GONE = object()
+
+
+def _leaves(value: Any, key: str = "") -> dict[str, Any]:
+    """Values of a spec by dotted key; a list is a value."""
+    if not isinstance(value, dict) or not value:
+        return {key: value}
+    found: dict[str, Any] = {}
+    for name, one in value.items():
+        found |= _leaves(one, f"{key}.{name}".lstrip("."))
+    return found
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def fix_rates(

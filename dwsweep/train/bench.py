@@ -22,7 +22,8 @@ from dwsweep.cost.duration import recipe_of
 from dwsweep.data.token_store import Store
 from dwsweep.plan import Pack, Plan
 from dwsweep.records.bench import BenchRow, PackingPoint
-from dwsweep.train.choices import CAPACITY, at_hand, refuse_slow_bfloat16
+from dwsweep.train.choices import CAPACITY, at_hand
+from dwsweep.train.cpu import check_bfloat16
 from dwsweep.train.program import Blueprint, Program, compile_program
 
 REPEATS = 3
@@ -34,9 +35,10 @@ def bench(plan: Plan, store: Store) -> Iterator[BenchRow]:
     """Measure each shape of ``plan`` once, yielding a row as soon as it is known.
 
     Raises:
-        InputError: bfloat16 on a CPU that has no instructions for it.
+        InputError: bfloat16 on a CPU where it takes longer than float32.
     """
-    refuse_slow_bfloat16(plan.spec.train.precision, at_hand())
+    if at_hand().on_cpu:
+        check_bfloat16(plan.packs)
     peak = measured_peak(plan.spec.train.precision)
     seen: set[Any] = set()
     for pack in plan.packs:

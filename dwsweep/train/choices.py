@@ -30,13 +30,12 @@ from dwsweep.cost.arithmetic import (
     training_flops,
 )
 from dwsweep.data.token_store import Store
-from dwsweep.errors import InputError
 from dwsweep.model.attention import causal_attention
 from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
-from dwsweep.records import footing
 from dwsweep.shapes import Shape
 from dwsweep.text import one_line
+from dwsweep.train.cpu import unrolled
 from dwsweep.train.mesh import Layout, Load, agreed
 from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 
@@ -47,15 +46,11 @@ STREAM_BYTES = 64 << 20
 CACHE_BYTES = 1_200_000
 """On a CPU, the size of the largest activation (float32) of a microbatch: about half a core's second-level cache.
 Measured at L2 d64, L6 d192, L24 d64: 12–25 % faster than the whole batch of 16 × 128 at once."""
-UNROLLED_WIDTH, UNROLLED_DEPTH, UNROLLED_ON_GPU = 128, 12, 48
-"""On a CPU, the layers of models at least this wide and at most this deep are unrolled: weights that exceed a core's
-cache are then not copied out of their stack for each microbatch. Measured gains: L8 d128 5 %, L12 d192 11 %, L6 d192
-17 %, L4 d256 22 %, for some 0.7 s of compilation per layer; L24 d64 none, and four layers at a time lose 5–18 %.
-
-On a GPU all models of at most UNROLLED_ON_GPU layers are: what the backward pass needs is then not copied into stacks
-and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L24 d64 2,537 →
-1,359 kernels and 109 → 72 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 → 2,653 and
-142 → 91 GB, for 7.4 → 12.4 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
+UNROLLED_ON_GPU = 48
+"""On a GPU the layers of all models of at most so many are unrolled: what the backward pass needs is then not copied
+into stacks and out of them. Counted in programs compiled for an H200 (3 seeds, 256 × 128, bfloat16), not timed: L24 d64
+2,537 → 1,359 kernels and 109 → 72 GB per step, for 6.2 → 9.0 GB of memory and 6 → 49 s to compile; L48 d32 5,079 →
+2,653 and 142 → 91 GB, for 7.4 → 12.4 GB and 10 → 93 s. Four or eight layers at a time move more than a loop does."""
 VECTOR_PARAMETERS = 1_500_000
 """On a CPU, models up to this size are one vector in the training loop. Measured on two cores, steps against those of
 the tree: L6 d12 ×1.58, L2 d36 ×1.48, L1 d92 ×1.09, L24 d64 (1.2e6) ×1.0, L6 d192 (2.7e6) ×0.9: larger ones leave the
@@ -73,48 +68,6 @@ def configure() -> None:
         # the programs of small models compile in under the default's second and would not be kept
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-
-
-BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16")
-"""Names that Linux gives a CPU's instructions for products of bfloat16."""
-SLOW_BFLOAT16 = "DWSWEEP_SLOW_BFLOAT16"
-"""Environment variable that allows bfloat16 on a CPU without them, to try out an accelerator's sweep."""
-
-
-def refuse_slow_bfloat16(precision: str, hardware: Hardware, instructions: Sequence[str] | None = None) -> None:
-    """Refuse bfloat16 on a CPU that has no instructions for it: it rounds, and then multiplies in float32.
-
-    With them the steps of wide nets take what float32 takes (one core of an EPYC, batch of 16 × 128: L2 d512 0.96 of
-    it, L12 d128 1.0), and those of narrow ones more (L24 d64 1.36), whose time is in rounding and not in products.
-
-    Args:
-        instructions: of the CPU; None: of this one. Empty if the system gives none: nothing is refused.
-
-    Raises:
-        InputError: it has none of BFLOAT16_INSTRUCTIONS, and the environment does not ask for it all the same.
-    """
-    if precision != "bfloat16" or not hardware.on_cpu or os.environ.get(SLOW_BFLOAT16):
-        return
-    found = footing.here(None, None).instructions if instructions is None else instructions
-    if found and not set(BFLOAT16_INSTRUCTIONS) & set(found):
-        raise InputError(
-            "train.precision: bfloat16; this CPU has no instructions for its products, so that it is slower than "
-            f"float32 and gains nothing; allowed: float32, or {SLOW_BFLOAT16}=1 in the environment"
-        )
-
-
-NARROW = 128
-"""Width below which steps in bfloat16 take longer than in float32 on a CPU with instructions for it."""
-
-
-def narrow_bfloat16(width: int, precision: str, hardware: Hardware) -> str | None:
-    """A note that bfloat16 costs time at this width on a CPU; None where it does not."""
-    if precision != "bfloat16" or not hardware.on_cpu or width >= NARROW:
-        return None
-    return (
-        f"train.precision: bfloat16; on a CPU steps of nets narrower than {NARROW} take longer than in float32, 1.36 "
-        "times at L24 d64: rounding takes more time than shorter products save"
-    )
 
 
 @dataclass(frozen=True)
@@ -169,7 +122,7 @@ def choose(pack: Pack, store: Store, hardware: Hardware | None = None) -> Choice
     hardware = hardware or at_hand()
     execution, train = pack.execution, pack.train
     layout = _layout(pack, hardware)
-    unroll = min(execution.unroll or _unroll(pack, hardware, layout), pack.shape.depth)
+    unroll = unrolled(pack) if hardware.on_cpu else _unroll(pack, hardware, layout)
     streamed = not resident_bytes(
         store.n_train_tokens, store.dtype.itemsize, hardware.memory_bytes, execution.data_on_device
     )
@@ -299,12 +252,11 @@ def _microbatch(pack: Pack, hardware: Hardware, layout: Layout, asked: int | Non
 
 
 def _unroll(pack: Pack, hardware: Hardware, layout: Layout) -> int:
+    """Layers written out on an accelerator."""
     depth = pack.shape.depth
-    if hardware.on_cpu:
-        return depth if depth <= UNROLLED_DEPTH and pack.shape.width >= UNROLLED_WIDTH else 1
     # a divided model has to gather its weights layer by layer
     on_gpu = hardware.device.platform == "gpu" and layout.placement is None
-    return depth if depth <= UNROLLED_ON_GPU and on_gpu else 1
+    return min(pack.execution.unroll or (depth if depth <= UNROLLED_ON_GPU and on_gpu else 1), depth)
 
 
 def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:

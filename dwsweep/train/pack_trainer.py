@@ -27,7 +27,7 @@ from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.run import RunResult
 from dwsweep.train import Recorder
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
-from dwsweep.train.choices import narrow_bfloat16, refuse_slow_bfloat16
+from dwsweep.train.cpu import check_bfloat16
 from dwsweep.train.mesh import agreed
 from dwsweep.train.program import AHEAD, Blueprint, Program, compile_program, release
 from dwsweep.train.step import HeldoutLoss, State
@@ -126,7 +126,8 @@ class _Trainer:
         self.phases = phases(pack.branch_steps, pack.train)
         self.ready = AHEAD.take(pack, store)
         self.blueprint = self.ready.blueprint if self.ready else Blueprint.of(pack, store)
-        refuse_slow_bfloat16(pack.train.precision, self.blueprint.choices.hardware)
+        if self.blueprint.choices.hardware.on_cpu:
+            check_bfloat16([pack])
         self.progress = Progress(losses=[math.nan] * len(pack.replicas))
         self.finished: list[str] = []
         self.kernel: str | None = None  # kernel of the checkpoint that training resumes from
@@ -199,8 +200,6 @@ class _Trainer:
                 + ", ".join(program.concessions)
             )
         asked, chosen = self.kernel or self.pack.execution.attention, program.choices
-        if slow := narrow_bfloat16(self.pack.shape.width, self.pack.train.precision, chosen.hardware):
-            self.recorder.note(slow)
         if asked not in ("auto", chosen.compute.kernel):
             self.recorder.note(f"attention: {chosen.compute.kernel} in place of {asked}: {chosen.attention_why}")
         return program

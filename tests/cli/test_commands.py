@@ -63,6 +63,11 @@ def test_a_bad_spec_is_one_line_and_exit_2(
         ["run", SMOKE, "--shard", "0/²"],
         ["run", SMOKE, "--address", "auto"],  # without --executor ray the sweep would train here
         ["bench", SMOKE, "--devices", "²"],
+        ["design", "runs.csv", "--params", "300M", "--target", "1B"],  # options that the other question has
+        ["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"],
+        ["design", SMOKE, "--runs", "3"],
+        ["design", SMOKE, "--device", "A100"],
+        ["theory", "--check", "--heads", "4"],
     ],
     ids=str,
 )
@@ -73,6 +78,8 @@ def test_wrong_arguments_exit_2_without_a_traceback(
     assert result.returncode == 2
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.stderr
+    if arguments[0] in ("design", "theory") and str(arguments[-2]).startswith("--") and "wide" not in arguments:
+        assert f"{arguments[-2]}" in result.stderr and "allowed" in result.stderr
 
 
 def test_design_without_a_spec_says_what_is_missing(dwsweep: Command) -> None:

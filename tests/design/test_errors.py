@@ -13,6 +13,7 @@ from sentences import says, shows
 from shown import printed
 from spec_tools import spec_of
 
+from dwsweep import fit_table
 from dwsweep.design import Judge, Prior, fill, make_prior, study
 from dwsweep.design.expected_fit import expected_depth
 from dwsweep.design.prior import Gain
@@ -25,6 +26,7 @@ from dwsweep.fit.guideline import own_guide
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.plan import build
+from dwsweep.records import fit as fit_record
 from dwsweep.spec import Spec, load_spec
 from tests.simulations.sweeps import SmoothTruth, draw, widths
 
@@ -428,3 +430,21 @@ def test_a_target_that_no_net_has_is_refused(target: float) -> None:
         InputError, match=r"--target: .*; must be a number of non-embedding parameters above 1e3 and at"
     ):
         study(spec(), target=target)
+
+
+def test_the_noise_of_a_fit_in_bits_stands_in_the_unit_of_the_gains_beside_it(tmp_path: Path) -> None:
+    """A fit without a law of its own has gains assumed in nats: its noise in bits was taken for nats."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"depth": depth, "width": width, "seed": seed, "loss": 4.0 - 0.2 * math.log(width) + rng.normal(0, 0.01)}
+        for depth in (4, 8, 16)
+        for width in (64, 96, 128, 192, 256, 384)
+        for seed in range(3)
+    ]
+    priors = {}
+    for unit in ("nats", "bits", "bpb"):
+        fit_record.write(fit_table(rows, unit=unit, draws=200), tmp_path / unit)
+        priors[unit] = make_prior(tmp_path / unit, None)[0]
+    nats, bits, bpb = (priors[unit] for unit in ("nats", "bits", "bpb"))
+    assert bits.noise == pytest.approx(math.log(2.0) * nats.noise) and "measured" in bits.basis[2]
+    assert "ASSUMED" in bpb.basis[2] and all("nats" in line for line in bits.basis[1:])

@@ -17,6 +17,7 @@ from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.data.covariates import _held as held_value
+from dwsweep.fit.data.covariates import is_date
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import near
@@ -126,6 +127,17 @@ def test_the_best_rate_follows_the_width_and_not_the_size_where_inner_widths_dif
             assert row.learning_rate and abs(math.log(row.learning_rate / truth)) < 0.08
             missed += not (row.learning_rate_low or 0.0) < truth < (row.learning_rate_high or math.inf)
     assert missed <= 2
+
+
+def test_best_rates_that_were_not_tried_are_said_to_lie_outside() -> None:
+    def low(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        rate = 2e-4 * math.exp(rng.uniform(-1.0, 1.0))
+        far = math.log(rate / (1.2e-3 * (512 / row["width"]) ** 0.8))
+        return {"learning_rate": float(f"{rate:.3g}")}, 0.05 * far**2
+
+    said = heap(piled(60, more=low)).record.sentences[1]
+    assert said.startswith("OUTSIDE WHAT WAS TRIED: the best learning rate of 7 of 7 depths lies above the rates tried")
+    assert not any("OUTSIDE" in line for line in mixed().record.sentences)
 
 
 def test_a_rate_that_is_asked_for_is_held_there() -> None:
@@ -522,6 +534,74 @@ def test_a_heap_learns_whether_its_losses_depart_from_every_form_and_whether_set
     assert smooth[0] < 0.08 and smooth[1] < 0.1
     assert learnt(heap(piled(60, more=departing)))[0] > 2.0 * smooth[0]
     assert learnt(heap(piled(60, more=interacting)))[1] > 2.0 * smooth[1]
+
+
+def shapes_once(rows: list[Row]) -> list[Row]:
+    """The first row of each shape: no column differs within one."""
+    return list({(row["depth"], row["width"]): row for row in reversed(rows)}.values())
+
+
+def confounded(name: str) -> Any:
+    """Rates, and a column that follows depth in part: a text, a switch, or a draw of a random search."""
+
+    def more(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        y = math.log(row["depth"] / 11.3)
+        second = bool(rng.random() < 1.0 / (1.0 + math.exp(-2.0 * y)))
+        drawn = 0.02 * math.exp(0.5 * y + 0.4 * rng.standard_normal())
+        value, effect = {
+            "mix": ("web" if second else "books", 0.05 * second),
+            "use_bias": (int(second), 0.05 * second),
+            "init_std": (round(drawn, 5), 0.03 * math.log(drawn / 0.02)),
+            "idle": ("web" if second else "books", 0.0),
+            "idle_std": (round(drawn, 5), 0.0),
+        }[name]
+        return {**columns, name: value}, nats + effect
+
+    return more
+
+
+@pytest.mark.parametrize("name", ["mix", "use_bias", "init_std"])
+def test_a_column_that_losses_follow_though_nothing_adjusts_for_it_is_said_first(name: str) -> None:
+    rows = shapes_once(piled(60, more=confounded(name)))
+    said = heap(rows).record.sentences[1]
+    assert said.startswith(f"NOT ADJUSTED FOR: {name} (") and f"--adjust {name}" in said
+    asked = heap(rows, adjust=[name])
+    assert not any("NOT ADJUSTED" in line for line in asked.record.sentences)
+    holds(asked)
+    assert not any("NOT ADJUSTED" in line for line in heap(rows, no_adjust=[name]).record.sentences)
+
+
+@pytest.mark.parametrize("name", ["idle", "idle_std"])
+def test_an_unknown_column_that_losses_do_not_follow_is_not_mentioned(name: str) -> None:
+    said = heap(shapes_once(piled(60, more=confounded(name)))).record.sentences
+    assert not any("NOT ADJUSTED" in line for line in said)
+
+
+def test_beside_a_grid_too_a_column_that_losses_follow_is_said() -> None:
+    def drawn(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        value = 0.02 * math.exp(0.5 * math.log(row["depth"] / 11.3) + 0.4 * rng.standard_normal())
+        return {"init_std": round(value, 5)}, 0.03 * math.log(value / 0.02)
+
+    rows = shapes_once(piled(60, more=drawn))
+    lines = fit_report.account(dwsweep.fit_table(rows, draws=DRAWS))
+    assert any("NOT ADJUSTED FOR: init_std" in line for line in lines)
+    without = [{name: value for name, value in row.items() if name != "init_std"} for row in rows]
+    assert not any("NOT ADJUSTED" in line for line in fit_report.account(dwsweep.fit_table(without, draws=DRAWS)))
+
+
+def test_round_counts_of_the_size_of_a_time_since_1970_are_counts() -> None:
+    assert not is_date([1e9, 2e9, 4e9]) and not is_date([8e8, 1.5e9, 3.2e9])
+    assert is_date([1764115200, 1764201600]) and is_date([1764115200000, 1764201600123]) and is_date([2024, 2025])
+
+    def counted(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        columns, nats = batches(row, rng)
+        place = int(np.clip(round(1 + 0.8 * math.log(row["depth"] / 11.3) + 0.5 * rng.standard_normal()), 0, 2))
+        value = (1e9, 2e9, 4e9)[place]
+        return {"learning_rate": columns["learning_rate"], "toks": value}, nats - 0.09 * math.log(value / 2e9)
+
+    found = heap(shapes_once(piled(60, more=counted)))
+    assert "toks" in [one.column for one in found.record.columns]
 
 
 def test_no_adjust_lets_a_column_be() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from sentences import says
 
 from dwsweep import FitResult, fit_table
 from dwsweep.guide import Options, Source, advice, answer, exported, practice, public_source, source_of
+from dwsweep.guide.guideline import completed
+from dwsweep.guide.losses import Predicted
 from dwsweep.records import fit as fit_record
 from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
@@ -167,3 +170,24 @@ def test_the_values_that_a_heap_is_held_at_stand_beside_its_answer(tmp_path: Pat
     found = fit_table(rows, at={"batch_size": 128})
     notes = source_of(found, tmp_path).at(3e7).notes
     assert any(note.startswith("fit: Depths are compared at") and "batch 128" in note for note in notes)
+
+
+def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence() -> None:
+    """`fit --confidence 0.5` printed intervals of 50 % and of 95 % in one column."""
+    wide, narrow = (completed(fit_table(grid(), confidence=level)).guideline for level in (0.95, 0.5))
+    shares = [
+        math.log(b.depth_high / b.depth_low) / math.log(a.depth_high / a.depth_low)
+        for a, b in zip(wide, narrow, strict=True)
+        if a.depth is not None and a.depth_high and a.depth_low and b.depth_high and b.depth_low
+    ]
+    assert any(row.law.startswith("public") and row.depth for row in wide) and len(shares) >= 5
+    assert all(0.2 < share < 0.5 for share in shares)  # of a normal distribution 0.34
+
+
+def test_bounds_of_a_lower_confidence_cut_off_nothing(found: FitResult) -> None:
+    assert found.surface is not None
+    loose = replace(found, surface=replace(found.surface, confidence=0.6))
+    sure, unsure = (source_of(one, "laptop") for one in (found, loose))
+    assert isinstance(sure.law, Predicted) and isinstance(unsure.law, Predicted)
+    assert sure.law.own is not None and sure.law.own.bounds
+    assert unsure.law.own is None or not unsure.law.own.bounds

@@ -305,3 +305,37 @@ def test_too_little_held_out(held_out: int, caution: str | None, eval_tokens: in
 
 def _with_tokens(n_train_tokens: int) -> str:
     return "\n".join(build(spec_of(QUIET), data=DataFacts("a" * 64, n_train_tokens, 1000)).warnings)
+
+
+@pytest.mark.parametrize(
+    ("needed", "sections"),
+    [
+        ("train.momentum 0.5 has no effect: it belongs to train.optimizer: muon", {"train": {"momentum": 0.5}}),
+        ("train.cooldown_fraction 0.4 has no effect", {"train": {"cooldown_fraction": 0.4}}),
+        ("model.rope_theta 500.0 has no effect", {"model": {"rope_theta": 500.0}}),
+        ("model.base_width 32 has no effect", {"model": {"base_width": 32, "parametrization": "standard"}}),
+        ("model.base_depth 7 has no effect", {"model": {"base_depth": 7, "parametrization": "mup"}}),
+        ("data.text_field body has no effect", {"data": {"text_field": "body"}}),
+        (
+            "grid.max_mismatch 0.2 has no effect: it belongs to grid.budgets",
+            {
+                "grid": {
+                    "depths": [],
+                    "budgets": None,
+                    "widths": {1: [64], 2: [64]},
+                    "width_multiple": 4,
+                    "max_mismatch": 0.2,
+                }
+            },
+        ),
+        ("data.seed 3 has no effect", {"data": {"seed": 3, "tokenizer": "bytes", "vocab_size": 256}}),
+        ("", {"train": {"momentum": 0.5, "optimizer": "muon"}}),
+        ("", {"train": {"cooldown_fraction": 0.4, "schedule": "wsd"}}),
+        ("", {"model": {"rope_theta": 500.0, "positions": "rotary"}}),
+        ("", {"model": {"base_width": 32, "parametrization": "mup"}}),
+        ("", {"data": {"text_field": "body", "source": "jsonl:a/*.jsonl"}}),
+    ],
+)
+def test_a_key_without_effect_is_named_with_the_key_that_it_belongs_to(needed: str, sections: dict) -> None:
+    found = [line for line in warnings(**sections).splitlines() if "has no effect" in line]
+    assert [line.startswith(needed) for line in found] == [True] * bool(needed)

@@ -380,6 +380,17 @@ def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
 
 
 @pytest.mark.usefixtures("without_answers", "without_drawing")
+def test_replicas_that_trained_side_by_side_took_their_share_of_the_time() -> None:
+    """Each run of a pack has the pack's wall time; three of them did not take three times as long."""
+    row = {"depth": 2, "width": 64, "seed": 0, "status": "done", "loss": 3.0, "n_params": 98_304, "wall_seconds": 600.0}
+    packed = [{**row, "seed": seed, "pack_size": 3, "device_seconds": 200.0} for seed in range(3)]
+    for rows, seconds in ((packed, "600"), ([row], "600"), ([row, {**row, "seed": 1}], "1,200")):
+        table = runs_table.runs(rows)[0]
+        assert isinstance(table, Table)
+        assert table.heads[-1] == "device-seconds (sum)"
+        assert table.rows[0][-1] == seconds
+
+
 def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     table = tmp_path / "mine-fit"
     fit_record.write(report_sweeps.fit("law"), table)

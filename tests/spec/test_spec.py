@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,29 @@ def test_overrides_replace_and_exclude(tmp_path: Path) -> None:
     assert (spec.train.steps, spec.train.tokens) == (None, 1e6)
     assert (spec.grid.budgets, spec.grid.widths) == (None, {2: [64]})
     assert spec.data.source == "text:a/*.txt"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("train.steps=50", "train.tokens=1e6"),
+        ("train.steps=50", "train={tokens: 1e6}"),
+        ("train.steps=50", "train={steps: 60}"),
+        ("grid.budgets=[1e5]", "grid.widths={2: [64]}"),
+    ],
+)
+def test_an_override_that_another_takes_away_is_refused(tmp_path: Path, first: str, second: str) -> None:
+    path = write(tmp_path, parse_spec(GOOD).to_yaml())
+    with pytest.raises(InputError, match=f"^--set {re.escape(first)}: --set {re.escape(second)} takes its place"):
+        load_spec(path, [first, second])
+
+
+def test_the_later_of_two_values_for_a_key_counts_and_null_takes_nothing_away(tmp_path: Path) -> None:
+    path = write(tmp_path, parse_spec(GOOD).to_yaml())
+    assert load_spec(path, ["train.steps=50", "train.steps=60"]).train.steps == 60
+    for pair in (["train.steps=null", "train.tokens=1e6"], ["train.tokens=1e6", "train.steps=null"]):
+        assert load_spec(path, pair).train.tokens == 1e6
+    assert load_spec(path, ["train={tokens: 1e6}", "train.batch_size=8"]).train.batch_size == 8
 
 
 @pytest.mark.parametrize("override", ["train.steps", "=5", "name.deeper=5"])

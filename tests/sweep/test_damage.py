@@ -374,7 +374,6 @@ FOLDERS = (
     "runs/{run}/result.json",
     "runs/{run}/documents.npy",
     "runs/{run}/status.json",
-    "packs/{pack}/worker.lock",
     "packs/{pack}/log.txt",
     "packs/{pack}/state.json",
 )

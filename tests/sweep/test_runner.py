@@ -37,6 +37,7 @@ from dwsweep.sweep import local_executor, policy, runner, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
+from dwsweep.train.cpu import SLOW_BFLOAT16
 
 pytestmark = pytest.mark.usefixtures("standin")
 
@@ -60,8 +61,8 @@ def test_long_packs_come_first_and_one_worker_serves_all(tmp_path: Path) -> None
     first_lines = [path.read_text() for path in (tmp_path / "sweep").glob("packs/*/log.txt")]
     assert len({line.split("process ")[1] for line in first_lines}) == 1
     store = SweepStore(tmp_path / "sweep")
-    order_of_ends = sorted(store.pack_ids(), key=lambda name: store.progress(name).updated or 0.0)
-    assert [name.rsplit("-", 1)[0] for name in order_of_ends] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
+    order_of_starts = sorted(store.pack_ids(), key=lambda name: store.pack_state(name).begun or 0.0)
+    assert [name.rsplit("-", 1)[0] for name in order_of_starts] == ["L1-d92-h2", "L2-d64-h2", "L1-d48-h2", "L2-d36-h2"]
 
 
 def test_several_workers_share_the_packs(tmp_path: Path) -> None:
@@ -411,3 +412,18 @@ def test_a_scheduler_that_gives_one_core_gets_one_worker(tmp_path: Path, monkeyp
     monkeypatch.setattr(local_executor, "cores", lambda: [min(os.sched_getaffinity(0))])
     state, text = run(make_plan(execution={"workers": 2}), tmp_path / "sweep")
     assert state == 0 and says(text, "sweep: fewer workers")
+
+
+def test_bfloat16_on_a_host_of_cpus_is_refused_before_anything_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only packs that would train count: a finished sweep of an accelerator is reported as ever."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    plan = make_plan(train={"precision": "bfloat16"})
+    with pytest.raises(InputError, match=r"^train\.precision: bfloat16; "):
+        run(plan, tmp_path)
+    assert not any(SweepStore(tmp_path).pack_ids())
+    monkeypatch.setenv(SLOW_BFLOAT16, "1")
+    assert run(plan, tmp_path)[0] == 0
+    monkeypatch.delenv(SLOW_BFLOAT16)
+    assert "nothing to train: 8 done" in run(plan, tmp_path)[1]

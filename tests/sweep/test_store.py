@@ -24,7 +24,7 @@ from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.evaluation import Evaluation, TaskScores
-from dwsweep.records.pack import PackEvent, PackState, StartFacts
+from dwsweep.records.pack import PackEvent, PackProgress, PackState, StartFacts
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event, Resumed
@@ -360,7 +360,7 @@ def test_checkpoints_that_an_orphaned_worker_still_writes_are_waited_for(
     held, half = threading.Event(), store.pack_directory(pack_id) / "checkpoints" / "7.orbax-checkpoint-tmp"
 
     def orphan() -> None:
-        with paths.if_free(paths.lock_of_worker(store.pack_directory(pack_id))) as free:
+        with paths.if_free(paths.log_of_pack(store.pack_directory(pack_id))) as free:
             assert free
             for k in range(40):
                 half.mkdir(parents=True, exist_ok=True)
@@ -395,6 +395,33 @@ def test_a_finished_pack_keeps_no_checkpoints(tmp_path: Path, monkeypatch: pytes
     assert says(text, "sweep: checkpoints removed by default")
     assert not [name for name in store.pack_ids() if store.newest_checkpoint(name)]
     assert_complete(plan, tmp_path / "sweep")
+
+
+def test_a_finished_pack_keeps_its_three_files_and_a_failed_one_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the last result and the end of the pack may leave the progress; the next call removes it."""
+    train_here(monkeypatch)
+    order(tmp_path, {"L1-d48-h2": {"most_replicas": 1}, "L2-d64-h2": {"raise_at": 17}})
+    plan = make_plan(execution={"checkpoint_steps": 5, "max_retries": 0, "keep_finished_checkpoints": True})
+    assert run(plan, tmp_path / "sweep")[0] == 1
+    store = SweepStore(tmp_path / "sweep")
+    states = {name: store.pack_state(name).state for name in store.pack_ids()}
+    assert {*states.values()} == {"done", "rebuilt", "failed"}
+
+    def files() -> dict[str, set[str]]:
+        names = {name: paths.names_in(store.pack_directory(name)) for name in store.pack_ids()}
+        return {name: set(found) - {"checkpoints"} for name, found in names.items()}
+
+    kept = {"pack.json", "state.json", "log.txt"}
+    expected = {name: kept | {"progress.json"} if state == "failed" else kept for name, state in states.items()}
+    assert files() == expected
+    for name in states:
+        store.write_progress(name, PackProgress(step=30, steps=30))
+    first = next(name for name, state in states.items() if state == "done")
+    store.write(first, replace(store.pack_state(first), state="running"))
+    assert run(plan, tmp_path / "sweep")[0] == 1
+    assert files() == expected and store.pack_state(first).state == "done"
 
 
 def test_branches_of_one_trunk_are_runs_of_their_own(tmp_path: Path) -> None:

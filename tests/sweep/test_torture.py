@@ -136,7 +136,7 @@ def contract(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
-        if path.is_dir() or path.parent.name == "locks" or path.name in ("manifest.json", "log.txt", "worker.lock"):
+        if path.is_dir() or path.parent.name == "locks" or path.name in ("manifest.json", "log.txt"):
             continue
         if path.name in ("state.json", "progress.json", "derived.json"):  # attempts, hashes of tables with clocks
             found[name] = None

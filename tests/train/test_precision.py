@@ -7,7 +7,9 @@ products are emulated: operands rounded to bfloat16, sums in float32. What is wr
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,11 @@ from dwsweep.errors import InputError
 from dwsweep.model import transformer
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import Compute, build
+from dwsweep.plan import DataFacts
+from dwsweep.plan import build as build_plan
 from dwsweep.records import footing
-from dwsweep.train.choices import SLOW_BFLOAT16, at_hand, narrow_bfloat16, refuse_slow_bfloat16
+from dwsweep.train.bench import bench
+from dwsweep.train.cpu import SLOW_BFLOAT16, check_bfloat16, only_cpus
 from dwsweep.train.pack_trainer import train_pack
 
 DEPTH, WIDTH, SEQ_LEN = 48, 32, 32
@@ -132,39 +137,65 @@ def test_trained_losses_agree_within_the_seed_noise(
     assert np.abs(emulated - exact).max() < 0.003
 
 
-def test_bfloat16_is_refused_on_a_cpu_without_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = at_hand()
-    with pytest.raises(InputError, match=r"train\.precision: bfloat16; this CPU has no instructions for its products"):
-        refuse_slow_bfloat16("bfloat16", cpu, ("avx2", "avx512f"))
-    refuse_slow_bfloat16("float32", cpu, ("avx2",))
-    refuse_slow_bfloat16("bfloat16", cpu, ("avx2", "avx512_bf16"))
-    refuse_slow_bfloat16("bfloat16", cpu, ())  # the system does not say
-    refuse_slow_bfloat16("bfloat16", at_hand(as_accelerator=True), ("avx2",))
-    monkeypatch.setenv(SLOW_BFLOAT16, "1")
-    refuse_slow_bfloat16("bfloat16", cpu, ("avx2",))
+BF16, OLD = ("avx2", "avx512_bf16"), ("avx2", "avx512f")
 
 
-def test_narrow_nets_in_bfloat16_on_a_cpu_are_noted_with_the_reason(
+@pytest.mark.parametrize(
+    ("shapes", "changes", "instructions", "why"),
+    [
+        ([(2, 128), (2, 256)], {}, OLD, "this CPU has no instructions for its products"),
+        ([(2, 128), (12, 256)], {}, BF16, None),
+        ([(2, 128), (2, 64)], {}, BF16, "on a CPU L2-d64-h2 would take longer than in float32"),
+        ([(2, 96), (2, 64), (3, 64)], {}, BF16, "on a CPU L2-d96-h2 and 2 more shapes would take longer"),
+        ([(13, 256)], {}, BF16, "on a CPU L13-d256-h2 would take longer"),
+        ([(2, 64), (13, 256)], {"execution": {"unroll": 13}}, BF16, None),
+        ([(13, 256)], {"execution": {"unroll": 2}}, BF16, "L13-d256-h2"),
+        ([(1, 64)], {}, BF16, None),
+        ([(2, 128)], {}, (), None),
+        ([(2, 64)], {}, (), "L2-d64-h2"),
+        ([(2, 64)], {"train": {"precision": "float32"}}, OLD, None),
+    ],
+)
+def test_bfloat16_is_refused_on_a_cpu_where_it_takes_longer_than_float32(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    shapes: list[tuple[int, int]],
+    changes: dict[str, Any],
+    instructions: tuple[str, ...],
+    why: str | None,
+) -> None:
+    spec = make_spec(**{"train": {"precision": "bfloat16"}, **changes})
+    packs = [make_pack(store, spec, depth=depth, width=width) for depth, width in shapes]
+    if why is not None:
+        said = rf"^train\.precision: bfloat16; .*{why}.*; allowed: float32, or {SLOW_BFLOAT16}=1 in the environment$"
+        with pytest.raises(InputError, match=said):
+            check_bfloat16(packs, instructions)
+    monkeypatch.setenv(SLOW_BFLOAT16, "1" if why is not None else "")
+    check_bfloat16(packs, instructions)
+
+
+def test_the_trainer_and_the_benchmark_ask_whether_the_cpu_can(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(SLOW_BFLOAT16, "1")
-    noted: list[str] = []
-
-    class Noting(Kept):
-        def note(self, message: str) -> None:
-            noted.append(message)
-
-    for precision in ("float32", "bfloat16"):
-        noted.clear()
-        train_pack(make_pack(store, make_spec(train={"precision": precision})), store, tmp_path / precision, Noting())
-        said = [line for line in noted if "rounding takes more time than shorter products save" in line]
-        assert len(said) == (precision == "bfloat16")
-    assert narrow_bfloat16(128, "bfloat16", at_hand()) is None
-    assert narrow_bfloat16(64, "bfloat16", at_hand(as_accelerator=True)) is None
+    monkeypatch.setattr(footing, "_processor", lambda: ("new", ("avx512_bf16",)))
+    spec = make_spec(train={"precision": "bfloat16"})
+    with pytest.raises(InputError, match="would take longer"):
+        train_pack(make_pack(store, spec), store, tmp_path, Kept())
+    with pytest.raises(InputError, match="would take longer"):
+        next(bench(build_plan(spec, data=DataFacts.of(store)), store))
 
 
-def test_the_trainer_asks_whether_the_cpu_can(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(footing, "_processor", lambda: ("old", ("avx2",)))
-    pack = make_pack(store, make_spec(train={"precision": "bfloat16"}))
-    with pytest.raises(InputError, match="SLOW_BFLOAT16=1"):
-        train_pack(pack, store, tmp_path, Kept())
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({"JAX_PLATFORMS": "cpu"}, True), ({"JAX_PLATFORMS": "cuda,cpu"}, False), ({"TPU_LIBRARY_PATH": "x.so"}, False)],
+)
+def test_a_host_has_only_cpus_where_jax_is_told_so(environment: dict[str, str], expected: bool) -> None:
+    assert only_cpus(environment) == expected
+
+
+def test_a_plugin_for_an_accelerator_may_find_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert only_cpus({})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "jax_plugins")
+    assert not only_cpus({})

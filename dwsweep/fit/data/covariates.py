@@ -62,6 +62,7 @@ FEWEST_VALUES = 3  # fewest values of a number with a smooth effect: two values 
 MOST_VALUES = 16  # most values of a chosen number, unless the user declares it
 FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
+ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
 COMMON = 0.1  # share of rows above which the commonest value counts as usual
 COMMON_WITHIN = 0.01  # relative tolerance of a common value
@@ -392,10 +393,13 @@ def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
 
 
 def is_date(values: Collection[Any]) -> bool:
-    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970."""
+    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970. Round numbers of
+    that size, such as 1e9 and 2e9, are counts."""
     if not all(isinstance(value, int | float) and float(value).is_integer() for value in values):
         return False
     low, high = min(values), max(values)
+    if low >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values):
+        return False
     return any(first <= low and high <= last for first, last in DATES)
 
 

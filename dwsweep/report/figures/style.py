@@ -12,7 +12,6 @@ Matplotlib is imported inside the functions, and pyplot (global state, display b
 
 from __future__ import annotations
 
-import functools
 import io
 import math
 import textwrap
@@ -161,9 +160,7 @@ def render(made: Figure, kind: str) -> bytes:
 def svg(draw: Callable[[], Figure]) -> bytes:
     """SVG of a figure that ``make`` draws in the house style."""
     with styled():
-        made = draw()
-        _finish(made)
-        return render(made, "svg")
+        return render(draw(), "svg")
 
 
 def empty(text: str) -> Figure:
@@ -215,7 +212,6 @@ def files(out_dir: Path, name: str) -> list[Path]:
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     """Write the figure's ``files``, each in one step."""
     written = files(out_dir, name)
-    _finish(made)
     for path in written:
         paths.write_atomic(path, render(made, path.suffix[1:]))
     return written
@@ -424,17 +420,11 @@ def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
     """Solve the layout once, for good, then spread the labels of each panel (``label_right``) that would touch."""
     every = [axis for axes in made.axes for axis in (axes.xaxis, axes.yaxis)]
     for axis in every:
-        _remember_ticks(axis)
         if not axis.get_label_text():  # a place of its own: else Matplotlib measures all ticks to place no text
             axis.set_label_coords(0.5, 0.5)
     engine = made.get_layout_engine()
     if engine is not None:
-        measured = [axes for axes in made.axes if axes.get_axes_locator() is None]
-        for axes in measured:
-            _measure_once(axes)
         engine.execute(made)
-        for axes in measured:
-            del vars(axes)["get_tightbbox"]
     made.set_layout_engine(None)  # otherwise every file would solve the layout again
     for axis in every:
         # likewise: found once, and not again for each file; a colour bar is put in its place as it is drawn
@@ -442,7 +432,6 @@ def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
             axis.get_tightbbox()
             where = axis.label.get_transform().transform(axis.label.get_position())
             axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
-        del vars(axis)["_update_ticks"]  # who gets the figure may change its ticks
     point = made.dpi / 72
     for ends in filter(None, labels):
         box = ends[0].axes.get_window_extent()
@@ -450,77 +439,6 @@ def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
         for end, level in zip(ends, levels, strict=True):
             end.place(level, point)
     return made
-
-
-def _remember_ticks(axis: Axis) -> None:
-    """Let an axis find its ticks anew only if its limits or its length have changed: a layout asks half a dozen times.
-    The name is Matplotlib's own; where another version has none of it, this changes nothing."""
-    find: Callable[[], list[Any]] = getattr(axis, "_update_ticks", list)
-    kept: dict[tuple[float, ...], list[Any]] = {}
-
-    def ticks() -> list[Any]:
-        key = (*axis.get_view_interval(), axis.get_tick_space())
-        if key not in kept:
-            kept.clear()  # the ticks themselves are moved
-            kept[key] = find()
-        return kept[key]
-
-    vars(axis)["_update_ticks"] = ticks
-
-
-def _measure_once(axes: Axes) -> None:
-    """Let a layout, which measures all panels twice, take the margins of a panel from the first time if no label of its
-    ticks has changed."""
-    measure = axes.get_tightbbox
-    kept: dict[tuple[str, ...], tuple[float, float, float, float]] = {}
-
-    def margins(*given: Any, **options: Any) -> Any:
-        from matplotlib.transforms import Bbox
-
-        ticks = (tick for axis in (axes.xaxis, axes.yaxis) for tick in vars(axis)["_update_ticks"]())
-        labels = tuple(tick.label1.get_text() for tick in ticks)
-        box = axes.bbox
-        if labels not in kept:
-            found = measure(*given, **options)
-            if found is None:
-                return None
-            kept[labels] = (found.x0 - box.x0, found.y0 - box.y0, found.x1 - box.x1, found.y1 - box.y1)
-        left, bottom, right, top = kept[labels]
-        return Bbox.from_extents(box.x0 + left, box.y0 + bottom, box.x1 + right, box.y1 + top)
-
-    vars(axes)["get_tightbbox"] = margins
-
-
-def _finish(made: Figure) -> None:
-    """Prepare a settled figure for its files, which nobody draws on: each axis keeps its ticks, measures no label, and
-    draws its grid as one line and the marks of its ticks as another. One by one they were half of all lines."""
-    for axes in made.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if hasattr(axis, "_update_ticks") and axes.get_axes_locator() is None:
-                ticks = axis._update_ticks()
-                vars(axis)["_update_ticks"] = functools.partial(list, ticks)
-                if not axis.get_offset_text().get_text():
-                    # an axis that is drawn measures labels only to place this text, and its own label, which is placed
-                    vars(axis)["_get_ticklabel_bboxes"] = lambda _ticks, _renderer: ([], [])
-                if axes.axison and axis.get_visible():
-                    major = [tick for tick in ticks if tick in axis.majorTicks]
-                    _gather(axis, [tick.gridline for tick in major], clip_on=True)
-                    _gather(axis, [tick.tick1line for tick in major], clip_on=False)
-
-
-def _gather(axis: Axis, lines: Sequence[Line2D], clip_on: bool) -> None:
-    """Draw lines of one look as one, at the place of ``axis`` among the artists of its panel."""
-    from matplotlib.lines import Line2D
-
-    shown = [line for line in lines if line.get_visible()]
-    if shown:
-        places = np.concatenate([[*np.atleast_2d(line.get_xydata()), (np.nan, np.nan)] for line in shown])
-        whole = Line2D(*places.T)
-        whole.update_from(shown[0])
-        whole.set(transform=shown[0].get_transform(), zorder=axis.get_zorder(), clip_on=clip_on)
-        axis.axes.add_artist(whole)
-        for line in shown:
-            line.set_visible(False)
 
 
 def halo() -> list[Any]:
