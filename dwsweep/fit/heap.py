@@ -63,7 +63,7 @@ RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
 # draws of a node, two antithetic pairs. Where the loss hardly changes with depth an end of an interval is the 97.5 % of
 # a long tail: in the heap of proteins, 33.6 layers at 16M, moved by 3.6 with the seed by one draw of a node, and by 1.6
-# by four, which cost a tenth of the time of a fit
+# by four, which cost a tenth of the time of that fit, and a second where rates differ
 TIMES = 4
 ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 # Sizes that a heap learns: these priors keep the 95 % points of ``PRIORS``, 0.7 and 0.4, and reach down to nothing.
