@@ -591,12 +591,13 @@ def _read(record: Surface, only: str | None) -> Posterior:
     scatter = Prior(*kept.scatter, "ln nats", "as fitted")
     learnt = {name: Prior(*prior, "ln", "as fitted") for name, prior in kept.learnt.items()}
     cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared, learnt)
-    chosen = []
+    chosen, times = [], max(1, sum(sum(form.counts) for form in record.forms) // DRAWS)
     for form in record.forms:
         if not form.counts or (only is not None and form.form != only):
             continue
         count = np.array(form.counts)
-        if only is not None:
+        if only is not None:  # a form alone guides figures: of ``times`` draws of a node one is enough
+            count = count // times
             count = count * max(1, math.ceil(LEAST_DRAWS / count.sum()))
         chosen.append(Chosen(form.form, form.ends, np.array(form.nodes), count, np.array(form.scrambles)))
     weights = {form.form: form.weight for form in record.forms}

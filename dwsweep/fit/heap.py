@@ -43,7 +43,7 @@ from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
-from dwsweep.text import format_count, join
+from dwsweep.text import NATS, SHORT, format_count, join
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
 MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
@@ -63,7 +63,7 @@ RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
 # draws of a node, two antithetic pairs. Where the loss hardly changes with depth an end of an interval is the 97.5 % of
 # a long tail: in the heap of proteins, 33.6 layers at 16M, moved by 3.6 with the seed by one draw of a node, and by 1.6
-# by four, which cost a tenth of the time of a fit
+# by four, which cost a tenth of the time of that fit, and a second where rates differ
 TIMES = 4
 ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 # Sizes that a heap learns: these priors keep the 95 % points of ``PRIORS``, 0.7 and 0.4, and reach down to nothing.
@@ -497,7 +497,7 @@ def _fitted(
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
-    said = sentences(record, budget, outside)
+    said = sentences(record, budget, outside, data.unit)
     given = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
     taken = [*(one.column for one in columns), *_named_by(given.leave, data)]
     said[1:1] = unadjusted(rows, x, y, [one[means.of] for one in design.values], taken)
@@ -833,10 +833,12 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
     return {"along_tokens": tuple(after("", counts, "")[0])}
 
 
-def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
+def sentences(
+    record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = (), unit: str = NATS
+) -> list[str]:
     """Sentences on columns that are held fixed and columns that cannot be told from depth.
 
-    outside: columns held at an untried value.
+    outside: columns held at an untried value. unit: of the losses.
     """
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"]
@@ -878,7 +880,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
             f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
-            f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
+            f"{worst.depth} layers the most, {worst.cost:.4f} {SHORT[unit]} (at most {worst.cost_high:.4f})"
         )
     return said
 

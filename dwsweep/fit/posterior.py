@@ -675,13 +675,17 @@ class Posterior:
         assert one.tuned
         b, bend = of[0][:, None] + of[1][:, None] * u + of[4][:, None] * v, of[3][:, None]
         low, high = one.tuned
-        with np.errstate(divide="ignore", invalid="ignore"):
-            best = b / (-2.0 * bend)
+        opens = bend > 0.0
+        best = b * (-0.5 / np.where(opens, bend, 1.0))
         np.clip(best, low, high, out=best)
-        if (concave := ~(bend[:, 0] > 0.0)).any():
-            b_of, bend_of = b[concave], bend[concave]
-            best[concave] = np.where(b_of * low + bend_of * low**2 < b_of * high + bend_of * high**2, low, high)
-        return best, (b + bend * best) * best
+        if not opens.all():  # a parabola that opens downwards is least at an end
+            rows = ~opens[:, 0]
+            at_low, at_high = (b[rows] * end + bend[rows] * end**2 for end in (low, high))
+            best[rows] = np.where(at_low < at_high, low, high)
+        gain = bend * best
+        gain += b
+        gain *= best
+        return best, gain
 
     def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Setting) -> np.ndarray | float:
         """(D, n) gain of nets at u, v (n,) from their best learning rate."""

@@ -776,3 +776,10 @@ def test_the_best_depth_at_another_value_is_a_question() -> None:
     posterior = LossSurface(lengths().surface).posterior  # type: ignore[arg-type]
     a, b = (best_depth(posterior, math.log(2e7), 0.95, {"tokens": v}).interval.value for v in (-1.2, 1.2))
     assert a and b and b > a
+
+
+def test_no_sentence_of_a_heap_in_bits_is_in_nats() -> None:
+    rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=batches)]
+    found = dwsweep.fit_table(rows, unit="bits", draws=DRAWS)
+    assert any("bits (at most" in line for line in found.adjusted.sentences)
+    assert "nats" not in dwsweep.summary(found).replace("alternatives", "")

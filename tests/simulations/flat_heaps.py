@@ -45,13 +45,15 @@ HALF = math.log(30.0 / 18.0) / 2.0
 @dataclass(frozen=True)
 class Truth:
     """power: of the best depth in N, which is ``at`` at 1.1M. bowl: of ln L less its best value, nats: quadratic and
-    cubic coefficients. flat: half width of the flat bottom, in ln L. drawn: departures."""
+    cubic coefficients. flat: half width of the flat bottom, in ln L; wall: slope of the loss at its ends, nats. drawn:
+    departures."""
 
     at: float
     power: float
     quadratic: float
     cubic: float = 0.0
     flat: float = 0.0
+    wall: float = 0.0
     public: bool = False
     drawn: Drawn | None = None
     sigma: float = 0.006
@@ -61,7 +63,7 @@ class Truth:
         from_best = y - math.log(self.at * (n / SIZES[0]) ** self.power)
         if self.flat:
             outside = np.maximum(np.abs(from_best) - self.flat, 0.0)
-            bowl = self.quadratic * outside**2 + 0.0003 * (from_best / self.flat) ** 2
+            bowl = self.quadratic * outside**2 + self.wall * outside + 0.0003 * (from_best / self.flat) ** 2
         else:
             bowl = self.quadratic * from_best**2 + self.cubic * np.clip(from_best, -1.0, 1.0) ** 3
         found: np.ndarray = bowl + 0.011 * away * from_best
@@ -96,7 +98,7 @@ class Truth:
 
 SCENARIOS = {
     "cubic": Truth(13.5, 0.128, 0.046, -0.006),
-    "flat": Truth(13.8, 0.194, 0.052, flat=HALF),
+    "flat": Truth(13.8, 0.194, 0.052, flat=HALF, wall=0.0195),
     "departing": Truth(13.75, 0.122, 0.046, public=True),
 }
 
