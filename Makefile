@@ -65,12 +65,14 @@ types: $(VENV)/installed-test
 	$(TYPES)
 
 TESTS := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# in a fresh checkout every worker would compile all packages and tests at once: one process does it before them
+COMPILED := [ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -n 0 >/dev/null
 
 # of two cores: a third process works while others wait for a child; more cores take more, `make test JOBS=12`.
 # mypy takes half a minute of one core without its cache: it works beside the tests, and has its say after theirs
 test: style
 	@echo "$(TESTS)"; { $(TYPES); } >$(VENV)/types.log 2>&1 & types=$$!; \
-	$(TESTS); tests=$$?; \
+	$(COMPILED); $(TESTS); tests=$$?; \
 	wait $$types; types=$$?; cat $(VENV)/types.log; \
 	[ $$types -eq 0 ] || echo "error: mypy or lint-imports found faults: see above"; \
 	[ $$tests -eq 0 ] || echo "error: tests failed: see above"; \

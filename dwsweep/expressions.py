@@ -96,7 +96,7 @@ def names(tree: ast.expr) -> list[str]:
 def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
     """Value of a parsed expression; None for arithmetic without a result, such as 1/0 or a text times a number.
 
-    A comparison with None is false, except ``== None`` and ``!= None``.
+    None is smaller and larger than nothing, equals itself alone, and differs from every other value.
     """
     match node:
         case ast.Constant():

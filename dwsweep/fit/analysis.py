@@ -391,7 +391,7 @@ def _transitions_found(asked: Request) -> FitResult:
         warnings += [
             *falling_warning(drawn.record, axis),
             *held_out_warning(drawn.record),
-            *depth_scatter_warning(drawn),
+            *depth_scatter_warning(drawn, asked.data.unit),
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))

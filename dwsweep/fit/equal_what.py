@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -205,7 +206,7 @@ class _Question:
             yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
         x, y, inside = self._net_grid()
         rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
-        rows[:, inside] = self.posterior.losses(x[inside], y[inside])
+        rows[:, inside] = self._net_losses
         yield self._of_nets(budget.unit, budget.value, budget.said, x, y, rows)[0]
 
     def _of_nets(
@@ -246,7 +247,9 @@ class _Question:
                 continue
             y, places, dearer = y[inside], places[inside], dearer[:, inside]
             losses = self.posterior.losses(places, y)
-            depth = self._interval(least(y, losses + self._moved(places, y, losses, held - dearer, held)))
+            depth = self._interval(
+                least(y, losses + self._moved(losses, held - dearer, held, self._by_tokens(places, y)))
+            )
             spent = math.exp(held + float(np.median(cost.ln(np.array([x]), ln_best))))
             tokens = held
             if depth.value:
@@ -259,7 +262,7 @@ class _Question:
             return
         x, y, inside = self._net_grid()
         per_token = cost.ln(x[inside], y[inside])
-        losses = self.posterior.losses(x[inside], y[inside])
+        losses = self._net_losses
         for share in SHARES:
             spent = float(np.nanquantile(cost.spent, share))
             t = spent - per_token
@@ -268,7 +271,7 @@ class _Question:
             if not allowed.any():
                 continue
             rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
-            rows[:, inside] = losses + self._moved(x[inside], y[inside], losses, t, self.runs.at)
+            rows[:, inside] = losses + self._moved(losses, t, self.runs.at, self._net_by_tokens)
             rows[:, ~allowed] = math.inf
             row, at = self._of_nets(cost.unit, math.exp(spent), self._said(cost), x, y, rows)
             if at is not None and row.depth:
@@ -354,16 +357,21 @@ class _Question:
     def _allowed(self, t: np.ndarray, held: float) -> np.ndarray:
         return self._between(t) if self.runs.column else np.abs(t - held) <= FARTHEST
 
-    def _moved(self, x: np.ndarray, y: np.ndarray, losses: np.ndarray, t: np.ndarray, held: float) -> np.ndarray:
-        """(D, n) change of the loss from the held tokens to e^t (D | 1, n)."""
-        if not self.runs.column:
+    def _moved(
+        self, losses: np.ndarray, t: np.ndarray, held: float, by_tokens: tuple[np.ndarray, np.ndarray] | None
+    ) -> np.ndarray:
+        """(D, n) change of the loss from the held tokens to e^t (D | 1, n), by the coefficients ``_by_tokens``."""
+        if by_tokens is None:
             return losses * self.slope[:, None] * (t - held)
-        straight, bent = self._by_tokens(x, y)
+        straight, bent = by_tokens
         value = self._standard(np.clip(t, self.low, self.high))
         return straight * value + bent * value**2
 
-    def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,)."""
+    def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,); None if tokens are no
+        column."""
+        if not self.runs.column:
+            return None
         one = np.ones(len(x))
         up, down = (self.posterior.of_columns(x, y, {self.runs.column: side * one}) for side in (1.0, -1.0))
         return (up - down) / 2.0, (up + down) / 2.0
@@ -399,6 +407,18 @@ class _Question:
         y = self._depths()
         inside = np.array([[self._inside(a, b) for a in x] for b in y])
         return np.tile(x, UP), np.repeat(y, ACROSS), inside.ravel()
+
+    @cached_property
+    def _net_losses(self) -> np.ndarray:
+        """(D, n) losses of the nets of ``_net_grid`` inside the hull."""
+        x, y, inside = self._net_grid()
+        return self.posterior.losses(x[inside], y[inside])
+
+    @cached_property
+    def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """``_by_tokens`` of the same nets: kept for all budgets and costs, since they took most of a heap's fit."""
+        x, y, inside = self._net_grid()
+        return self._by_tokens(x[inside], y[inside])
 
     # Answers
 

@@ -31,7 +31,7 @@ from dwsweep.fit.laws import (
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
-from dwsweep.text import format_count
+from dwsweep.text import SHORT, format_count
 
 AVERAGE = "average"
 FORMS_ALONE = "outside the data the forms alone; `dwsweep guide --fit` adds public evidence there"
@@ -113,15 +113,15 @@ def held_out_line(found: HeldOut) -> str:
     )
 
 
-def depth_scatter_warning(surface: LossSurface) -> list[str]:
+def depth_scatter_warning(surface: LossSurface, unit: str) -> list[str]:
     """Warning about scatter that shapes of one depth share, which biases the best depth."""
     found = surface.depth_scatter
     if found is None or found.odds < LEAST_ODDS:
         return []
     return [
-        f"surface: shapes of one depth share a scatter of {found.sd:.2g} nats (sd; odds {found.odds:.2g} to 1), a part "
-        "of which passes for an effect of depth; in simulated sweeps with such a scatter of 0.004 nats 95 % intervals "
-        f"of the best depth hold in {HELD_WITH_SCATTER} %, and more seeds do not average it out"
+        f"surface: shapes of one depth share a scatter of {found.sd:.2g} {SHORT[unit]} (sd; odds {found.odds:.2g} to "
+        "1), a part of which passes for an effect of depth; in simulated sweeps with such a scatter of 0.004 nats 95 % "
+        f"intervals of the best depth hold in {HELD_WITH_SCATTER} %, and more seeds do not average it out"
     ]
 
 

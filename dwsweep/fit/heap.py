@@ -43,7 +43,7 @@ from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
-from dwsweep.text import format_count, join
+from dwsweep.text import NATS, SHORT, format_count, join
 
 LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
 MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
@@ -498,7 +498,7 @@ def _fitted(
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
-    said = sentences(record, budget, outside)
+    said = sentences(record, budget, outside, data.unit)
     given = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
     taken = [*(one.column for one in columns), *_named_by(given.leave, data)]
     said[1:1] = unadjusted(rows, x, y, [one[means.of] for one in design.values], taken)
@@ -834,10 +834,12 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
     return {"along_tokens": tuple(after("", counts, "")[0])}
 
 
-def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = ()) -> list[str]:
+def sentences(
+    record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = (), unit: str = NATS
+) -> list[str]:
     """Sentences on columns that are held fixed and columns that cannot be told from depth.
 
-    outside: columns held at an untried value.
+    outside: columns held at an untried value. unit: of the losses.
     """
     held = list(dict.fromkeys(one.held for one in record.columns))
     said = [f"Depths are compared at {join(held, 12)}"]
@@ -879,7 +881,7 @@ def sentences(record: Adjustment, budget: Budget | None = None, outside: Sequenc
         worst = max(record.rates, key=lambda row: row.cost)
         said.append(
             f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
-            f"{worst.depth} layers the most, {worst.cost:.4f} nats (at most {worst.cost_high:.4f})"
+            f"{worst.depth} layers the most, {worst.cost:.4f} {SHORT[unit]} (at most {worst.cost_high:.4f})"
         )
     return said
 

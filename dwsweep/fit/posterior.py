@@ -588,7 +588,8 @@ class Posterior:
     def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
         """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats."""
         x, y, setting = np.asarray(x, dtype=float), np.asarray(y, dtype=float), setting or {}
-        depths, at = np.unique(y, return_inverse=True)
+        # a grid of nets has few sizes and few depths: exponentials of each are looked up for (D, n)
+        (sizes, of_size), (depths, at) = (np.unique(value, return_inverse=True) for value in (x, y))
         points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
         half = (depths - self.frame.y0)[:, None] / 2.0
         points, weights = half * (points + 1.0), half * weights
@@ -600,7 +601,9 @@ class Posterior:
         for place, draws in enumerate(self.forms):
             parts, eta, model = draws.parts, draws.eta, draws.model
             rows = (parts["constant"][:, None] + model.reference(x)) + self._waves(draws, setting) @ level_x[:, 1:].T
-            rows += parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], x, self.frame)
+            rows += (
+                parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], sizes, self.frame)[:, of_size]
+            )
             if own:
                 rows += parts["columns"] @ np.hstack(own).T
             if model.form.effect:
@@ -614,10 +617,11 @@ class Posterior:
                 for one in range(len(depths)):
                     w = x[at == one] - x_T[one][:, None]
                     h[:, at == one] -= law[:, 3, None] * (g[:, one] @ (w * w / np.sqrt(w * w + TURN**2)))
-                decayed = decay(eta["a"][:, None], x, self.frame)
-                rows += h * decayed + delta.reshape(len(delta), -1) @ waves.T
-                walk = between(self.grid, self._walks[self.rows[place]], y)
-                rows += BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * decayed * walk
+                walk = between(self.grid, self._walks[self.rows[place]], depths)
+                h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, at]
+                h *= decay(eta["a"][:, None], sizes, self.frame)[:, of_size]
+                rows += h
+                rows += delta.reshape(len(delta), -1) @ waves.T
                 rows += self._tuned(draws, u, self.frame.v(y), setting)
             found.append(rows)
         return np.concatenate(found)
@@ -713,13 +717,15 @@ class Posterior:
             if moving:
                 k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
                 g = np.exp((1.0 - draws.eta["p"])[:, None, None] * points) * weights
-                low, high = (g * (1.0 - J)).sum(-1)[:, at], (g * J).sum(-1)[:, at]
-                gain = (g * k).sum(-1)[:, at] - (x - self.frame.x0) * g.sum(-1)[:, at]
-                decayed = decay(draws.eta["a"][:, None], x, self.frame)
+                low, high, middle, whole = (g * (1.0 - J)).sum(-1), (g * J).sum(-1), (g * k).sum(-1), g.sum(-1)
+                sizes, of_size = np.unique(x, return_inverse=True)
+                decayed = decay(draws.eta["a"][:, None], sizes, self.frame)[:, of_size]
                 for place in moving:
                     A_lo, A_hi, c = draws.parts["moves"][:, place].T[:, :, None]
-                    value = values[model.moving[place].name]
-                    found += value * decayed * (A_lo * low + A_hi * high + c * gain)
+                    effect = (A_lo * low + A_hi * high + c * middle)[:, at]
+                    effect -= (c * whole)[:, at] * (x - self.frame.x0)
+                    effect *= decayed
+                    found += values[model.moving[place].name] * effect
             rows.append(found)
         return np.concatenate(rows)
 

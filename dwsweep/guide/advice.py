@@ -559,6 +559,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         best={constraint: best and asked.bounded(best) for constraint, best in bests.items()},
         loss_tag=asked.loss.tag,
         unit=source.unit,
+        total=options.total,
     )
 
 

@@ -19,6 +19,11 @@ SPOKEN = {
 CONSTRAINTS = tuple(SPOKEN)
 
 
+def spoken(constraint: str, total: bool) -> str:
+    """A constraint in a sentence. total: the budget counts all parameters."""
+    return "an equal count of all parameters" if total and constraint == "size" else SPOKEN[constraint]
+
+
 @dataclass(frozen=True)
 class SourceNote:
     """Note on the source of the answers: the published law or a fit."""
@@ -239,7 +244,8 @@ class ShapeAnswer:
     """Answer for a shape, the verdict ``too deep``, ``too shallow``, ``balanced``, ``undecided`` or ``refused``; its
     cost under each constraint, and the shape that it is measured against there.
 
-    optimum: best depth at the shape's own size. unit: of the losses.
+    optimum: best depth at the shape's own size. unit: of the losses. total: equal size is an equal count of all
+    parameters.
     """
 
     optimum: BestDepth
@@ -251,6 +257,7 @@ class ShapeAnswer:
     best: Mapping[str, Candidate | None]
     loss_tag: str | None = None
     unit: str = NATS
+    total: bool = False
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,14 @@ class Budget:
         off = abs(math.log(counted(shape, self.options) / self.asked))
         return self.loss.slope * (off - (1.0 - NEAR_BUDGET) * min(off, math.log1p(BUDGET_TOLERANCE)))
 
+    def share(self, shape: Shape) -> float:
+        """Price in nats of the share of a shape's parameters that lies in its blocks, if the budget counts all: at an
+        equal count a deeper net is narrower, its embeddings are smaller, and its blocks larger. Below zero with a
+        larger share than a net of the best depth."""
+        if not self.options.total:
+            return 0.0
+        return self.loss.slope * math.log(self.n_params / self.asked * shape.n_params_total / shape.n_params)
+
     @cached_property
     def shapes(self) -> list[Shape]:
         """Shapes at the depths that waste at most the last of SPANS, and beyond if the best shape under a constraint
@@ -99,7 +107,9 @@ class Budget:
 
         Let r be FLOPs (or seconds) per token and parameter relative to the others. A shape of equal spending gets
         ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what
-        makes the shape, at its own ratio of width to depth, as slow as the net of the best depth.
+        makes the shape, at its own ratio of width to depth, as slow as the net of the best depth. Where the budget
+        counts all parameters, equal size and latency hold the ``share`` of the blocks too; at equal spending each shape
+        has a size of its own.
         """
         lost = np.array([0.0 if any_size else self.missing(shape) for shape in shapes])
         size = np.array([shape.n_params for shape in shapes], dtype=float)
@@ -110,6 +120,8 @@ class Budget:
         grown = _grown(parts, float(sum(_decoding(best, self.options))))
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
         beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
+        if not any_size:
+            beside[[0, 3]] += np.array([self.share(shape) for shape in shapes])
         return Spent(flops, seconds, parts.sum(axis=1), beside)
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
@@ -128,7 +140,8 @@ class Budget:
 
     def costed(self, shapes: Sequence[Shape], any_size: bool = False) -> list[Candidate]:
         """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
-        distance from the budget (``missing``). Size: above the best depth of the budget. FLOPs, time, decode: above the
+        distance from the budget (``missing``). Size: above the best depth of the budget, or, where the budget counts
+        all parameters, above the best of ``shapes``. FLOPs, time, decode: above the
         best of ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above. A
         shape off the budget is left out if it cannot be the best. Costs have no intervals yet: see ``bounded``.
 
@@ -156,8 +169,11 @@ class Budget:
         learn(hopeful)
         compared = np.isfinite(nats) & (fits | ~fits.any() | any_size)
         above = nats + beside
+        first = 0 if self.options.total and not any_size else 1
         if compared.any():
-            above[1:] -= above[1:, compared].min(axis=1)[:, None]
+            least = above[first:, compared].min(axis=1)[:, None]
+            above[first:] -= least
+            beside[:1] -= least[:1] if first == 0 else 0.0
 
         def costs(i: int) -> dict[str, Cost | None]:
             said = (np.isfinite(above[0, i]), *[compared[i]] * 3)
@@ -191,12 +207,13 @@ class Budget:
         at_size = self.source.cost(candidate.depth, candidate.n_params)
         if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
             return candidate
-        low, high = (candidate.missing_nats + end for end in (at_size.nats_low, at_size.nats_high))
+        low, high = (max(0.0, candidate.missing_nats + end) for end in (at_size.nats_low, at_size.nats_high))
         return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
         """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size, of
-        its depth against all depths, else against all ``shapes`` within the budget."""
+        its depth against all depths, else (and where the budget counts all parameters) against all ``shapes`` within
+        the budget."""
         named = [best for best in bests.values() if best and best.size]
         if isinstance(self.loss, LawLoss) or not named:  # a law taken as true has no regret
             return {}
@@ -210,7 +227,8 @@ class Budget:
             if best is None or (at := places.get((best.depth, best.width))) is None:
                 continue
             drawn = rows + more
-            lost = rows[:, at] if constraint == "size" else drawn[:, at] - drawn.min(axis=1)
+            of_depth = constraint == "size" and not self.options.total
+            lost = rows[:, at] if of_depth else drawn[:, at] - drawn.min(axis=1)
             expected, worst = regret(lost, self.source.own is not None)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found

@@ -158,7 +158,6 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
         *_grid(spec, shapes),
         *_bottlenecks(shapes),
         *epochs(kept, data),
-        *without_effect(spec),
         *_mismatches(spec, kept),
         *([] if lengths.key == "flops" else _flops(kept)),
     )
@@ -336,8 +335,13 @@ def warm_up(spec: Spec, runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def without_effect(spec: Spec) -> Iterator[str]:
-    """Warn of keys with a value of their own that another key leaves without effect."""
+def without_effect(arms: Sequence[Spec]) -> list[str]:
+    """Warn of keys with a value of their own that another key leaves without effect in every arm."""
+    found = [list(_without_effect(spec)) for spec in arms]
+    return [line for line in found[0] if all(line in lines for lines in found)]
+
+
+def _without_effect(spec: Spec) -> Iterator[str]:
     model, data, train = spec.model, spec.data, spec.train
     trained, fields = "data.tokenizer: null, a trained one", ("jsonl", "parquet", "tfds", "hf")
     needs = [

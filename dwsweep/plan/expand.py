@@ -19,7 +19,15 @@ from typing import Any
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
-from dwsweep.plan.checks import cautions, device_errors, head_errors, length_errors, pack_members, size_errors
+from dwsweep.plan.checks import (
+    cautions,
+    device_errors,
+    head_errors,
+    length_errors,
+    pack_members,
+    size_errors,
+    without_effect,
+)
 from dwsweep.plan.clock import clock_of
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
@@ -294,7 +302,8 @@ def build(
             short for one batch.
     """
     if spec.grid.arms is None:
-        return _planned_arm(spec, data, finished.get, calibrations, rates)
+        plan = _planned_arm(spec, data, finished.get, calibrations, rates)
+        return replace(plan, warnings=(*plan.warnings, *without_effect([spec])))
     arms = arms_of(spec)
     plans = []
     for number, (name, arm) in enumerate(arms):
@@ -309,7 +318,7 @@ def build(
         spec=spec,
         runs=tuple(run for plan in plans for run in plan.runs),
         packs=tuple(pack for plan in plans for pack in plan.packs),
-        warnings=_warnings(plans, names),
+        warnings=(*_warnings(plans, names), *without_effect([arm for _, arm in arms])),
         data=plans[0].data,
         estimates=_together([plan.estimates for plan in plans], spec.execution.keep_finished_checkpoints),
         lengths=plans[0].lengths,  # all share the key and its value

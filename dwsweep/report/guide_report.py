@@ -12,7 +12,6 @@ from dwsweep.fit.laws import RECIPE_FACTOR
 from dwsweep.guide.advice import PARALLEL
 from dwsweep.guide.answers import (
     CONSTRAINTS,
-    SPOKEN,
     Answer,
     Assumptions,
     BestDepth,
@@ -22,6 +21,7 @@ from dwsweep.guide.answers import (
     RuleAnswer,
     ShapeAnswer,
     Trust,
+    spoken,
 )
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID
@@ -62,7 +62,10 @@ def document(answer: Answer) -> list[Part]:
     for row in answer.budgets:
         parts += _budget(row, answer.assumptions, several)
     if len(answer.verdicts) > 1:
-        parts += [_shapes(answer.verdicts, several), _soft(_costs_explained(answer.assumptions))]
+        parts += [
+            _shapes(answer.verdicts, several),
+            _soft(_costs_explained(answer.assumptions, answer.verdicts[0].total)),
+        ]
     else:
         for verdict in answer.verdicts:
             parts += _verdict(verdict, answer.assumptions)
@@ -145,7 +148,7 @@ def _budget(row: BudgetAnswer, assumptions: Assumptions, several: bool) -> list[
     said = [
         _best_depth(best),
         _tolerated(row),
-        _costs_explained(assumptions),
+        _costs_explained(assumptions, row.total),
         _decoding(assumptions, row.usual is not None, row.unit),
     ]
     said.append(f"{_begins(row.unit)} {row.loss_tag}.")
@@ -177,14 +180,14 @@ def _build(row: BudgetAnswer, assumptions: Assumptions) -> Lines:
         heads += f", {shape.kv_heads} for keys and values"
     count = format_count(shape.n_params_total if row.total else shape.n_params)
     others = [c for c in CONSTRAINTS if c != row.at]
-    found = [(SPOKEN[c], other.label + _off(other)) for c in others if (other := row.best[c]) is not None]
+    found = [(spoken(c, row.total), other.label + _off(other)) for c in others if (other := row.best[c]) is not None]
     more = "; ".join(f"at {name} {label}" for name, label in found)
     device = f" (time on {_on_device(assumptions)})"
     if row.default is not None and row.at == "size":
         first = "A default"
         why = f"the best of these depths at equal training time with layers and heads that {PARALLEL} divides"
     else:
-        first, why = "Build", f"the best at {SPOKEN[row.at]}"
+        first, why = "Build", f"the best at {spoken(row.at, row.total)}"
         if row.optimum.basis in ("projection", "range"):
             why += ", a projection" if row.optimum.basis == "projection" else ", beyond every comparison"
     return _said(
@@ -225,7 +228,8 @@ def _little(row: BudgetAnswer) -> tuple[int, int | None]:
     near = row.near_best[1]
     low = 1 if near.depth_low is None else max(1, math.ceil(near.depth_low - FREE_GRID))
     high = None if near.depth_high is None else max(low, math.floor(near.depth_high + FREE_GRID))
-    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size}
+    # a table of equal counts of all parameters holds the share of the blocks too
+    costs = {c.depth: c.size.less_compute for c in row.candidates if c.within_budget and c.size and not row.total}
     while low in costs and costs[low] > near.less_compute and (high is None or low < high):
         low += 1
     while high is not None and high in costs and costs[high] > near.less_compute and high > low:
@@ -262,7 +266,7 @@ def _risk(row: BudgetAnswer) -> list[Part]:
     if risk is None:
         return []
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
-    at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
+    at = "" if row.at == "size" and not row.total else f" at {spoken(row.at, row.total)}"
     share = (f"{expected:.1f} % of compute in expectation", "bold")
     bound = f", at most {worst:.1f} % (95 %)."
     if expected > worst:  # a mean over draws, of which a few lose without bound at untrained depths
@@ -330,6 +334,9 @@ def _apart(row: BudgetAnswer, shape: Candidate) -> str:
         return ""
     if max(depth / likeliest, likeliest / depth) <= BUILD_APART:
         return ""
+    if row.total and depth > likeliest:
+        said = "At an equal count of all parameters a deeper net has more of them in its blocks."
+        return f" {said} The likeliest best depth at equal size of the blocks is {likeliest:.1f}."
     on_budget = (
         f"Widths come in steps: at {depth} layers one lies nearest to the budget ({shape.mismatch:+.1%}). "
         if shape.size and shape.size.nats - shape.missing_nats > shape.missing_nats
@@ -345,11 +352,12 @@ def _free(row: BudgetAnswer) -> list[Part]:
     if row.no_best is None:
         depths = f"Depths {low} to {'all depths of the data' if high is None else high} waste"
         parts += [(f"Only a depth of {low} wastes" if low == high else depths, "bold")]
-        parts += [f" at most {_allowed(row):g} % of compute at equal size. "]
+        size = "equal size of the blocks" if row.total else "equal size"
+        parts += [f" at most {_allowed(row):g} % of compute at {size}. "]
     usual = row.usual
     cost = usual.cost(row.at) if usual else None
     if usual and cost:
-        at = "" if row.at == "size" else f" at {SPOKEN[row.at]}"
+        at = "" if row.at == "size" and not row.total else f" at {spoken(row.at, row.total)}"
         parts += ["The usual shape, ", (usual.label, "bold"), f" as in GPT-3's table, wastes{at} "]
         parts += [(f"{cost.less_compute:.1f} %", "bold"), f" ({cost.nats:.4f} {SHORT[row.unit]})."]
     return [_said(*parts)] if parts else []
@@ -421,12 +429,15 @@ def _tolerated(row: BudgetAnswer) -> str:
     return f"Depths that waste {'; '.join(parts)}."
 
 
-def _costs_explained(assumptions: Assumptions) -> str:
+def _costs_explained(assumptions: Assumptions, total: bool) -> str:
+    size = "equal non-embedding size against the best depth, at "
+    if total:
+        size = "an equal count of all parameters, of which a deeper net has more in its blocks, "
     return (
         "size, FLOPs, time, latency: wasted compute, the percent that the best shape would save at equal loss; at "
-        "equal non-embedding size against the best depth, at equal training FLOPs, training time or decode latency on "
-        f"the same tokens against the best of these ({_on_device(assumptions)}). A shape is charged for its "
-        f"distance from the budget, on either side: a quarter of it up to {NEAR_BUDGET}."
+        f"{size}equal training FLOPs, training time or decode latency on the same tokens against the best of these "
+        f"({_on_device(assumptions)}). A shape is charged for its distance from the budget, on either side: a quarter "
+        f"of it up to {NEAR_BUDGET}."
     )
 
 
@@ -453,7 +464,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     for constraint in CONSTRAINTS:
         cost, better = row.costs[constraint], row.best[constraint]
         if cost is None:
-            lines.append(_said(f"At {SPOKEN[constraint]}: not known, outside the depths of the source."))
+            lines.append(_said(f"At {spoken(constraint, row.total)}: not known, outside the depths of the source."))
             continue
         interval = cost.nats_interval
         text = f" ({cost.nats:.4f} {SHORT[row.unit]}" + (f", {interval.ends('.4f')})" if interval.bounded else ")")
@@ -463,10 +474,11 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
             text += f"; best {better.label} ({format_count(better.n_params)})"
         on = f" on {_on_device(assumptions)}" if constraint == "time" else ""
         less = (f"{cost.less_compute:.1f} % of compute", "bold")
-        lines.append(_said(f"At {SPOKEN[constraint]}{on} it wastes ", less, text))
+        lines.append(_said(f"At {spoken(constraint, row.total)}{on} it wastes ", less, text))
     lines.append(_trust(best.trust))
-    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best. {_best_depth(best)}")]
-    if row.verdict == "undecided":
+    blocks = " at equal size of the blocks" if row.total else ""
+    lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}")]
+    if row.verdict == "undecided" and not row.total:
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
         by = "the law alone" if best.basis == "law" else "the likeliest best depth"
         lines.append(_soft(f"Too {beyond} by {by}, but inside the interval of forms and recipes."))

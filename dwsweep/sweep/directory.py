@@ -1,7 +1,7 @@
 """Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
 spec.yaml  plan.csv  results.csv  derived.json  manifest.json
-packs/<pack_id>/pack.json  state.json  progress.json  log.txt  checkpoints/
+packs/<pack_id>/pack.json  state.json  log.txt, and until the pack is finished progress.json  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
 locks/ (``ownership``)
 """
@@ -13,7 +13,7 @@ import csv
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -354,6 +354,11 @@ class SweepStore:
         """State by id of the runs that ``is_over``."""
         states = {run_id: self.state(run_id).state for run_id in self.run_ids()}
         return {run_id: state for run_id, state in states.items() if is_over(state, retry)}
+
+    def packs_that_finished(self, run_ids: Iterable[str]) -> list[str]:
+        """Packs by which these runs are done or diverged, each once."""
+        states = map(self.state, run_ids)
+        return list(dict.fromkeys(state.pack_id for state in states if state.state in FINAL and state.pack_id))
 
     # packs
 

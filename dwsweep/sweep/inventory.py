@@ -25,7 +25,7 @@ from dwsweep.records.evaluation import Evaluation
 from dwsweep.records.metrics import metrics_of, read_metrics
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import DONE, RunConfig, RunResult, RunState
+from dwsweep.records.run import DONE, FINAL, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Derived, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import ownership, repair, work_queue
@@ -113,13 +113,15 @@ def _look(store: SweepStore) -> Look:
         root / "plan.csv",
         _fault_of_text(root / "plan.csv", known, lambda path: plan_is_read.extend(_planned(store))),
     )
-    yield from _record(store, Manifest, "")
     run_ids = dict.fromkeys([*plan_is_read, *store.run_ids()])
     for run_id in run_ids:
         yield from _run(store, run_id, run_id in plan_is_read)
-    for pack_id in store.pack_ids():
+    finished_by = store.packs_that_finished(run_ids)
+    yield from _record(store, Manifest, "", needed=bool(finished_by))
+    for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
         for kind in (Pack, PackState, PackProgress):
-            yield from _record(store, kind, pack_id)
+            yield from _record(store, kind, pack_id, needed=pack_id in finished_by and kind is not PackProgress)
+        yield from _lost_results(store, pack_id)
     yield from _results(store)
     yield from _fit(root)
     for name, read in (("bench.json", bench_record.read), ("compiled.json", bench_record.read_compiled)):
@@ -161,6 +163,17 @@ def _record(store: SweepStore, kind: type, owner: str, needed: bool = False) -> 
     if there or needed:
         why = _fault(lambda: store.read(kind, owner)) if there else "is missing"
         yield _kind_of(store, path), path, why
+
+
+def _lost_results(store: SweepStore, pack_id: str) -> Look:
+    """Results that are gone with their run's state: a finished pack had one for each of its runs."""
+    state, pack = _read(store, PackState, pack_id), _read(store, Pack, pack_id)
+    for run_id in pack.run_ids if pack is not None and state is not None and state.state == DONE else ():
+        found = _read(store, RunState, run_id) or RunState()
+        # a run that is tried again names the pack that will train it
+        if found.state not in FINAL and found.pack_id in (None, pack_id) and _read(store, RunResult, run_id) is None:
+            path = store.path_of(RunResult, run_id)
+            yield _kind_of(store, path), path, "is missing"
 
 
 def _kind_of(store: SweepStore, path: Any) -> str:

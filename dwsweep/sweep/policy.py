@@ -31,7 +31,7 @@ MAX_HALVINGS = 3  # halvings of the microbatch before the pack is split; each co
 LOG_TAIL_LINES = 30
 
 _LEFT_WAITING = re.compile(r"Termination timeout for `all reduce .* exceeded")
-_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|\bENOSPC\b", re.IGNORECASE)
+_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|file too large|\bENOSPC\b", re.IGNORECASE)
 _OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|out of memory|bad_alloc|MemoryError|cannot allocate memory|failed to allocate", re.IGNORECASE
 )
@@ -56,7 +56,7 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     chain = list(_chain(error))
     cause = f"{type(error).__name__}: {first_line(str(error))}".rstrip(": ")
     if any(_is_disk_full(link) for link in chain):
-        return DISK_FULL, f"the disk is full ({cause})"
+        return DISK_FULL, f"the disk is full, or files may not be as large ({cause})"
     if reason := paths.out_of_reach(error):
         return INTERRUPTED, reason
     if any(isinstance(link, MemoryError) or _OUT_OF_MEMORY.search(str(link)) for link in chain):
@@ -134,7 +134,8 @@ def first_line(text: str, limit: int = 300) -> str:
 
 def _is_disk_full(error: Any) -> bool:
     number = getattr(error, "errno", None)
-    return number in (errno.ENOSPC, errno.EDQUOT) or bool(_DISK_FULL.search(str(error)))
+    # EFBIG: a limit on the size of files (``ulimit -f``), which no attempt at another pack gets around either
+    return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or bool(_DISK_FULL.search(str(error)))
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -42,14 +42,18 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
     families = _families(store, packs)
     for pack in packs:
         ended_well = all(store.pack_state(name).state in (DONE, REBUILT) for name in families[pack.pack_id])
+        finished_by = set()
         for run_id in pack.run_ids:
-            _run(store, run_id, say)
+            state = _run(store, run_id, say)
+            if state.state in FINAL and state.pack_id and pack.pack_id in _ancestors(state.pack_id):
+                finished_by.add(state.pack_id)
             if not ended_well:  # a killed process may have left part of it unwritten
                 store.sync(run_id)
-        for pack_id in families[pack.pack_id]:
-            _pack(store, pack, pack_id, say)
-        for pack_id in families[pack.pack_id]:
-            _pack_state(store, pack_id, families[pack.pack_id], say)
+        family = sorted({*families[pack.pack_id], *finished_by}, key=len)
+        for pack_id in family:
+            _pack(store, pack, pack_id, pack_id in finished_by, say)
+        for pack_id in family:
+            _pack_state(store, pack_id, family, pack_id in finished_by, say)
 
 
 def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
@@ -79,9 +83,11 @@ def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable
 
 
 def check_manifest(store: SweepStore, say: Callable[[str], None]) -> None:
-    """Set a damaged manifest.json aside."""
+    """Set a damaged manifest.json aside; report a missing one of a sweep that has begun."""
     with store.manifest_guard():
         _check(store, Manifest, "", say, "begun anew")
+        if not store.path_of(Manifest).exists() and store.pack_ids():
+            say("manifest.json: is missing; begun anew")
 
 
 def remove_remains(
@@ -169,8 +175,9 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
             store.write(run.run_id, expected)
 
 
-def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
-    """Repair a run. Damaged result or documents: it is pending. Damaged status: it is done if the result is sound."""
+def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> RunState:
+    """Repair a run; its state. Damaged result or documents: it is pending. Damaged status: it is done if the result is
+    sound."""
     _not_a_folder(store, store.place("runs", run_id, METRICS), say)
     result, lost = None, False
     try:
@@ -189,18 +196,24 @@ def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> None:
         derived = store.derived_state(run_id)
         _set_aside(error, say, f"taken as {derived.state}")
         store.write_state(run_id, derived)
-        return
+        return derived
     if lost and state is not None and state.state == DONE:
-        store.write_state(run_id, RunState(PENDING, pack_id=state.pack_id))
+        state = RunState(PENDING, pack_id=state.pack_id)
+        store.write_state(run_id, state)
+    return state or RunState()
 
 
-def _pack(store: SweepStore, planned: Pack, pack_id: str, say: Callable[[str], None]) -> None:
-    """Repair a pack.json from the plan, and its membership from the runs' status.json."""
+def _pack(store: SweepStore, planned: Pack, pack_id: str, finished: bool, say: Callable[[str], None]) -> None:
+    """Repair a pack.json from the plan, and its membership from the runs' status.json; a missing one if the pack has
+    ``finished`` runs."""
     log = store.log_path(pack_id)
     sweep_directory.set_aside_unless_file(log, store.name_of(log), say)
     path = store.path_of(Pack, pack_id)
     try:
         if (pack := store.read(Pack, pack_id)) is None:
+            if finished and (derived := _derived_pack(store, planned, pack_id)):
+                say(f"{store.name_of(path)}: is missing; written again from the plan")
+                store.write_pack(derived)
             return
         for field in ("shape", "branch_steps", "data_hash"):
             if getattr(pack, field) != getattr(planned, field):
@@ -237,23 +250,28 @@ def _derived_pack(store: SweepStore, planned: Pack, pack_id: str) -> Pack | None
     return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
 
 
-def _pack_state(store: SweepStore, pack_id: str, family: list[str], say: Callable[[str], None]) -> None:
-    """Repair a state.json from the pack's runs and its successors."""
+def _pack_state(store: SweepStore, pack_id: str, family: list[str], finished: bool, say: Callable[[str], None]) -> None:
+    """Repair a state.json from the pack's runs and its successors; a missing one if the pack has ``finished`` runs."""
     progress_was = store.progress(pack_id)
     _check(store, PackProgress, pack_id, say, "the next start writes it")
+    damage = None
     try:
-        store.read(PackState, pack_id)
-        return
+        if store.read(PackState, pack_id) is not None or not finished:
+            return
     except Damaged as error:
-        pack = store.pack(pack_id)
-        packs = [found for found in map(store.pack, family) if found is not None]
-        children = tuple(found.pack_id for found in packs if found.rebuilt_from == pack_id)
-        state = PENDING
-        if {f"{pack_id}-a", f"{pack_id}-b"} & set(children):
-            state = REBUILT
-        elif pack is not None and all(store.state(name).state in FINAL for name in pack.run_ids):
-            state = DONE
-        _set_aside(error, say, f"taken as {state}")
+        damage = error
+    pack = store.pack(pack_id)
+    packs = [found for found in map(store.pack, family) if found is not None]
+    children = tuple(found.pack_id for found in packs if found.rebuilt_from == pack_id)
+    state = PENDING
+    if {f"{pack_id}-a", f"{pack_id}-b"} & set(children):
+        state = REBUILT
+    elif pack is not None and all(store.state(name).state in FINAL for name in pack.run_ids):
+        state = DONE
+    if damage is not None:
+        _set_aside(damage, say, f"taken as {state}")
+    else:
+        say(f"{store.name_of(store.path_of(PackState, pack_id))}: is missing; taken as {state}")
     microbatch = progress_was.started.microbatch if progress_was.started else None
     checkpoint = store.newest_checkpoint(pack_id)
     store.write(pack_id, PackState(state, checkpoint=checkpoint, microbatch=microbatch, rebuilt_into=children))

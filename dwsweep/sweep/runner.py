@@ -17,7 +17,7 @@ from typing import Any
 from dwsweep import errors, paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
-from dwsweep.plan import Plan
+from dwsweep.plan import RUN, Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
 from dwsweep.sweep import ownership, policy, repair, work_queue
@@ -72,6 +72,9 @@ def run_sweep(
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
     run_recorder.check(plan.spec.execution.loggers, view.say)
+    if executor == "local" and not distributed and only_cpus(os.environ):  # elsewhere the workers know
+        to_train = {run.pack_id for run in plan.runs if run.action == RUN}
+        check_bfloat16(pack for pack in plan.packs if pack.pack_id in to_train)
     store = SweepStore(directory)
     try:
         paths.make_directory(store.directory)
@@ -104,7 +107,10 @@ def run_sweep(
                 return errors.INTERRUPTED
             if not (isinstance(error, OSError) and policy.is_disk_full(error)):
                 raise
-            view.say(f"stopped: the disk of {directory} is full ({error}); free some space and run again")
+            view.say(
+                f"stopped: the disk of {directory} is full, or files may not be as large ({error}); free some space or "
+                "raise the limit (ulimit -f), and run again"
+            )
             return errors.INTERRUPTED
 
     if not distributed:
@@ -157,8 +163,6 @@ class _Sweep:
         if not todo.units:
             rebuild_results(self.store)
             return self._report({name: todo.states[name] for name in todo.run_ids}, trained=False)
-        if executor == "local" and worker is None and only_cpus(os.environ):  # else the worker knows
-            check_bfloat16(unit.pack for unit in todo.units)
         part = "" if self.shard == (0, 1) else f"{self.shard[0]}/{self.shard[1]}"
         flags = {"executor": executor, "address": address, "shard": part, "retry": sorted(self.retry)}
         self.store.update_manifest(lambda manifest: manifest.with_call(**flags))

@@ -72,3 +72,11 @@ def test_a_dropped_column_is_as_if_it_were_not_there():
     with pytest.raises(InputError, match=r"drop: 'nhead'; not in the table, did you mean 'n_head'\?") as refused:
         read_table(rows, drop=["nhead"])
     assert refused.value.option_lines[0].startswith("--drop: ")
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept"), [("note != 'x'", 1), ("note == None", 1), ("lr > 0", 1), ("lr <= 0", 0)]
+)
+def test_a_blank_is_no_number_and_differs_from_every_text(expression, kept):
+    rows = [{**ROWS[0], "note": "x"}, {**ROWS[1], "note": None, "lr": None}]
+    assert len(read_table(rows, where=expression).rows) == kept

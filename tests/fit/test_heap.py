@@ -13,6 +13,7 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
+from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.course import Course, sizes_of
@@ -57,7 +58,10 @@ def piled(runs: int = 48, seed: int = 0, more: Any = lambda row, rng: ({}, 0.0))
 
 
 def heap(rows: list[Row], **options: Any) -> Heap:
-    found = heap_of(read_table(rows), fit_options(**options))
+    """Heap of ``rows`` with answers at equal size alone: the others take as long, and are ``test_equal_what``'s."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heap_module, "equal_what", lambda *_: ())
+        found = heap_of(read_table(rows), fit_options(**options))
     assert found and found.surface
     return found
 
@@ -772,3 +776,10 @@ def test_the_best_depth_at_another_value_is_a_question() -> None:
     posterior = LossSurface(lengths().surface).posterior  # type: ignore[arg-type]
     a, b = (best_depth(posterior, math.log(2e7), 0.95, {"tokens": v}).interval.value for v in (-1.2, 1.2))
     assert a and b and b > a
+
+
+def test_no_sentence_of_a_heap_in_bits_is_in_nats() -> None:
+    rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=batches)]
+    found = dwsweep.fit_table(rows, unit="bits", draws=DRAWS)
+    assert any("bits (at most" in line for line in found.adjusted.sentences)
+    assert "nats" not in dwsweep.summary(found).replace("alternatives", "")

@@ -339,3 +339,11 @@ def _with_tokens(n_train_tokens: int) -> str:
 def test_a_key_without_effect_is_named_with_the_key_that_it_belongs_to(needed: str, sections: dict) -> None:
     found = [line for line in warnings(**sections).splitlines() if "has no effect" in line]
     assert [line.startswith(needed) for line in found] == [True] * bool(needed)
+
+
+@pytest.mark.parametrize(
+    ("second", "named"), [({"train.optimizer": "muon"}, False), ({"train.weight_decay": 0.0}, True)]
+)
+def test_a_key_that_one_arm_needs_has_an_effect(second: dict[str, Any], named: bool) -> None:
+    found = warnings(train={"momentum": 0.5}, grid={"arms": [{}, second]})
+    assert ("train.momentum 0.5 has no effect" in found) == named and "base: train.momentum" not in found

@@ -468,6 +468,9 @@ def test_a_panel_a_parametrization_and_the_optima_in_words() -> None:
     assert panels(figure) == ["completep, d = 32", "standard, d = 32"]
     words = "\n".join(text.get_text() for text in figure.findobj(Text))
     assert words.count("L = 2: 0.004") == 2 and "L = 32: 0.001 (edge)" in words
+    with style.styled():
+        figure = run_figures.against_rate(curves(rows), "bits per byte")
+    assert figure.get_supylabel() == "held-out loss (bits per byte)"
 
 
 def test_of_many_widths_some_have_a_panel() -> None:

@@ -98,6 +98,39 @@ def test_verify_writes_again_what_follows_from_other_files(sweep: Path, name: st
     assert inventory.verify(sweep).is_whole
 
 
+@pytest.mark.parametrize("name", ["pack.json", "state.json", "manifest.json", "packs"])
+def test_a_missing_file_of_a_finished_pack_is_a_fault_and_is_written_again(sweep: Path, name: str) -> None:
+    """Without pack.json a lost result would train in a pack of another size; without manifest.json nothing could tell
+    a changed plan, and lengths in seconds would follow other rates."""
+    path = sorted(sweep.rglob(name))[0]
+    before = {one: one.read_bytes() for one in sweep.rglob("pack.json")}
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    expected = {"packs": {"packs/*/pack.json", "packs/*/state.json"}, "manifest.json": {name}}
+    assert {kind for kind, _ in faults(sweep)} == expected.get(name, {f"packs/*/{name}"})
+    assert not inventory.verify(sweep).is_whole  # the stand-in's data is on no host
+    status, text = run(PLAN, sweep)
+    assert status == 0 and "is missing" in text
+    assert faults(sweep) == []
+    assert {one: one.read_bytes() for one in sweep.rglob("pack.json")} == before
+
+
+def test_a_finished_run_whose_folder_is_gone_is_lost(sweep: Path) -> None:
+    first = sorted((sweep / "runs").iterdir())[0]
+    whole = {one.name: one.read_bytes() for one in first.iterdir() if one.name == "documents.npy"}
+    shutil.rmtree(first)
+    found = inventory.verify(sweep)
+    assert [fault.path for finding in found.findings for fault in finding.lost if fault.path.name == "result.json"] == [
+        first / "result.json"
+    ]
+    assert not found.is_whole
+    assert run(PLAN, sweep)[0] == 0
+    assert {name: (first / name).read_bytes() for name in whole} == whole
+    assert inventory.verify(sweep).is_whole
+
+
 def test_results_follow_the_runs(sweep: Path) -> None:
     path, said = sweep / "results.csv", []
     whole = path.read_bytes()

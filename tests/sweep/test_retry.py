@@ -39,6 +39,7 @@ def chained(outer: Exception, inner: Exception) -> Exception:
         (RuntimeError("XLA:TPU compile permanent error. Ran out of memory in memory space vmem."), "oom"),
         (chained(RuntimeError("step failed"), MemoryError()), "oom"),
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
+        (OSError(errno.EFBIG, "File too large"), "disk_full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
         # storage libraries report a full disk by the status of an exhausted memory
         (ValueError("RESOURCE_EXHAUSTED: Error writing 'd/0' [OS error 28: No space left on device]"), "disk_full"),

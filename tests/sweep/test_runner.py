@@ -32,6 +32,7 @@ from sweep_tools import (
 from dwsweep import terminal
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
+from dwsweep.plan import build
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import local_executor, policy, runner, worker
 from dwsweep.sweep.directory import SweepStore
@@ -419,11 +420,12 @@ def test_bfloat16_on_a_host_of_cpus_is_refused_before_anything_trains(
 ) -> None:
     """Only packs that would train count: a finished sweep of an accelerator is reported as ever."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    plan = make_plan(train={"precision": "bfloat16"})
+    plan, store = make_plan(train={"precision": "bfloat16"}), SweepStore(tmp_path / "sweep")
     with pytest.raises(InputError, match=r"^train\.precision: bfloat16; "):
-        run(plan, tmp_path)
-    assert not any(SweepStore(tmp_path).pack_ids())
+        run(plan, store.directory)
+    assert not store.directory.exists()
     monkeypatch.setenv(SLOW_BFLOAT16, "1")
-    assert run(plan, tmp_path)[0] == 0
+    assert run(plan, store.directory)[0] == 0
     monkeypatch.delenv(SLOW_BFLOAT16)
-    assert "nothing to train: 8 done" in run(plan, tmp_path)[1]
+    finished = build(plan.spec, data=plan.data, finished=store.finished())
+    assert "nothing to train: 8 done" in run(finished, store.directory)[1]

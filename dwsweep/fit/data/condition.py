@@ -31,8 +31,8 @@ _STAND_IN = "_column_{}_"
 def compile_expression(
     expression: str, names: Sequence[str], own: Mapping[str, str] | None = None
 ) -> Callable[[Mapping[str, Any]], bool]:
-    """A predicate over rows. A comparison with a blank is false, except ``== None`` and ``!= None``; a text that is a
-    numeral equals the number that a table's text was read as.
+    """A predicate over rows. A blank is smaller and larger than nothing, and differs from every value: ``state !=
+    'failed'`` keeps it. A text that is a numeral equals the number that a table's text was read as.
 
     names: keys of the rows. own: keys that have another name in the table, by that name.
 

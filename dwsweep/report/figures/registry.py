@@ -160,7 +160,7 @@ DRAWINGS = (
         "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open if the best "
         "rate is at the edge of the tried rates, so that the optimum may lie beyond. If the parametrization transfers "
         "the rate over depth, the stars line up vertically. Band: best to worst seed.",
-        lambda fit: run_figures.against_rate(run_figures.rate_curves(fit.rates)),
+        lambda fit: run_figures.against_rate(run_figures.rate_curves(fit.rates), fit.unit),
         lambda fit: bool(run_figures.rate_curves(fit.rates)),
     ),
 )

@@ -22,7 +22,7 @@ import numpy as np
 from dwsweep.fit.parabola import lowest
 from dwsweep.records.transitions import RateRun
 from dwsweep.report.figures import style
-from dwsweep.text import format_count
+from dwsweep.text import NATS, format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,7 +117,7 @@ def training_curves(curves: Sequence[TrainingCurve]) -> Figure:
 
 @dataclass(frozen=True)
 class RateCurve:
-    """Held-out loss (nats per token) of one shape against its base learning rates, ascending."""
+    """Held-out loss of one shape against its base learning rates, ascending."""
 
     parametrization: str  # "" if the table does not state it
     depth: int
@@ -169,9 +169,9 @@ def rate_curves(runs: Iterable[RateRun]) -> list[RateCurve]:
     ]
 
 
-def against_rate(drawn: Sequence[RateCurve]) -> Figure:
+def against_rate(drawn: Sequence[RateCurve], unit: str = NATS) -> Figure:
     """Draw loss against learning rate on shared axes, at most ``MOST_PANELS`` panels. Star: a depth's optimum, open at
-    the edge of the rates tried. drawn: one curve at least."""
+    the edge of the rates tried. drawn: one curve at least. unit: of the losses."""
     groups: dict[tuple[str, float], list[RateCurve]] = defaultdict(list)
     for curve in drawn:
         groups[curve.parametrization, curve.width].append(curve)
@@ -199,7 +199,7 @@ def against_rate(drawn: Sequence[RateCurve]) -> Figure:
     deepest = max(len(members) for members in groups.values())
     panels[0].set_ylim(lowest - room, highest + room + (highest - lowest) * (0.14 + 0.09 * deepest))
     made.supxlabel("base learning rate (log scale)")
-    made.supylabel("held-out loss (nats per token)")
+    made.supylabel(f"held-out loss ({unit})")
     return style.settle(made)
 
 

@@ -160,7 +160,9 @@ def render(made: Figure, kind: str) -> bytes:
 def svg(draw: Callable[[], Figure]) -> bytes:
     """SVG of a figure that ``make`` draws in the house style."""
     with styled():
-        return render(draw(), "svg")
+        made = draw()
+        gather(made)
+        return render(made, "svg")
 
 
 def empty(text: str) -> Figure:
@@ -212,6 +214,7 @@ def files(out_dir: Path, name: str) -> list[Path]:
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     """Write the figure's ``files``, each in one step."""
     written = files(out_dir, name)
+    gather(made)
     for path in written:
         paths.write_atomic(path, render(made, path.suffix[1:]))
     return written
@@ -439,6 +442,35 @@ def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
         for end, level in zip(ends, levels, strict=True):
             end.place(level, point)
     return made
+
+
+def gather(made: Figure) -> None:
+    """Draw the grid of each axis of a settled figure as one line, and the marks of its ticks as another: one by one
+    they were half of all lines of a file. In a figure that a reader draws on they stay apart, and follow its limits."""
+    for axes in made.axes:
+        if axes.axison and axes.get_axes_locator() is None:
+            for axis in (axes.xaxis, axes.yaxis):
+                low, high = sorted(axis.get_view_interval())
+                slack = 1e-10 * (high - low)
+                ticks = [tick for tick in axis.get_major_ticks() if low - slack <= tick.get_loc() <= high + slack]
+                if axis.get_visible():
+                    _gathered(axis, [tick.gridline for tick in ticks], clip_on=True)
+                    _gathered(axis, [tick.tick1line for tick in ticks], clip_on=False)
+
+
+def _gathered(axis: Axis, lines: Sequence[Line2D], clip_on: bool) -> None:
+    """One line in place of ``lines`` of one look, where ``axis`` stands among the artists of its panel."""
+    from matplotlib.lines import Line2D
+
+    shown = [line for line in lines if line.get_visible()]
+    if shown:
+        places = np.concatenate([[*np.atleast_2d(line.get_xydata()), (np.nan, np.nan)] for line in shown])
+        whole = Line2D(*places.T)
+        whole.update_from(shown[0])
+        whole.set(transform=shown[0].get_transform(), zorder=axis.get_zorder(), clip_on=clip_on)
+        axis.axes.add_artist(whole)
+        for line in shown:
+            line.set_visible(False)
 
 
 def halo() -> list[Any]:
