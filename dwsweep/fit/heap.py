@@ -71,8 +71,9 @@ ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, or nothing")
 # Departures, if each net counts at its best learning rate. A rate that is not transferred over depth costs nets 12 to
 # 34 % of their compute (Dey et al. 2025): departures of public sweeps, which have one rule for their rates, hold such
-# costs. No other setting changes their prior, so that an idle column leaves the answer as it is
-SHARE = Prior(math.log(0.05), 1.25, "ln of S", "as large as in public sweeps, or nothing")
+# costs. No other setting changes their prior, so that an idle column leaves the answer as it is. By a median of 0.05
+# and an sd of 1.25 intervals were 3 to 5 % narrower, and held 90 and not 94 % of 120 drawn truths of 40 runs
+SHARE = Prior(math.log(0.08), 1.0, "ln of S", "as large as in public sweeps, or nothing")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from dwsweep.report import fit_report
 from tests.simulations import flat_heaps
 from tests.simulations.harness import covers
 
-FLAT_HEAPS = 30  # simulated of each truth in the slow tier
+FLAT_HEAPS = 20  # simulated of each truth in the slow tier
 DRAWS = 200
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 
