@@ -27,7 +27,7 @@ from dwsweep.fit.along_cells import (
     check_column,
     ranked,
 )
-from dwsweep.fit.analysis import HEAP, fit_table, noise_summary, provenance
+from dwsweep.fit.analysis import HEAP, fit_table, provenance
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
@@ -37,6 +37,7 @@ from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_shapes import equal_to_baseline
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
+from dwsweep.fit.token_group import noise_summary
 from dwsweep.interval import Interval
 from dwsweep.records.along import (
     BASE,

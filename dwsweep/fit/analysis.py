@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, check_keywords, either, example
-from dwsweep.fit import laws, one_size
-from dwsweep.fit.ask import LossSurface, fit_loss_model
-from dwsweep.fit.budget_surface import Measured, answered
-from dwsweep.fit.cells import BadRun, Run, Selection, select_runs, without_bad_runs
+from dwsweep.fit import laws
+from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.at_budgets import AtBudgets
+from dwsweep.fit.cells import Run
 from dwsweep.fit.crossing import STRUCTURAL
-from dwsweep.fit.curves import MOST_DRAWN, Curves, build_curves
+from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import COUNT_TOLERANCE, following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
-from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
@@ -33,7 +32,6 @@ from dwsweep.fit.guideline import (
     falling_warning,
     form_guides,
     guideline_rows,
-    held_out_line,
     held_out_warning,
     own_guide,
     published_record,
@@ -48,44 +46,25 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.scatter import judged
-from dwsweep.fit.transitions import (
-    MOST_CONTRASTED,
-    Judged,
-    Pair,
-    analyse_pairs,
-    contrasts,
-    disagreements,
-    transition_rows,
-)
+from dwsweep.fit.token_group import TokenGroup
+from dwsweep.fit.transitions import Judged, Pair, contrasts, disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
-from dwsweep.fit.warnings import (
-    bad_run_warning,
-    check_runs,
-    check_status,
-    confounds,
-    noise_warnings,
-    still_falling,
-    tie_warnings,
-)
+from dwsweep.fit.warnings import check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
-from dwsweep.records.equal_budgets import FLOPS, EqualBudgets
+from dwsweep.records.equal_budgets import FLOPS
 from dwsweep.records.fit import (
     LARGEST_SIZE,
     Account,
     FitKeywords,
     FitOptions,
     FitResult,
-    HeldOut,
-    NoiseSummary,
     OtherFit,
     Provenance,
     TrainedNets,
     TransitionCovariance,
 )
 from dwsweep.records.footing import versions
-from dwsweep.records.one_size import AtOneSize
-from dwsweep.records.transitions import Cell, RateRun, TokenTransition, Transition, numbers, verdicts
+from dwsweep.records.transitions import TokenTransition, numbers, verdicts
 from dwsweep.text import BITS, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
@@ -535,310 +514,6 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
         tokens=float(sorted(counts)[len(counts) // 2]) if alike else None,
         layer_weights=weights,
     )
-
-
-@dataclass(frozen=True)
-class TokenGroup:
-    """The runs of one token count, analysed up to the transitions."""
-
-    selection: Selection
-    curves: Curves | None  # None if no run has a usable loss
-    pairs: list[Pair]
-    warnings: list[str]
-    surface: LossSurface | None = None  # the joint model of all depths
-    bad: Sequence[BadRun] = ()
-    with_bad: Sequence[Transition] = ()
-    held_out: Documents | None = None
-    n_rows: int = 0
-    tokens: float | None = None  # tokens of the runs, if the table holds several counts
-    one_variable: str = ""  # reason for no statement about shape, if width follows from depth
-    alone: AtOneSize | None = None  # the best depth, if all nets have one size
-
-    @classmethod
-    def of(
-        cls,
-        data: Table,
-        rows: list[Row],
-        options: FitOptions,
-        shorter: bool = False,
-        pairs: bool = True,
-        joint: bool = True,
-        heap: Heap | None = None,
-        fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
-    ) -> TokenGroup:
-        """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
-        ``fit`` fits it (default: ``joint_model``)."""
-        fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
-        selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
-        # losses of a heap have been held against its surface
-        selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
-        runs = selection.runs
-        warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
-        if not runs:
-            warnings = [*warnings, "no finished run with a usable loss: nothing to fit"]
-            return cls(selection, None, [], warnings, n_rows=len(rows))
-        held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
-        rng = np.random.default_rng(options.seed)
-        declared = options.noise, options.shape_noise
-        curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1])
-        if heap:
-            curves = replace(curves, layer_weights=heap.record.layer_weights)
-        if held_out:
-            warnings += held_out.warnings
-        if data.directory:
-            warnings += still_falling(data.directory, runs)
-        one_variable = one_size.width_follows(runs)
-        single, alone = None, None
-        if pairs and options.axis == "n_params":
-            single = one_size.at_size(curves, options.seed)
-            alone = one_size.at_one_size(curves, single, options.confidence)
-        joint = pairs and joint and not one_variable and alone is None
-        surface = (own or fit(curves, options)) if joint else None
-        curves = judged(curves, surface.posterior if surface else single)
-        warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
-        warnings += thinned(curves, surface, options.draws)
-        warnings += confounds(every, curves, options.axis, shorter)
-        compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
-        with_bad: list[Transition] = []
-        if bad:
-            rng = np.random.default_rng(options.seed)
-            beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1])
-            model = fit(beside, options) if joint else None
-            beside = judged(beside, model.posterior if model else None)
-            others = analyse_pairs(beside, options.confidence, model) if pairs else []
-            with_bad = verdicts(transition_rows(beside, others, options.confidence))
-            warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
-        return cls(
-            selection,
-            curves,
-            compared,
-            warnings,
-            surface,
-            bad,
-            with_bad,
-            held_out,
-            len(rows),
-            one_variable=one_variable,
-            alone=alone,
-        )
-
-    def transitions(self, confidence: float) -> list[Transition]:
-        return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
-
-    def rates(self) -> list[RateRun]:
-        """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
-        tried = Counter(shape for shape, _ in {(run.shape, run.learning_rate) for run in self.selection.runs})
-        return [
-            RateRun(
-                parametrization=run.row.get("parametrization"),
-                depth=run.depth,
-                width=_whole(run.width),
-                learning_rate=run.learning_rate,
-                seed=run.seed,
-                loss=run.loss,
-            )
-            for run in self.selection.runs
-            if tried[run.shape] > 1
-        ]
-
-    def cells(self) -> list[Cell]:
-        c, notes, sizes = self.curves, self.selection.notes, self.selection.sizes
-        rows = [
-            Cell(
-                depth=int(c.depth[k]),
-                width=_whole(c.width[k]),
-                n_params=_whole(c.n_params[k]),
-                mean=float(c.mean[k]),
-                se=float(c.se[k]) if c.noise.known else None,
-                n=int(c.n[k]),
-                learning_rate=c.learning_rate[k],
-                excluded=False,
-                reason=notes.get(c.shape(k), ""),
-                axis_value=float(math.exp(c.x[k])),
-                block=c.shape(k).block,
-            )
-            for k in range(len(c.mean) if c else 0)
-            if c
-        ]
-        rows += [
-            Cell(
-                depth=shape.depth,
-                width=_whole(shape.width),
-                n_params=_whole(sizes.get(shape, 12.0 * shape.depth * shape.width**2)),
-                mean=None,
-                se=None,
-                n=0,
-                learning_rate=None,
-                excluded=True,
-                reason=reason,
-                axis_value=None,
-                block=shape.block,
-            )
-            for shape, reason in self.selection.excluded.items()
-        ]
-        return sorted(rows, key=lambda row: (row.depth, row.width))
-
-    def noise(self) -> NoiseSummary:
-        if not self.curves:
-            return NoiseSummary(source="none")
-        note = self.held_out.note if self.held_out else None
-        return noise_summary(self.curves, note, self.selection.diverged_rule)
-
-
-def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: str | None = None) -> NoiseSummary:
-    """Summary of the noise behind the errors of ``curves``. documents: how the held-out ones were used."""
-    n, names = curves.noise, NoiseSummary.keys()
-    shared = {name: value for name, value in vars(n).items() if name in names}
-    own = {
-        "sigma": {str(d): s for d, s in n.sigma.items()},
-        "df": {str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
-        "shape_sd": math.sqrt(n.shape_variance),
-        "paired_seeds": curves.paired,
-        "documents": documents,
-        "diverged_rule": diverged_rule,
-    }
-    return NoiseSummary(**{**shared, **own})
-
-
-def joint_model(curves: Curves, options: FitOptions, compared: bool = False) -> LossSurface | None:
-    """The joint model of all depths; None for too few shapes. compared: for a comparison alone."""
-    surface = fit_loss_model(curves, options.confidence, options.seed, compared)
-    return LossSurface(surface) if surface else None
-
-
-def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str]:
-    """Note if the model takes not all shapes, contrasts not all depths, or errors not all ``draws``."""
-    found = []
-    if len(curves.draws) < draws:
-        found.append(
-            f"draws: {len(curves.draws):,} in place of {draws:,}, since draws times {len(curves.x):,} shapes, with "
-            f"their learning rates, fill at most {MOST_DRAWN / 1e6:.0f} million numbers"
-        )
-    if surface and len(surface.record.cells.x) < len(curves.x):
-        found.append(
-            f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; all "
-            "are in cells.csv"
-        )
-    if surface and len(curves.depths) > MOST_CONTRASTED:
-        found.append(
-            f"contrasts: {MOST_CONTRASTED} of {len(curves.depths)} depths, evenly spaced, are compared in pairs"
-        )
-    return found
-
-
-FAR_OFF = 0.02  # ratio of a run's FLOPs to its budget's beyond which a warning is given
-LATE = 0.05  # ratio of measured to requested seconds, likewise
-
-
-@dataclass(frozen=True)
-class AtBudgets:
-    """Part of a fit at equal budgets. record: None if no run has a loss.
-
-    The runs of each budget are selected, judged and averaged by themselves, since a shape that was trained at several
-    budgets is as many cells. One model then takes the losses of all budgets together.
-    """
-
-    trained: TrainedBudgets
-    parts: Mapping[float, TokenGroup]
-    record: EqualBudgets | None
-    held_out: HeldOut | None = None
-
-    @classmethod
-    def of(cls, trained: TrainedBudgets, parts: Mapping[float, TokenGroup], confidence: float) -> AtBudgets:
-        measured = {value: Measured(part.selection.runs, part.curves) for value, part in parts.items()}
-        found = answered(trained.axis, measured, confidence)
-        if found is None:
-            return cls(trained, parts, None)
-        record = EqualBudgets(
-            axis=trained.axis,
-            known_from=trained.known_from,
-            only=trained.only,
-            budgets=found.budgets,
-            trends=found.trends,
-        )
-        return cls(trained, parts, record, found.held_out)
-
-    @property
-    def one_variable(self) -> str:
-        """Reason why no shape is better than another; empty if depth and width vary by themselves."""
-        return one_size.width_follows([run for part in self.parts.values() for run in part.selection.runs])
-
-    @property
-    def why_no_law(self) -> str:
-        axis = self.trained.axis
-        return (
-            f"every shape of a budget was trained with the same {axis}, so that no loss curve runs over {axis} and no "
-            f"two depths cross; the answer is the best depth at each budget"
-        )
-
-    @property
-    def warnings(self) -> list[str]:
-        main = self.parts[self.trained.main]
-        others = [part for part in self.parts.values() if part is not main]
-        return [*self._own_warnings(), *_merged([part.warnings for part in (main, *others)])]
-
-    def _own_warnings(self) -> Iterator[str]:
-        trained, axis = self.trained, self.trained.axis
-        if trained.only and trained.left_out:
-            yield f"{trained.left_out} finished run(s) belong to no budget ({trained.known_from}) and are left out"
-        off = [
-            float(run.row[axis]) / value - 1.0
-            for value, part in self.parts.items()
-            for run in part.selection.runs
-            if run.row.get(axis)
-        ]
-        worst = max((abs(share) for share in off), default=0.0)
-        span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
-        if axis == FLOPS and worst > FAR_OFF:
-            yield (
-                f"flops: runs miss their budget by {span}; losses are corrected by 0.06 of the loss per unit of ln "
-                f"tokens, an assumption whose error is in the intervals"
-            )
-        if axis != FLOPS and worst > LATE:
-            yield (
-                f"device_seconds: runs miss their budget by {span}; shapes are compared at the requested time, and one "
-                f"per cent more time lowers the loss by about 0.06 %"
-            )
-        if self.held_out and self.held_out.too_few:
-            yield held_out_line(self.held_out)
-
-    def cells(self) -> list[Cell]:
-        """Cells of all budgets; ``axis_value`` says of which. A shape may stand there once per budget."""
-        rows = [
-            cell if cell.excluded else replace(cell, axis_value=_axis_value(self.trained, value, part, cell))
-            for value, part in self.parts.items()
-            for cell in part.cells()
-        ]
-        return sorted(rows, key=lambda row: (row.depth, row.width, row.axis_value or 0.0))
-
-
-def _axis_value(trained: TrainedBudgets, value: float, part: TokenGroup, cell: Cell) -> float:
-    """The mean over the runs of a cell; the budget itself where they have none."""
-    own: list[Any] = [
-        run.row.get(trained.axis) for run in part.selection.runs if run.shape == (cell.depth, cell.width, cell.block)
-    ]
-    known = [float(v) for v in own if v]
-    return math.fsum(known) / len(known) if known else value
-
-
-def _merged(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Warnings of several budgets, each once: warnings that begin alike differ in their numbers only."""
-    first: dict[str, str] = {}
-    again: dict[str, int] = {}
-    for lines in lists:
-        for line in lines:
-            key = line.partition(":")[0]
-            if key not in first:
-                first[key] = line
-            elif line != first[key]:
-                again[key] = again.get(key, 0) + 1
-    more = {key: f" (alike at {n} other budget{'s' if n > 1 else ''})" for key, n in again.items()}
-    return [line + more.get(key, "") for key, line in first.items()]
-
-
-def _whole(value: float) -> int | float:
-    return round(value) if abs(value - round(value)) < 1e-6 else float(value)
 
 
 def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.analysis import TokenGroup, fit_options, fit_table, joint_model
+from dwsweep.fit.analysis import fit_options, fit_table
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import LEAST_WEIGHT, PER_NODE, LossSurface, best_depths, crossings, quantiles
 from dwsweep.fit.cells import Run, Selection, Shape
@@ -43,6 +43,7 @@ from dwsweep.fit.model import FORMS, Cells, pooled
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Pairing, pair_arms
 from dwsweep.fit.posterior import Posterior, weigh
+from dwsweep.fit.token_group import TokenGroup, joint_model
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dwsweep.fit.analysis import joint_model
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import compare, loss_contrasts, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
@@ -30,6 +29,7 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.documents import Documents, of_influences
 from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.scatter import judged
+from dwsweep.fit.token_group import joint_model
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.record import Record

@@ -1,0 +1,394 @@
+"""Adjustment of a heap: effects of its columns, readings under confounding, best rates, best depths by tokens; and the
+sentences on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit import ask
+from dwsweep.fit.data import covariates as found_in
+from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.equal_what import Budget, near
+from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
+from dwsweep.fit.model import Cells
+from dwsweep.fit.posterior import Posterior
+from dwsweep.interval import Interval
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
+from dwsweep.records.fit import FitOptions, Surface
+from dwsweep.text import NATS, SHORT, format_count, join
+
+ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
+MOVES = 0.1  # shift of ln L by another common value above which it is mentioned
+WIDER = 1.5  # widening of the interval by a held column above which the two are inseparable
+CURVE_POINTS = 25
+TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
+LEAST_SHARED = 2.0  # last over first token count shared by a text's values that are compared there
+
+
+def adjustment_of(
+    means: Means,
+    design: Design,
+    posterior: Posterior,
+    surface: Surface,
+    found: Covariates,
+    options: FitOptions,
+    cells: Cells,
+) -> Adjustment:
+    """Record of the adjustment, without what is equal and without sentences. A column that follows depth is read twice:
+    held, and left out by a second posterior of ``cells``."""
+    size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
+    depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
+    columns = tuple(_column(k, means, design, posterior, options.confidence) for k in range(len(design.names)))
+    columns = tuple(dict.fromkeys(columns))
+    close = [one for one in columns if abs(one.r) >= found_in.CONFOUNDED and one.kind != "rate"]
+    readings: list[Reading] = []
+    inseparable: list[str] = []
+    for one in close:
+        keep = [k for k, name in enumerate(design.names) if not name.startswith(one.name)]
+        without = replace(cells, columns=tuple(design.columns[k] for k in keep))
+        other = ask.LossSurface(surface_of(without, means, options))
+        pairs = _readings(one.name, ask.LossSurface(surface), other)
+        readings += pairs
+        widths = [_width(row) for row in pairs]
+        # nearly no variance of depth is left: the prior of the column's effect bounds the interval
+        if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
+            inseparable.append(one.name)
+    return Adjustment(
+        runs=len(means.of),
+        columns=columns,
+        follow=found.follow,
+        depth_left=depth_left,
+        scatter=float(np.median(np.exp(posterior.stacked("scatter")))),
+        shared=float(np.median(np.exp(posterior.stacked("shared")))) if cells.shared is not None else None,
+        inseparable=tuple(inseparable),
+        readings=tuple(readings),
+        layer_weights=layer_weights(means),
+        **_rates(means, design, posterior, options.confidence),
+        **_along_tokens(means, design, posterior, options.confidence),
+    )
+
+
+def _width(row: Reading) -> float:
+    """Width of a reading's interval, in ln L."""
+    low, high = row.depth_low or 1.0, row.depth_high or 1e4
+    return math.log(high / low)
+
+
+def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> list[Reading]:
+    """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
+    low, high = held.record.low, held.record.high
+    found = []
+    for share in (0.25, 0.5, 0.75):
+        n = math.exp(low + share * (high - low))
+        for surface, following in ((held, False), (follows, True)):
+            depth = near(surface.at(n), surface.deepest)
+            found.append(
+                Reading(
+                    column=name,
+                    follows=following,
+                    n_params=n,
+                    depth=depth.value,
+                    depth_low=depth.low,
+                    depth_high=depth.high,
+                )
+            )
+    return found
+
+
+def _column(k: int, means: Means, design: Design, posterior: Posterior, confidence: float) -> AdjustedColumn:
+    one, value, name = means.columns[k], design.values[k], design.names[k]
+    tuned = design.columns[k].tuned is not None
+    moved = posterior.of_columns(means.x, means.y, {name: value})
+    sizes = moved.std(axis=1) if not tuned else np.sqrt((moved**2).mean(axis=1))
+    matters = ask.effect(sizes, confidence)
+    frame = posterior.frame
+    steps = np.array([0.0, 1.0]) if one.kind == TEXT else np.linspace(value.min(), value.max(), CURVE_POINTS)
+    x, y = np.full(len(steps), frame.x0), np.full(len(steps), frame.y0)
+    curve = posterior.of_columns(x, y, {name: steps})
+    tail = (1.0 - confidence) / 2.0
+    low, middle, high = np.quantile(curve, [tail, 0.5, 1.0 - tail], axis=0)
+    at = steps
+    if one.kind != TEXT:
+        centre = design.rate[0] if tuned and design.rate is not None else one.at
+        at = np.exp(centre + steps * design.spread[k]) - one.shift
+    held = f"{one.name} {one.held}" if one.kind == TEXT else one.said(one.held)
+    return AdjustedColumn(
+        name=name if one.kind == TEXT else one.name,
+        column=one.column,
+        kind="rate" if tuned else "text" if one.kind == TEXT else "number",
+        held="each net's best learning rate" if tuned else held,
+        low=None if one.kind == TEXT else one.low,
+        high=None if one.kind == TEXT else one.high,
+        own=one.own,
+        r=one.r,
+        matters=matters.value or 0.0,
+        matters_low=matters.low or 0.0,
+        matters_high=matters.high or 0.0,
+        at=tuple(at.tolist()),
+        effect=tuple(middle.tolist()),
+        effect_low=tuple(low.tolist()),
+        effect_high=tuple(high.tolist()),
+        common=() if tuned else _at_common(one, name, design.spread[k], posterior, confidence),
+        best=one.best,
+    )
+
+
+def _at_common(
+    one: Covariate, name: str, spread: float, posterior: Posterior, confidence: float
+) -> tuple[DepthHeld, ...]:
+    """Best depths at the middle size, with a column at each of its equally common values."""
+    found, x, deepest = [], posterior.frame.x0, math.exp(posterior.frame.last)
+    for value in one.common:
+        setting = {name: (math.log(value + one.shift) - one.at) / spread}
+        depth = near(ask.best_depth(posterior, x, confidence, setting).interval.map(math.exp), deepest)
+        found.append(DepthHeld(value=value, n_params=math.exp(x), **depth.columns("depth")))
+    return tuple(found)
+
+
+def _rates(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
+    """Best learning rate of each depth at the middle size, and the cost of the best common rate."""
+    place = next((k for k, one in enumerate(design.columns) if one.tuned), None)
+    if place is None or design.rate is None:
+        return {}
+    frame, beta, spread = posterior.frame, design.rate, design.spread[place]
+    depths = np.unique(means.depth)
+    x = np.full(len(depths), frame.x0)
+    u, v = frame.u(x), frame.v(np.log(depths.astype(float)))
+    first = beta[0] + beta[1] * u + beta[2] * v
+    effects = [one for one in posterior.forms if one.model.form.effect]
+    values = [posterior.tuned_values(one, place, u, v) for one in effects]
+    if not values:
+        return {}
+    best = np.concatenate([value for value, _ in values])
+    ln_best = first + spread * best
+    tail = (1.0 - confidence) / 2.0
+    low, middle, high = np.quantile(ln_best, [tail, 0.5, 1.0 - tail], axis=0)
+    tried = means.columns[place].value
+    grid = np.linspace(tried.min(), tried.max(), 121)
+    costs = []
+    for r in grid:
+        name = design.names[place]
+        costs.append(posterior.of_columns(x, np.log(depths.astype(float)), {name: (r - first) / spread}))
+    cost = np.stack(costs)  # (rates, D, depths)
+    shared = int(cost.mean(axis=1).max(axis=1).argmin())
+    rows = []
+    for k, depth in enumerate(depths):
+        inside = tried.min() < middle[k] < tried.max()
+        own = cost[shared, :, k]
+        rows.append(
+            BestRate(
+                depth=int(depth),
+                n_params=float(math.exp(x[k])),
+                learning_rate=float(math.exp(middle[k])) if inside else None,
+                learning_rate_low=float(math.exp(low[k])) if low[k] > tried.min() else None,
+                learning_rate_high=float(math.exp(high[k])) if high[k] < tried.max() else None,
+                cost=float(np.median(own)),
+                cost_high=float(np.quantile(own, 1.0 - tail)),
+            )
+        )
+    return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
+
+
+def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
+    """Best depth at the middle size after a few counts of tokens that the runs have: for the held value of a text and
+    for each other that has several counts, at the same counts where these overlap."""
+    place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
+    if place is None:
+        return {}
+    value, one, x = design.values[place], means.columns[place], posterior.frame.x0
+    name, deepest = design.names[place], math.exp(posterior.frame.last)
+    texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
+    held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
+    has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
+    groups = {"": held, **has} if np.ptp(value[held]) > 0.0 else {"": np.ones(len(value), dtype=bool)}
+    low, high = (f([g(value[of]) for of in groups.values()]) for f, g in ((max, np.min), (min, np.max)))
+    shared = math.exp((high - low) * design.spread[place]) >= LEAST_SHARED
+    if len(groups) == 1 or not shared:
+        groups = {"": groups[""]}
+    of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
+
+    def after(label: str, counts: np.ndarray, of: str) -> tuple[list[DepthAfter], np.ndarray]:
+        """(best depths after ``counts``, (D,) ln of the last over the first)."""
+        settings = [{name: float(v)} for v in counts]
+        if label:
+            settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
+        drawn = [ask.best_depths(posterior, x, own) for own in settings]
+        rows: list[DepthAfter] = []
+        for v, found, own in zip(counts, drawn, settings, strict=True):
+            depth = near(ask.best_depth(posterior, x, confidence, own).interval.map(math.exp), deepest)
+            with np.errstate(invalid="ignore"):
+                ratio = found - drawn[0]
+            known = ratio[np.isfinite(ratio)]
+            # a depth beyond those trained has a bound alone, and so no ratio
+            both = depth.value is not None and (not rows or rows[0].depth is not None)
+            ratios = both and len(known) > 0.9 * len(ratio)
+            change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
+            rows.append(
+                DepthAfter(
+                    tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
+                    n_params=float(math.exp(x)),
+                    **depth.columns("depth"),
+                    **change.columns("ratio"),
+                    of=of,
+                )
+            )
+        return rows, ratio
+
+    shared_counts = np.array([low, (low + high) / 2.0, high])
+    found = {label: after(label, shared_counts, label or of_held) for label in groups} if len(groups) > 1 else {}
+    apart = []
+    for label, (_, ratio) in found.items():
+        with np.errstate(invalid="ignore"):
+            away = ratio - found[""][1]
+        known = away[np.isfinite(away)]
+        if label and len(known) > 0.9 * len(away) and ask.effect(known, confidence).sign:
+            apart.append(label)
+    if apart:
+        rows = [row for label in ("", *apart) for row in found[label][0]]
+        return {"along_tokens": tuple(rows), "tokens_disagree": tuple(apart)}
+    counts = np.unique(value[groups[""]].round(9))
+    if len(counts) > len(TOKEN_SHARES):
+        counts = np.quantile(value[groups[""]], TOKEN_SHARES)
+    return {"along_tokens": tuple(after("", counts, "")[0])}
+
+
+def sentences(
+    record: Adjustment, budget: Budget | None = None, outside: Sequence[Covariate] = (), unit: str = NATS
+) -> list[str]:
+    """Sentences on columns that are held fixed and columns that cannot be told from depth.
+
+    outside: columns held at an untried value. unit: of the losses.
+    """
+    held = list(dict.fromkeys(one.held for one in record.columns))
+    said = [f"Depths are compared at {join(held, 12)}"]
+    said += [line for one in record.columns if one.name not in record.inseparable and (line := _held_said(one))]
+    for column in outside:
+        tried = f"{column.said(column.low).removeprefix(column.name).strip()} to "
+        tried += column.said(column.high).removeprefix(column.name).strip()
+        said.append(
+            f"OUTSIDE WHAT WAS TRIED: {column.said(column.held)}, the runs have {tried}; trust intervals less there"
+        )
+    if budget:
+        said.append(
+            f"ALL RUNS HAD EQUAL {budget.unit.upper()} ({budget.shown}): depths are compared at this budget, at which "
+            "larger and dearer nets saw fewer tokens, and not at equal tokens"
+        )
+    if record.follow:
+        one = len(record.follow) == 1 and record.follow[0] != TOKENS
+        line = f"{join(record.follow)} follow{'s' if one else ''} the shape here: best depths hold for nets "
+        said.append(f"{line[0].upper()}{line[1:]}in which {'it does' if one else 'they do'} so too")
+    for name in dict.fromkeys(row.column for row in record.readings):
+        held_row, follows = middle_readings(record, name)
+        column_of = next(one for one in record.columns if one.name == name)
+        apart = follows.depth is None or follows.depth not in held_row.depth_interval
+        if name not in record.inseparable and not apart:
+            continue
+        line = (
+            f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
+            f"{format_count(follows.n_params)}; at {column_of.held}: {_depth(held_row)}"
+        )
+        if name in record.inseparable:
+            line += f": this table cannot separate depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
+        said.append(line)
+    said += _tokens_said(record)
+    if line := _equal_sentence(record):
+        said.append(line)
+    if line := _untried_rates(record):
+        said.insert(1, line)
+    if record.rates and record.shared_rate is not None:
+        worst = max(record.rates, key=lambda row: row.cost)
+        said.append(
+            f"At {format_count(worst.n_params)} one learning rate for all depths ({record.shared_rate:.2g}) costs "
+            f"{worst.depth} layers the most, {worst.cost:.4f} {SHORT[unit]} (at most {worst.cost_high:.4f})"
+        )
+    return said
+
+
+def _untried_rates(record: Adjustment) -> str:
+    """Sentence on depths whose best learning rate was not tried, where they are half of all or more: their losses are
+    those of a parabola in ln rate, continued."""
+    out = [row for row in record.rates if row.learning_rate is None]
+    if 2 * len(out) < len(record.rates) or not out:
+        return ""
+    above = sum(row.learning_rate_low is not None for row in out)
+    side = "above" if 2 * above > len(out) else "below"
+    every = f"{len(out)} of {len(record.rates)}"
+    return (
+        f"OUTSIDE WHAT WAS TRIED: the best learning rate of {every} depths lies {side} the rates tried; losses there "
+        "are by the parabola alone"
+    )
+
+
+def _held_said(column: AdjustedColumn) -> str:
+    """Sentence on a column with several equally common values, if another one moves the best depth by a tenth and both
+    depths have an interval; else empty."""
+    known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
+    own = next((row for row in known if f"{column.name} {row.value:.3g}" == column.held), None)
+    if own is None:
+        return ""
+    ln = [math.log((row.depth or 1.0) / (own.depth or 1.0)) for row in known]
+    far = known[int(np.argmax(np.abs(ln)))]
+    if max(map(abs, ln)) < MOVES:
+        return ""
+    values = join([f"{row.value:.3g}" for row in column.common])
+    why = "has the least loss at equal size" if column.best else "is the middle one"
+    return (
+        f"The values {values} of {column.name} are about as common, and {own.value:.3g} {why}; at "
+        f"{format_count(own.n_params)} the best depth is {own.depth_interval.format('.1f')} there and "
+        f"{far.depth_interval.format('.1f')} at {far.value:.3g} (--at)"
+    )
+
+
+def _tokens_said(record: Adjustment) -> list[str]:
+    """Sentences on the best depth against tokens, and on recipes that disagree about it."""
+    ends: dict[str, list[DepthAfter]] = {}
+    for row in record.along_tokens:
+        ends.setdefault(row.of, []).append(row)
+    said: list[str] = []
+    for of, rows in ends.items():
+        first, last = rows[0], rows[-1]
+        if len(rows) > 1 and last.ratio is not None:
+            ratio = last.ratio_interval.format(".2f")
+            said.append(
+                f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
+                f"after {format_count(last.tokens)} tokens is {ratio} times the one after {format_count(first.tokens)}"
+            )
+    said = [line[0].upper() + line[1:] for line in said]
+    if record.tokens_disagree:
+        both = " and ".join(ends)
+        said.append(
+            f"{both[0].upper()}{both[1:]} DISAGREE on how tokens move the best depth: neither trend holds for the other"
+        )
+    return said
+
+
+def _equal_sentence(record: Adjustment) -> str:
+    """Best depths at the middle size of each kind of equality at equal size."""
+    rows = {
+        name: {row.n_params: row for row in record.equal if row.equal == name and row.n_params and row.depth}
+        for name in ("N", "N and FLOPs", "N and wall time")
+    }
+    told = [set(of) for of in rows.values() if of]
+    shared = sorted(set.intersection(*told)) if len(told) > 1 else []
+    if not shared:
+        return ""
+    n = shared[len(shared) // 2]
+    found = {name: of[n] for name, of in rows.items() if n in of}
+    texts = [f"{row.depth_interval.format('.1f')} at equal {name}" for name, row in found.items()]
+    return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"
+
+
+def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
+    """Both readings of a column at its middle size: held, and following depth."""
+    rows = [row for row in record.readings if row.column == name]
+    middle = len(rows) // 4 * 2
+    return rows[middle], rows[middle + 1]
+
+
+def _depth(row: Reading) -> str:
+    return row.depth_interval.format(".0f")

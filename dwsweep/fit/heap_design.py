@@ -1,0 +1,306 @@
+"""Design of a heap: mean losses, the further columns of the posterior, and how large their effects are.
+
+How large effects of a covariate are before the losses are seen is taken from all of them (empirical Bayes): with z the
+losses free of a quadratic in ln N and ln L, and S their covariance,
+
+    S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
+
+the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero. The
+size of interactions with depth is integrated over, by a prior that reaches to zero (``INTERACT``), and so is the size
+of departures from the forms of a law if nets count at their best learning rates (``SHARE``). The scatter of runs is
+estimated for each value of a text if these differ (F test).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dwsweep.fit import ask
+from dwsweep.fit.data import covariates as found_in
+from dwsweep.fit.data.covariates import D_FF, NUMBER, RATE, TEXT, TOKENS, Covariate
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.model import UNREPLICATED, Cells, Column, Frame, Prior, covariate, factor, rate
+from dwsweep.records.fit import FitOptions, Surface
+
+LEAST_SCALE, TYPICAL_SCALE, SCALE_SD = 1e-4, 0.01, 1.5  # prior of settings' effects: nats, nats, sd of ln
+MOST_FOR_SCALES = 240  # most rows used for the scales; more are sampled
+LENGTH_X, LENGTH_Y = 2.5, 0.8  # correlation lengths of departures, in ln N and ln L
+NOISIER = 2.0  # ratio of two text values' scatters above which each value has its own scatter
+LEAST_F = 0.01  # probability of the F test
+FEWEST_ROWS_EACH = 2.0  # rows per further coefficient
+LEAST_SCATTER = 1e-3  # sd of the middle's prior, nats
+RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
+# draws of a node, two antithetic pairs. Where the loss hardly changes with depth an end of an interval is the 97.5 % of
+# a long tail: in the heap of proteins, 33.6 layers at 16M, moved by 3.6 with the seed by one draw of a node, and by 1.6
+# by four, which cost a tenth of the time of that fit, and a second where rates differ
+TIMES = 4
+# Sizes that a heap learns: these priors keep the 95 % points of ``PRIORS``, 0.7 and 0.4, and reach down to nothing.
+# Interactions of public heaps are 0.3 to 0.6 of the effect of depth under them, 0.03 of simulated heaps without any
+INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, or nothing")
+# Departures, if each net counts at its best learning rate. A rate that is not transferred over depth costs nets 12 to
+# 34 % of their compute (Dey et al. 2025): departures of public sweeps, which have one rule for their rates, hold such
+# costs. No other setting changes their prior, so that an idle column leaves the answer as it is. By a median of 0.05
+# and an sd of 1.25 intervals were 3 to 5 % narrower, and held 90 and not 94 % of 120 drawn truths of 40 runs
+SHARE = Prior(math.log(0.08), 1.0, "ln of S", "as large as in public sweeps, or nothing")
+
+
+@dataclass(frozen=True)
+class Means:
+    """Rows that agree in depth, size and covariates, averaged. of: (n,) place of each row. x, y, mean, variance: (K,);
+    df: of the replicates. depth, width: of the nets. columns: covariates (K,). run: (K,) label of the run."""
+
+    of: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    df: float
+    depth: np.ndarray
+    width: np.ndarray
+    columns: tuple[Covariate, ...]
+    run: np.ndarray
+
+
+def means_of(rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: Any) -> Means:
+    """Means of equal rows. noise: declared sd of one run, nats; None: that of the replicates."""
+    blocks = {block: k for k, block in enumerate(sorted({str(row.get(BLOCK, "")) for row in rows}))}
+    block = np.array([float(blocks[str(row.get(BLOCK, ""))]) for row in rows])
+    values = np.stack([x, y, block, *(one.value for one in columns)], axis=1).round(9)
+    _, first, of, count = np.unique(values, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    of = of.ravel()
+    loss = np.array([float(row["loss"]) for row in rows])
+    mean = np.bincount(of, loss) / count
+    df = float(len(rows) - len(mean))
+    variance, known = np.zeros(len(mean)), 0.0
+    if isinstance(noise, int | float):
+        variance, known = float(noise) ** 2 / count, math.inf
+    elif df >= 2.0:
+        squares = float(((loss - mean[of]) ** 2).sum())
+        variance, known = squares / df / count, df if squares > 0.0 else 0.0
+    shape = np.array([one.column != "tokens" for one in columns], dtype=bool)
+    label = values[first][:, np.concatenate([[True, True, True], shape])]
+    _, run = np.unique(label, axis=0, return_inverse=True)
+    return Means(
+        of,
+        x[first],
+        y[first],
+        mean,
+        variance,
+        known,
+        np.array([int(rows[k]["depth"]) for k in first]),
+        np.array([float(rows[k]["width"]) for k in first]),
+        tuple(one.at_rows(first) for one in columns),
+        run.ravel(),
+    )
+
+
+def scales(
+    means: Means, values: Sequence[np.ndarray], frame: Frame, runs: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """((C,) scale of each covariate's effects, sd of a mean about the surface), nats, by the restricted likelihood (see
+    the module).
+
+    values: standardised covariates (K,). runs: (K, R) effects that points of one run share.
+    """
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(0)
+    pick = np.arange(len(means.x))
+    if len(pick) > MOST_FOR_SCALES:
+        pick = np.sort(rng.choice(pick, MOST_FOR_SCALES, replace=False))
+    x, y = means.x[pick], means.y[pick]
+    u, v = frame.u(x), frame.v(y)
+    base = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v], axis=1)
+    Q = np.linalg.qr(base, mode="complete")[0][:, base.shape[1] :]
+    z = Q.T @ means.mean[pick]
+    away = ((x[:, None] - x) / LENGTH_X) ** 2 + ((y[:, None] - y) / LENGTH_Y) ** 2
+    parts = [np.eye(len(z)), Q.T @ np.exp(-0.5 * away) @ Q]
+    if runs is not None:
+        parts.append(Q.T @ (runs[pick] @ runs[pick].T) @ Q)
+    first = len(parts)
+    for one, value in zip(means.columns, values, strict=True):
+        w = value[pick]
+        rate = one.kind == RATE
+        A = np.stack([w, (1.0 if rate else 0.4) * u * w, (1.0 if rate else 0.4) * v * w], axis=1)
+        if one.kind != TEXT:
+            A = np.hstack([A, ((1.0 if rate else 0.5) * (w * w - 1.0))[:, None]])
+        A = Q.T @ A
+        parts.append(A @ A.T)
+    prior = np.full(len(parts), math.log(TYPICAL_SCALE))
+    spread = max(float(z.std()), 1e-5)
+
+    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        s2 = np.exp(2.0 * theta)
+        S = np.tensordot(s2, np.stack(parts), 1) + 1e-10 * np.eye(len(z))
+        root = np.linalg.cholesky(S)
+        inverse = np.linalg.inv(S)
+        a = inverse @ z
+        value = 0.5 * float(z @ a) + float(np.log(np.diag(root)).sum())
+        slope = np.array([s * (float((inverse * P).sum()) - float(a @ P @ a)) for s, P in zip(s2, parts, strict=True)])
+        far = (theta - prior) / SCALE_SD
+        far[0] = 0.0
+        return value + 0.5 * float(far @ far), slope + far / SCALE_SD
+
+    start = np.full(len(parts), math.log(spread / 2.0))
+    bounds = [(math.log(LEAST_SCALE), math.log(max(10.0 * spread, 10.0 * LEAST_SCALE)))] * len(parts)
+    found = minimize(negative, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 60}).x
+    return np.exp(found[first:]), float(math.exp(found[0]))
+
+
+def layer_weights(means: Means) -> float | None:
+    """Weights of a layer over d² at the held inner width; None if inner widths are no covariate."""
+    inner = next((one for one in means.columns if one.name == D_FF), None)
+    if inner is None:
+        return None
+    order, weights = np.argsort(inner.value), means.x - means.y - 2.0 * np.log(means.width)
+    return float(np.exp(np.interp(inner.at, inner.value[order], weights[order])))
+
+
+def size_at_held(means: Means) -> np.ndarray:
+    """(K,) ln of the size that a net of each depth and width has at the held inner width: of two nets of one depth and
+    size, the one with the larger inner width is narrower, and the best learning rate follows the width."""
+    held = layer_weights(means)
+    return means.x if held is None else means.y + 2.0 * np.log(means.width) + math.log(held)
+
+
+def best_rates(means: Means, place: int, others: Sequence[np.ndarray], frame: Frame) -> np.ndarray | None:
+    """(3,) β of a first estimate of ln of the best rate, β₀ + β₁u + β₂v with u of ``size_at_held``; None if no parabola
+    opens upwards."""
+    u, v, ln = frame.u(size_at_held(means)), frame.v(means.y), means.columns[place].value
+    middle, spread = float(ln.mean()), float(ln.std())
+    r = (ln - middle) / spread
+    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, r, r * r, r * u, r * v, *others], axis=1)
+    # ridge on the part that follows size and depth: if rates follow too, nothing separates the two
+    ridge = np.zeros((2, A.shape[1]))
+    size = float(np.std(means.mean - A[:, :6] @ np.linalg.lstsq(A[:, :6], means.mean, rcond=None)[0]))
+    ridge[[0, 1], [8, 9]] = 1.0
+    beta = np.linalg.lstsq(np.vstack([A, ridge * 0.3]), np.concatenate([means.mean, np.zeros(2)]), rcond=None)[0]
+    rest = means.mean - A @ beta
+    sigma2 = float(rest @ rest) / max(len(rest) - A.shape[1], 1)
+    error = math.sqrt(max(sigma2 * np.linalg.pinv(A.T @ A)[7, 7], 1e-300))
+    if beta[7] <= RATE_T * error or size <= 0.0:
+        return None
+    best = -np.array([beta[6], beta[8], beta[9]]) / (2.0 * beta[7])
+    best[0] = np.clip(best[0], r.min(), r.max())
+    reach = max(abs(best[1]) + abs(best[2]), 1e-9)
+    best[1:] *= min(1.0, 2.0 * float(np.abs(r).max()) / reach)
+    return np.array([middle + spread * best[0], spread * best[1], spread * best[2]])
+
+
+@dataclass(frozen=True)
+class Design:
+    """Columns of the model. values: standardised covariates (K,), zero at the held value. spread: of each. rate: β of
+    the best learning rate, None without one. columns: columns of the posterior. shared: see ``shared_effects``.
+    scatter: sd of a mean about the surface by a first estimate, nats."""
+
+    values: tuple[np.ndarray, ...]
+    spread: tuple[float, ...]
+    names: tuple[str, ...]
+    rate: np.ndarray | None
+    columns: tuple[Column, ...]
+    shared: np.ndarray | None
+    scatter: float
+
+
+def design_of(means: Means, frame: Frame) -> Design:
+    """The further columns of the posterior, with their scales."""
+    values, spread, best = [], [], None
+    kinds = list(means.columns)
+    for place, one in enumerate(kinds):
+        others = [two.value for k, two in enumerate(kinds) if k != place]
+        curve = best_rates(means, place, others, frame) if one.kind == RATE else None
+        if one.kind == RATE and curve is None:  # no best rate is visible: hold it like other settings
+            kinds[place] = one = replace(one, kind=NUMBER)
+        if curve is not None:
+            best = curve
+            at = curve[0] + curve[1] * frame.u(size_at_held(means)) + curve[2] * frame.v(means.y)
+        else:
+            at = np.full(len(means.x), one.at)
+        scale = 1.0 if one.kind == TEXT else float(one.value.std())
+        values.append((one.value - at) / scale)
+        spread.append(scale)
+    means = replace(means, columns=tuple(kinds))
+    shared = shared_effects(means, values)
+    sizes, scatter = scales(means, values, frame, shared)
+    columns, names = [], []
+    for one, value, size in zip(means.columns, values, sizes, strict=True):
+        name = f"{one.name} {one.level}".strip()
+        names.append(name)
+        if one.kind == RATE:
+            columns.append(rate(name, value, 1.5 * size))
+        elif one.kind == TEXT:
+            columns.append(factor(name, value, 1.5 * size, interacts=True))
+        else:
+            columns.append(covariate(name, value, 1.5 * size, interacts=True))
+    of_tokens = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
+    if of_tokens is not None:  # recipes may profit from tokens, each in its own way
+        for k, one in enumerate(means.columns):
+            if one.kind == TEXT:
+                value = values[k] * values[of_tokens]
+                size = 1.5 * min(sizes[k], sizes[of_tokens])
+                columns.append(factor(f"{names[k]} × {TOKENS}", value, size, interacts=True))
+    return Design(tuple(values), tuple(spread), tuple(names), best, tuple(columns), shared, scatter)
+
+
+def shared_effects(means: Means, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    """(K, R) factors that the points of one run share over token counts: an offset, and half as large a slope in ln
+    tokens; None without such runs."""
+    count = np.bincount(means.run)
+    if not (count > 1).any():
+        return None
+    member = (means.run[:, None] == np.flatnonzero(count > 1)).astype(float)
+    t = next(value for one, value in zip(means.columns, values, strict=True) if one.column == "tokens")
+    t = t - t.mean()
+    return np.hstack([member, 0.5 * member * t[:, None]])
+
+
+def surface_of(cells: Cells, means: Means, options: FitOptions) -> Surface:
+    """The posterior of a heap, with ``TIMES`` as many draws as a plain table has."""
+    return ask.surface_of(cells, means.depth, means.width, options.confidence, options.seed, times=TIMES)
+
+
+def cells_of(means: Means, design: Design, options: FitOptions) -> Cells:
+    """Cells of the posterior; the scatter of values of a text that scatter more is theirs."""
+    # start of the search for the mode: heaps scatter by 0.001 to 0.1 nats
+    scatter = Prior(math.log(max(design.scatter, LEAST_SCATTER)), UNREPLICATED.sd, "ln nats", "by a first estimate")
+    cells = Cells(
+        means.x,
+        means.y,
+        means.mean,
+        means.variance,
+        np.zeros((len(means.x), 0)),
+        means.df,
+        scatter,
+        design.columns,
+        design.shared,
+        {"interact": INTERACT, **({} if design.rate is None else {"share": SHARE})},
+    )
+    return replace(cells, variance=cells.variance + noisier(means, design))
+
+
+def noisier(means: Means, design: Design) -> np.ndarray:
+    """(K,) extra variance of runs whose text value scatters more than others, by least-squares residuals."""
+    u, v = found_in.quadratic(means.x, means.y)[:, 1], found_in.quadratic(means.x, means.y)[:, 2]
+    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, *design.values], axis=1)
+    texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
+    extra = np.zeros(len(u))
+    if not texts or len(u) < 2 * A.shape[1]:
+        return extra
+    from dwsweep.fit.noise import f_tail
+
+    rest = found_in.left(means.mean, np.hstack([A, *(A[:, 1:6] * design.values[k][:, None] for k in texts)]))
+    for k in texts:
+        member = design.values[k] > 0.5
+        if min(member.sum(), (~member).sum()) < 2 * FEWEST_ROWS_EACH + 6:
+            continue
+        base = np.all([design.values[j] < 0.5 for j in texts], axis=0)
+        a, b = float((rest[member] ** 2).mean()), float((rest[base] ** 2).mean())
+        if a > NOISIER**2 * b and f_tail(a / max(b, 1e-300), float(member.sum() - 6), float(base.sum() - 6)) < LEAST_F:
+            extra[member] = np.maximum(extra[member], a - b)
+    return extra
