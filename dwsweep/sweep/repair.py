@@ -49,7 +49,7 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
                 finished_by.add(state.pack_id)
             if not ended_well:  # a killed process may have left part of it unwritten
                 store.sync(run_id)
-        family = sorted({*families[pack.pack_id], *finished_by}, key=len)
+        family = sorted({*families[pack.pack_id], *finished_by}, key=lambda name: (len(name), name))
         for pack_id in family:
             _pack(store, pack, pack_id, pack_id in finished_by, say)
         for pack_id in family:

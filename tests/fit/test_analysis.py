@@ -18,7 +18,7 @@ from sentences import says
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit import analysis, curves
+from dwsweep.fit import analysis, curves, token_group
 from dwsweep.fit.cells import find_bad_runs, select_runs
 from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
@@ -456,7 +456,7 @@ def test_negative_losses_are_pointed_out(base_rows):
 
 def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(base_rows, monkeypatch):
     shapes = len({(row["depth"], row["width"]) for row in base_rows})
-    for module in (analysis, curves):
+    for module in (token_group, curves):
         monkeypatch.setattr(module, "MOST_DRAWN", 300 * shapes)
     result = dwsweep.fit_table(base_rows, draws=DRAWS)
     (said,) = [line for line in result.warnings if line.startswith("draws:")]
