@@ -87,16 +87,7 @@ def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> lis
         n = math.exp(low + share * (high - low))
         for surface, following in ((held, False), (follows, True)):
             depth = near(surface.at(n), surface.deepest)
-            found.append(
-                Reading(
-                    column=name,
-                    follows=following,
-                    n_params=n,
-                    depth=depth.value,
-                    depth_low=depth.low,
-                    depth_high=depth.high,
-                )
-            )
+            found.append(Reading(column=name, follows=following, n_params=n, **depth.columns("depth")))
     return found
 
 

@@ -24,7 +24,7 @@ from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TOKENS, Covariates
 from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
-from dwsweep.fit.data.shape import BLOCK, n_params_of
+from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
@@ -82,7 +82,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         return None
     if others := len(data.rows) - len(rows) - sum(out.values()):
         out[f"were trained to other values of {trained.axis if trained else 'time'}"] = others
-    x, y = _places(rows)
+    x, y = places(rows)
     swept = found_in.swept_rates(rows)
     curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
 
@@ -101,10 +101,10 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         # two budgets give a net two token counts, which show the effect of tokens: all rows count
         every, why = _usable(data.rows)
         unknown = found_in.unknown_numbers(every, data.settings)
-        all_of = found_in.find(every, *_places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
+        all_of = found_in.find(every, *places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
         if any(one.name == TOKENS for one in all_of.columns):
             found, out, budget = all_of, why, None
-    x, y = _places(found.rows)
+    x, y = places(found.rows)
     sizes, depths = ask.distinct_sizes(x), len(np.unique(y))
     enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
     if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
@@ -166,7 +166,7 @@ def _alike(held: Any, same: Any) -> bool:
 def _why_unadjusted(data: Table, word: str) -> str:
     """Reason why the losses of a table are not adjusted for a column that varies."""
     rows, _ = _usable(data.rows)
-    x, y = _places(rows)
+    x, y = places(rows)
     found = {"runs": len(rows), "sizes": ask.distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
     needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": ask.FEWEST_DEPTHS}
     if few := [name for name, least in needed.items() if found[name] < least]:
@@ -201,11 +201,6 @@ def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
         out["have an impossible loss"] += len(bad)
         kept = [row for k, row in enumerate(kept) if k not in bad]
     return kept, dict(out)
-
-
-def _places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """(ln N, ln L) of rows."""
-    return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
 
 
 def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:

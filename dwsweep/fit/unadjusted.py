@@ -28,7 +28,7 @@ from dwsweep.fit.data.covariates import (
 )
 from dwsweep.fit.data.rows import Row, why_no_loss
 from dwsweep.fit.data.settings import KNOWN, NAME_WORDS, RUN_WORDS, plain
-from dwsweep.fit.data.shape import n_params_of
+from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import f_tail
 from dwsweep.records.columns import STEPS
@@ -72,15 +72,15 @@ def unadjusted(
 
 
 def beside_a_grid(data: Table, options: FitOptions) -> list[str]:
-    """The same sentence for a table whose losses are adjusted for nothing; none for a sweep of ours, and where arms are
-    compared."""
+    """Sentence of ``unadjusted`` on a table whose losses are adjusted for nothing; none for a sweep of ours, and where
+    arms are compared."""
     if data.directory or options.arm or options.axis != "n_params":
         return []
     rows = [row for row in data.rows if not why_no_loss(row) and positive(row.get("loss"))]
     rows = [row for row in rows if 0.0 < n_params_of(row) < math.inf]
     if len(rows) < FEWEST_FREE:
         return []
-    x, y = np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
+    x, y = places(rows)
     shared = [name for name in SHARED if all(positive(row.get(name)) for row in rows)]
     others = [np.log([float(row[name]) for row in rows]) for name in shared]
     return unadjusted(rows, x, y, others, ())

@@ -300,15 +300,12 @@ def changes_of_spec(spec: Spec, store: SweepStore) -> list[str]:
     changed = [
         f"{key} {_short(value)} → {_short(after[key]) if key in after else 'left out'}"
         for key, value in before.items()
-        if after.get(key, _GONE) != value
+        if key not in after or after[key] != value
     ]
     if not changed:
         return []
     more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
     return [f"spec.yaml: differs from the last call here: {'; '.join(changed[:MOST_CHANGES])}{more}"]
-
-
-_GONE = object()
 
 
 def _leaves(value: Any, key: str = "") -> dict[str, Any]:

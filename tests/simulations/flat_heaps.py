@@ -26,7 +26,7 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import heap_of
 from dwsweep.text import join
-from tests.simulations.harness import CONFIDENCE, Simulated, Study, covers, rms
+from tests.simulations.harness import CONFIDENCE, Simulated, Study, at_sizes, rms
 from tests.simulations.heaps import Drawn
 
 SIZES = (1.1e6, 5.4e6, 1.6e7)
@@ -127,16 +127,13 @@ def simulate(truth: Any, rng: np.random.Generator, index: int) -> Line:
 
 def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
     """Coverage at each size, median widths in ln L, errors of ln L*, and upper ends at the largest size."""
-    inside = [[covers(low, high, line.truth[k]) for k, (_, low, high) in enumerate(line.best)] for line in lines]
-    widths = [[math.log((high or math.inf) / (low or 1.0)) for _, low, high in line.best] for line in lines]
     errors = [[math.log(v / t) if v else None for (v, _, _), t in zip(e.best, e.truth, strict=True)] for e in lines]
     root = [rms(row[k] for row in errors if row[k] is not None) or math.nan for k in range(len(SIZES))]
     ends = np.quantile([line.best[-1][2] or math.inf for line in lines], [0.1, 0.5, 0.9], method="nearest")
     yield (
         name,
         str(len(lines)),
-        f"{join([f'{100 * share:.0f}' for share in np.mean(inside, axis=0)])} %",
-        join([f"{width:.2f}" for width in np.median(widths, axis=0)]),
+        *at_sizes([line.best for line in lines], [line.truth for line in lines]),
         join([f"{error:.3f}" for error in root]),
         join([f"{end:.0f}" for end in ends]),
     )

@@ -31,7 +31,7 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.text import join
-from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, rms
+from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, at_sizes, rms
 
 SIZES = (1.0e7, 3.0e7, 1.0e8)
 SPAN = (4.0e6, 2.0e8)
@@ -251,15 +251,12 @@ def cells(name: str, lines: Sequence[Line]) -> Iterable[Sequence[str]]:
     told apart, and the losses foretold at ``BEYOND``."""
     pile, fitted = SCENARIOS[name], [line for line in lines if line.best]
     said = sum(bool(line.inseparable) for line in fitted)
-    inside = [[covers(low, high, line.truth[k]) for k, (_, low, high) in enumerate(line.best)] for line in fitted]
-    widths = [[math.log((high or math.inf) / (low or 1.0)) for _, low, high in line.best] for line in fitted]
     errors = [[math.log(v / t) for (v, _, _), t in zip(line.best, line.truth, strict=True) if v] for line in fitted]
     root = [rms(row[k] for row in errors if len(row) == len(SIZES)) or math.nan for k in range(len(SIZES))]
     told = [line.beyond for line in fitted if line.beyond]
     yield (
         *(name, pile.design, str(len(fitted))),
-        f"{join([f'{100 * share:.0f}' for share in np.mean(inside, axis=0)])} %",
-        join([f"{width:.2f}" for width in np.median(widths, axis=0)]),
+        *at_sizes([line.best for line in fitted], [line.truth for line in fitted]),
         join([f"{error:.3f}" for error in root]),
         f"{said} of {len(fitted)}",
         f"{join([f'{100 * np.mean([of[k][2] for of in told]):.0f}' for k in range(len(BEYOND))])} %" if told else "",

@@ -98,6 +98,11 @@ def n_params_of(row: Row) -> float:
     return float(value) if value is not None else weights(row)
 
 
+def places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+    """(ln N, ln L) of rows."""
+    return np.log([n_params_of(row) for row in rows]), np.log([float(row["depth"]) for row in rows])
+
+
 @dataclass(frozen=True)
 class Settled:
     """Rows with N and block settled. said: sentences for the account of the table. doubts: for its warnings."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.guideline import SAME_BLOCK
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import Floats, Look
 
 
-STANDARD = 0.02  # share of 12·L·d² by which a standard block's count may differ from it
 SIZES = {
     "n_params": "N = {}",
     "n_params_total": "{} parameters in all",
@@ -114,7 +114,7 @@ def axis_label(fit: FitResult) -> str:
         (n, curve.depth, d) for curve in fit.curves.depths for n, d in zip(curve.n_params, curve.width, strict=True)
     )
     standard = all(
-        abs(float(n or 0.0) / (12.0 * depth * float(d or 1.0) ** 2) - 1.0) < STANDARD for n, depth, d in nets
+        abs(float(n or 0.0) / (12.0 * depth * float(d or 1.0) ** 2) - 1.0) < SAME_BLOCK for n, depth, d in nets
     )
     return "non-embedding parameters N" + (" = 12·L·d²" if standard else "")
 
@@ -258,8 +258,8 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
         x, mean, low, high, level = surface_above(surface, cut, size.x, confidence)
         style.band(axes, x, MILLI * low, MILLI * high, style.OWN, alpha=0.25)
         axes.plot(x, MILLI * mean, color=style.OWN, linewidth=1.1)
-        off = style.floats(size.mean) - level - np.interp(size.depth, x, mean)
-        above = style.floats(size.mean) - level - np.median(off)
+        above = style.floats(size.mean) - level
+        above -= np.median(above - np.interp(size.depth, x, mean))
         values += [*(MILLI * low), *(MILLI * high)]
     else:
         axes.plot(size.depth, MILLI * above, color=style.FAINT, linewidth=0.9)
