@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dwsweep import __version__
 from dwsweep.data import digests, passes, processes
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.split import fraction_that_splits
@@ -106,7 +107,8 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
         versions={
             "python": platform.python_version(),
-            **{name: version(name) for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")},
+            "dwsweep": __version__,  # a checkout that is not installed has no metadata
+            **{name: version(name) for name in ("numpy", own.package if own else "sentencepiece")},
         },
         tokenizer_file_hash=own.file_hash if own else None,
         data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
