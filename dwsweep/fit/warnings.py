@@ -25,7 +25,7 @@ from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import NATS, SHORT, format_count, join
+from dwsweep.text import BITS, NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -52,10 +52,13 @@ SHOULD_AGREE = {
     "optimizer": "different optimizers",
     "parametrization": "different learning-rate rules",
     "vocab_size": "different vocabularies: losses per token are not comparable",
+    "tokenizer": "different tokenizers: losses per token are not comparable",
     "precision": "different arithmetic",
+    "dtype": "different arithmetic",
     "data_hash": "different data: losses are not comparable",
     "attention_kernel": "different attention kernels",
 }
+PER_TOKEN = ("vocab_size", "tokenizer")  # columns that change the meaning of a token, and not of a byte
 GROWING = ("tokens", "steps")  # columns that may follow the size, alike at every depth
 GROWING_TOLERANCE = 0.05
 COUNT_TOLERANCE = 0.02
@@ -259,11 +262,13 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
         )
 
 
-def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less."""
+def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False, unit: str = NATS) -> Iterator[str]:
+    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less. unit: of
+    losses."""
     yield from _negative(runs)
     yield from moved(runs)
-    yield from _differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE)
+    alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit == BITS else ())}
+    yield from _differing(runs, SHOULD_AGREE.keys() - alike)
     yield from _counting(runs)
     yield from _learning_rates(runs, curves)
     yield from _capacity(runs)
