@@ -758,3 +758,13 @@ def test_a_column_names_the_unit_of_its_losses() -> None:
     assert read_table(mixed, where=["unit == 'bits'"]).unit == "bits per token"
     assert read_table(mixed, drop=["unit"]).unit == "nats per token"
     assert read_table([{**row, "unit": "GPU 3"} for row in rows]).unit == "nats per token"
+
+
+def test_a_guideline_says_that_its_blocks_are_not_those_of_the_table() -> None:
+    """Widths of blocks of 12·d² weights stood below best depths of nets of 8·d² without a word."""
+    rows = [{**row, "mlp_ratio": 2} for row in drawn()]
+    result = fitted(rows)
+    said = "Widths and shapes of the guideline have 12·d² weights in a layer, your nets 8·d²"
+    inside = next(row for row in result.guideline if row.law.startswith("own"))
+    assert inside.width == pytest.approx(math.sqrt(inside.n_params / 12 / inside.depth))
+    assert said in " ".join(result.summary().split()) and said not in " ".join(clean().summary().split())
