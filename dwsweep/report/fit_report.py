@@ -415,8 +415,8 @@ def _of_standard_blocks(result: FitResult) -> list[str]:
     if weights is None or abs(math.log(weights / STANDARD)) <= OTHER_BLOCK:
         return []
     return [
-        f"Widths and shapes of the guideline have {STANDARD:g}·d² weights in a layer, your nets {weights:.3g}·d²: at one "
-        f"N and depth your nets are {math.sqrt(STANDARD / weights):.3g} times as wide"
+        f"Widths and shapes of the guideline have {STANDARD:g}·d² weights in a layer, your nets {weights:.3g}·d²: at "
+        f"one N and depth your nets are {math.sqrt(STANDARD / weights):.3g} times as wide"
     ]
 
 
