@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign, formats, units
-from dwsweep.fit.data.condition import compile_expression
+from dwsweep.fit.data import condition, foreign, formats, units
 from dwsweep.fit.data.numbers import Columns, as_number, losses
 from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
 from dwsweep.fit.data.settings import found, plain, without_repeats
@@ -278,7 +277,7 @@ def _chosen(
     written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
-        keep = compile_expression(expression, names, written)
+        keep = condition.compile_expression(expression, names, written)
         kept = [row for row in rows if keep(row)]
         arms = expression.startswith(f"{ARM} ==")
         why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")
@@ -329,10 +328,10 @@ def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
             continue
         if len(found) > 1:
             shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
-            most = f"{name} == {counts.most_common(1)[0][0]!r}"
+            most = condition.equals(name, counts.most_common(1)[0][0])
             raise InputError(
                 f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
-                + example(f"where={most!r}", f"--where {shlex.quote(most)}")
+                + example(f"where={most!r}", condition.option(most))
                 + " fits one alone, "
                 + example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
                 + " takes all as they are"
