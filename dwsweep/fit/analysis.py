@@ -23,7 +23,7 @@ from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import COUNT_TOLERANCE, following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -448,7 +448,8 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 def _followed(asked: Request) -> Iterator[str]:
     """One sentence per unknown setting that follows depth, and one on a vocabulary or a tokenizer that does."""
-    names = [name for name in asked.data.settings if name not in asked.options.adjust]
+    settings = (*asked.data.settings, *beside_blanks(asked.data.rows))
+    names = [name for name in settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
         yield (
@@ -456,7 +457,7 @@ def _followed(asked: Request) -> Iterator[str]:
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
     if asked.data.unit != BITS:
-        for name, where in following_depth(asked.data.rows, PER_TOKEN).items():
+        for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
             word = "VOCABULARY" if name == "vocab_size" else name.upper()
             yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
 

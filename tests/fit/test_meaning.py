@@ -768,3 +768,22 @@ def test_a_guideline_says_that_its_blocks_are_not_those_of_the_table() -> None:
     inside = next(row for row in result.guideline if row.law.startswith("own"))
     assert inside.width == pytest.approx(math.sqrt(inside.n_params / 12 / inside.depth))
     assert said in " ".join(result.summary().split()) and said not in " ".join(clean().summary().split())
+
+
+@pytest.mark.parametrize("name", ["dropout", "zeta"])
+def test_a_setting_that_half_of_the_rows_lack_is_named_and_adjusted_for_on_request(name: str) -> None:
+    """Two tables joined, one with a column that the other lacks: a blank counted as equal to every value, and an effect
+    of 0.1 nats as one of depth."""
+    half = [
+        {**row, name: 0.1, "val_loss": row["val_loss"] + 0.1} if row["n_layer"] > 12 else {**row, name: None}
+        for row in drawn()
+    ]
+    assert f"{name.upper()} FOLLOWS DEPTH (blank at L 6, 10; 0.1 at L 16, 24, 36)" in account(fitted(half))
+    mixed = [
+        {**row, name: 0.1, "val_loss": row["val_loss"] + 0.1} if k % 3 else {**row, name: None}
+        for k, row in enumerate(drawn())
+    ]
+    assert f"NOT ADJUSTED FOR: {name} (" in account(fitted(mixed))
+    holds(fitted(mixed, adjust=[name]))
+    idle = [{**row, name: 0.1 if k % 3 else None} for k, row in enumerate(drawn())]
+    assert name not in account(fitted(idle))
