@@ -787,3 +787,12 @@ def test_a_setting_that_half_of_the_rows_lack_is_named_and_adjusted_for_on_reque
     holds(fitted(mixed, adjust=[name]))
     idle = [{**row, name: 0.1 if k % 3 else None} for k, row in enumerate(drawn())]
     assert name not in account(fitted(idle))
+
+
+def test_losses_in_bits_beside_losses_in_nats_are_named() -> None:
+    """One depth in bits: its nets were said to lose 44 % of the loss, without a doubt."""
+    said = "TWO UNITS: at equal size the losses fall into two groups, 1."
+    one = [{**row, "val_loss": row["val_loss"] / (math.log(2) if row["n_layer"] == 16 else 1)} for row in drawn()]
+    every = [{**row, "val_loss": row["val_loss"] / (1 if k % 5 else math.log(2))} for k, row in enumerate(drawn())]
+    assert said in " ".join(read_table(one).notes) and said in " ".join(read_table(every).notes)
+    assert not any("UNITS" in note for rows in (drawn(), drawn(sd=0.1)) for note in read_table(rows).notes)

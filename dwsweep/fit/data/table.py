@@ -43,12 +43,6 @@ SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
-UNIT_NAMES = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # columns that name it
-UNIT_WORDS = {
-    **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
-    **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
-    **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
-}
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -179,7 +173,7 @@ def read_table(
     if again:
         account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
     named = tuple(name for name in renamed if name not in MEASURED)
-    loss, of_loss = _of_loss(given, taken, renamed, unit or _unit_in_rows(rows, tuple(held)))
+    loss, of_loss = _of_loss(given, taken, renamed, unit or units.in_rows(rows, tuple(held)))
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -195,7 +189,7 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *of_units, *settled.said),
+        notes=(*_said_of_loss(given, taken, of_loss), *units.mixed(rows), *of_units, *settled.said),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
 
@@ -312,32 +306,6 @@ def _of_loss(
     """(the table's name of the loss, its unit)."""
     loss = {**taken, **renamed}.get("loss", "loss")
     return loss, UNITS[unit] if unit else unit_named(loss)
-
-
-def _unit_in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
-    """Unit of the losses that a column names in each row; None without one.
-
-    Raises:
-        InputError: the rows have several.
-    """
-    for name in (one for one in names if plain(one) in UNIT_NAMES):
-        counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
-        words = {value: UNIT_WORDS.get(plain(value)) for value in counts}
-        found = {word for word in words.values() if word}
-        if not found or None in words.values():
-            continue
-        if len(found) > 1:
-            shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
-            most = condition.equals(name, counts.most_common(1)[0][0])
-            raise InputError(
-                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
-                + example(f"where={most!r}", condition.option(most))
-                + " fits one alone, "
-                + example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
-                + " takes all as they are"
-            )
-        return found.pop()
-    return None
 
 
 def _words_to_status(rows: list[Row]) -> None:
