@@ -348,6 +348,10 @@ def _law(result: FitResult) -> list[Part]:
             f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
         ]
     more += [line for line in [_second_route(result)] if line]
+    if _of_standard_blocks(result):
+        more.append(
+            f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
+        )
     by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
@@ -363,7 +367,7 @@ def _second_route(result: FitResult) -> str:
     guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
     if guide is None:
         return ""
-    law = map_law(guide)
+    law = map_law(guide, result.nets.layer_weights or STANDARD)
     if law is None:
         return "from the surface: no form of the law holds, a quadratic in ln N and ln L fits better than each"
     low, high = law.region.min(axis=0), law.region.max(axis=0)
