@@ -75,7 +75,7 @@ class Design:
     def nodes(self) -> Mapping[int, np.ndarray]:
         """Sizes of every depth's shapes as ln N, rising."""
         return {
-            depth: np.array([math.log(12 * d * w**2) for d, w in self.shapes if d == depth])
+            depth: self.curves.prior.ln_size(depth, np.array([w for d, w in self.shapes if d == depth]))
             for depth in self.curves.depths
         }
 
@@ -88,7 +88,7 @@ class Design:
 
     def _pair(self, shallow: int, deep: int, x: float) -> PairError:
         n = math.exp(x)
-        width = math.sqrt(n / (12 * shallow))
+        width = math.sqrt(n / (self.curves.prior.layer_weights * shallow))
         if not all(len(at) > 1 and at[0] < x < at[-1] for at in (self.nodes[shallow], self.nodes[deep])):
             return PairError(shallow, deep, n, width, False, None, None, None)
         weights, bias = self.difference(shallow, deep, x)
@@ -149,7 +149,7 @@ class ExpectedDepth:
 def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
     """Posterior of the planned runs, with the prior's losses, free of noise, as data."""
     depth = np.array([depth for depth, _ in cells], dtype=float)
-    x = np.log(12.0 * depth * np.array([width for _, width in cells], dtype=float) ** 2)
+    x = prior.ln_size(depth, np.array([width for _, width in cells]))
     own = prior.noise**2 / np.array([len(seeds) for seeds in cells.values()], dtype=float)
     values, vectors = np.linalg.eigh(covariance(cells, prior.noise, prior.seed_sd) - np.diag(own))
     kept = values > 1e-6 * max(float(values.max()), 1e-300)

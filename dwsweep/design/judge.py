@@ -105,7 +105,7 @@ class Judge:
         """Reason why `fit` will give no best depth at the target; empty if it will."""
         sizes: dict[int, list[float]] = {}
         for depth, width in cells:
-            sizes.setdefault(depth, []).append(12.0 * depth * width**2)
+            sizes.setdefault(depth, []).append(math.exp(self.prior.ln_size(depth, width)))
         enough = sum(len(at) >= FEWEST_SIZES for at in sizes.values()) >= 2 and len(cells) >= FEWEST_CELLS
         if len(sizes) < FEWEST_DEPTHS or not enough:
             return f"{_depths(cells)} depths and {len(cells)} shapes give no best depth: it takes three depths"

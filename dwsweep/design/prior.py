@@ -54,7 +54,8 @@ class Prior:
     """Assumed truth of a sweep.
 
     law: x_T(L) = ln 12L + 2·ln d(L) is the ln N at which depth L is best. noise, seed_sd: nats. shape_sd: nats, sd of a
-    shape's deviation from the curve, shared by its seeds. basis: origin of each number.
+    shape's deviation from the curve, shared by its seeds. basis: origin of each number. layer_weights: weights of a
+    layer over d², of the nets that are planned.
     """
 
     law: Law
@@ -63,6 +64,11 @@ class Prior:
     shape_sd: float
     basis: tuple[str, ...]
     gain: Gain = Gain()
+    layer_weights: float = 12.0
+
+    def ln_size(self, depth: np.ndarray | float, width: np.ndarray | float) -> np.ndarray:
+        """ln N of planned nets."""
+        return np.log(self.layer_weights * np.asarray(depth, dtype=float) * np.asarray(width, dtype=float) ** 2)
 
     def transition(self, depth: np.ndarray | float) -> np.ndarray:
         """Transition x_T: ln N at which ``depth`` is best."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dwsweep.cost.arithmetic import training_flops
 from dwsweep.cost.duration import Calibration
@@ -96,6 +98,8 @@ def study(
     depths = sorted({shape.depth for shape in shapes} | {depth for depth, _ in done})
     if len(depths) < 2:
         raise InputError(f"grid.depths: {depths}; a design needs at least two depths to compare")
+    blocks = [shape.n_params / (shape.depth * shape.width**2) for shape in shapes]
+    prior = replace(prior, layer_weights=float(np.median(blocks)))
     aim = target or float(max(shape.n_params for shape in shapes))
     judge, lengths = Judge(prior, depths, aim), plan.lengths
 

@@ -23,7 +23,7 @@ from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import COUNT_TOLERANCE, following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -49,7 +49,7 @@ from dwsweep.fit.lengths import (
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.fit.transitions import Judged, Pair, contrasts, disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
-from dwsweep.fit.warnings import check_status, tie_warnings
+from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.equal_budgets import FLOPS
 from dwsweep.records.fit import (
@@ -447,17 +447,19 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth, and one on a vocabulary that does."""
-    names = [name for name in asked.data.settings if name not in asked.options.adjust]
+    """One sentence per unknown setting that follows depth, and one on a vocabulary or a tokenizer that does."""
+    settings = (*asked.data.settings, *beside_blanks(asked.data.rows))
+    names = [name for name in settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
         yield (
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
-    vocabulary = following_depth(asked.data.rows, ["vocab_size"]).get("vocab_size")
-    if vocabulary and asked.data.unit != BITS:
-        yield f"VOCABULARY FOLLOWS DEPTH ({vocabulary}): losses per token are not comparable between these depths"
+    if asked.data.unit != BITS:
+        for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
+            word = "VOCABULARY" if name == "vocab_size" else name.upper()
+            yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:

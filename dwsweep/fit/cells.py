@@ -87,7 +87,8 @@ class Run:
 class Selection:
     """``runs``: runs that count. excluded: shape → reason, for shapes without any run left. notes: shape → the part
     left out of a shape that stays. diverged_rule: how diverged replicas were treated, or None if there were none.
-    account: rows that are out, by reason. sizes: N of each shape."""
+    account: rows that are out, by reason. sizes: N of each shape. lost_rates: learning rates of a shape whose runs
+    diverged or have NaN for a loss."""
 
     runs: list[Run]
     excluded: dict[Shape, str]
@@ -96,6 +97,7 @@ class Selection:
     diverged_rule: str | None
     account: Mapping[LeftOut, int] = field(default_factory=dict)
     sizes: Mapping[Shape, float] = field(default_factory=dict)
+    lost_rates: Mapping[Shape, set[float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -107,6 +109,7 @@ class _Parts:
     warnings: list[str] = field(default_factory=list)
     account: Counter[LeftOut] = field(default_factory=Counter)
     sizes: dict[Shape, float] = field(default_factory=dict)
+    lost_rates: dict[Shape, set[float]] = field(default_factory=lambda: defaultdict(set))
 
 
 def number(value: float) -> Any:
@@ -147,7 +150,9 @@ def select_runs(
             notes[shape] = text
         else:
             excluded.setdefault(shape, text)
-    return Selection(parts.runs, excluded, notes, parts.warnings, rule, dict(parts.account), parts.sizes)
+    return Selection(
+        parts.runs, excluded, notes, parts.warnings, rule, dict(parts.account), parts.sizes, dict(parts.lost_rates)
+    )
 
 
 def _sort(rows: list[Row], axis: str) -> _Parts:
@@ -161,6 +166,10 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
         shape = shapes[key]
         value: Any = n_params_of(row) if axis == "n_params" else row.get(axis)
         loss: Any = row.get("loss")
+        rate = row.get("learning_rate")
+        diverged = str(row.get("status")).lower() == "diverged" or (isinstance(loss, float) and math.isinf(loss))
+        if rate is not None and (diverged or loss != loss):
+            parts.lost_rates[shape].add(rate)
         if reason := why_no_loss(row):
             parts.missing[shape].append(reason)
             parts.account[no_loss(reason), ""] += 1
@@ -168,12 +177,11 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
             parts.missing[shape].append(f"no {axis}")
             parts.account[f"have no {axis}", ""] += 1
         else:
-            diverged = str(row.get("status")).lower() == "diverged" or math.isinf(loss)
             run = Run(
                 depth=shape.depth,
                 width=shape.width,
                 block=shape.block,
-                learning_rate=row.get("learning_rate"),
+                learning_rate=rate,
                 seed=row.get("seed"),
                 loss=math.nan if diverged else float(loss),
                 x=math.log(value),

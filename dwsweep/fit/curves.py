@@ -116,6 +116,13 @@ class Curves:
         order = np.argsort(ln_d)
         return 2.0 * np.asarray(ln_width) + np.interp(ln_width, ln_d[order], offset[order])
 
+    def weights_of_layer(self, depth: int) -> float:
+        """Weights of a layer over d², of the nets of a depth: 12 in standard blocks."""
+        if self.layer_weights is not None:
+            return self.layer_weights
+        where = self.at(depth)
+        return float(np.median(self.n_params[where] / (self.depth[where] * self.width[where] ** 2)))
+
     def _offset(self, where: np.ndarray) -> np.ndarray:
         """ln of the axis less 2 ln d of the shapes ``where``, of which all have one depth."""
         if self.layer_weights is not None:

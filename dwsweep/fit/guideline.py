@@ -146,16 +146,16 @@ def form_guides(guide: OwnGuide) -> list[OwnGuide]:
     ]
 
 
-def map_law(guide: OwnGuide) -> Law | None:
+def map_law(guide: OwnGuide, weights: float = 12.0) -> Law | None:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
-    x_T there, are the surface's estimates. None if every form of the law is rejected."""
+    x_T there, are the surface's estimates. None if every form of the law is rejected. weights: of a layer over d²."""
     record = guide.surface.record
     form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
     if form is None:
         return None
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
-    logs = (ends - np.log([12.0 * first, 12.0 * last])) / 2.0
+    logs = (ends - np.log([weights * first, weights * last])) / 2.0
     centre, covariance = logs.mean(axis=0), np.cov(logs, rowvar=False)
     level = float(chi2_quantile(record.confidence, 1.0))
     around = ellipse((float(centre[0]), float(centre[1])), covariance + 1e-12 * np.eye(2), level, 120)

@@ -86,7 +86,7 @@ class TokenGroup:
         curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)
-        warnings += confounds(every, curves, options.axis, shorter)
+        warnings += confounds(every, curves, options.axis, shorter, data.unit, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         with_bad: list[Transition] = []
         if bad:

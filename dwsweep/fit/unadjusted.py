@@ -27,7 +27,7 @@ from dwsweep.fit.data.covariates import (
     why_refused,
 )
 from dwsweep.fit.data.rows import Row, why_no_loss
-from dwsweep.fit.data.settings import KNOWN, NAME_WORDS, RUN_WORDS, plain
+from dwsweep.fit.data.settings import KNOWN, NAME_WORDS, RUN_WORDS, beside_blanks, plain
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import f_tail
@@ -40,6 +40,7 @@ LEAST_P, LEAST_SHARE = 1e-4, 0.15  # probability of the F test, and share of the
 MOST_BLANK = 0.1  # share of rows without a number
 FEWEST_FREE = 6  # degrees of freedom of the test
 MOST_NAMED = 3
+NEVER_ADJUSTED = {"betas", "beta1", "beta2", "min_lr", "cooldown", "dtype", "tokenizer"}  # known, and no covariates
 SHARED = ("tokens", "learning_rate")  # columns beside which the columns of a grid are judged
 
 
@@ -88,9 +89,10 @@ def beside_a_grid(data: Table, options: FitOptions) -> list[str]:
 
 def _candidates(rows: Sequence[Row], taken: Collection[str]) -> list[str]:
     found = []
+    known = KNOWN.difference(beside_blanks(rows), NEVER_ADJUSTED)
     for name in dict.fromkeys(name for row in rows for name in row):
         words = set(plain(name).split("_"))
-        skipped = name in KNOWN or name in taken or plain(name) in STEPS or why_refused(name) != ""
+        skipped = name in known or name in taken or plain(name) in STEPS or why_refused(name) != ""
         if not skipped and not (
             words & (RUN_WORDS | MACHINES) or "seed" in words or MACHINES & {*bare(name).split("_")}
         ):
@@ -99,12 +101,14 @@ def _candidates(rows: Sequence[Row], taken: Collection[str]) -> list[str]:
 
 
 def _columns(rows: Sequence[Row], name: str) -> np.ndarray | None:
-    """(K, ·) values of a column: members of each value of a text or switch, ranks of numbers; None if it is neither."""
+    """(K, ·) values of a column: members of each value of a text or switch, or of a number that is blank in many rows;
+    ranks of other numbers; None if it is neither."""
     values = [row.get(name) for row in rows]
     present = [value for value in values if value is not None]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
+    if numeric and len(present) >= (1.0 - MOST_BLANK) * len(values):
         numbers = [float(value) for value in present]
-        if len(present) < (1.0 - MOST_BLANK) * len(values) or not all(map(math.isfinite, numbers)):
+        if not all(map(math.isfinite, numbers)):
             return None
         if len(set(numbers)) > 2 and (is_date(numbers) or is_index(numbers)):
             return None

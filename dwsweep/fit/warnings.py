@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import NATS, SHORT, format_count, join
+from dwsweep.text import BITS, NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -52,10 +53,13 @@ SHOULD_AGREE = {
     "optimizer": "different optimizers",
     "parametrization": "different learning-rate rules",
     "vocab_size": "different vocabularies: losses per token are not comparable",
+    "tokenizer": "different tokenizers: losses per token are not comparable",
     "precision": "different arithmetic",
+    "dtype": "different arithmetic",
     "data_hash": "different data: losses are not comparable",
     "attention_kernel": "different attention kernels",
 }
+PER_TOKEN = ("vocab_size", "tokenizer")  # columns that change the meaning of a token, and not of a byte
 GROWING = ("tokens", "steps")  # columns that may follow the size, alike at every depth
 GROWING_TOLERANCE = 0.05
 COUNT_TOLERANCE = 0.02
@@ -259,13 +263,22 @@ def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:
         )
 
 
-def confounds(runs: Sequence[Run], curves: Curves, axis: str, shorter: bool = False) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less."""
+def confounds(
+    runs: Sequence[Run],
+    curves: Curves,
+    axis: str,
+    shorter: bool = False,
+    unit: str = NATS,
+    lost_rates: Mapping[Shape, set[float]] = MappingProxyType({}),
+) -> Iterator[str]:
+    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less. unit: of
+    losses. lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
     yield from _negative(runs)
     yield from moved(runs)
-    yield from _differing(runs, SHOULD_AGREE.keys() - GROWING if shorter else SHOULD_AGREE)
+    alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit == BITS else ())}
+    yield from _differing(runs, SHOULD_AGREE.keys() - alike)
     yield from _counting(runs)
-    yield from _learning_rates(runs, curves)
+    yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
     if axis == "n_params" and not shorter:
         yield from _flops(runs)
@@ -352,11 +365,18 @@ def _counting(runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
+def _learning_rates(runs: Sequence[Run], curves: Curves, lost: Mapping[Shape, set[float]]) -> Iterator[str]:
     by_depth: dict[int, set[float]] = defaultdict(set)
+    highest: dict[tuple[int, float], float] = defaultdict(float)
+    least: dict[tuple[int, float], float] = defaultdict(lambda: math.inf)
     for run in runs:
         if run.learning_rate is not None:
             by_depth[run.depth].add(run.learning_rate)
+            least[run.depth, run.width] = min(least[run.depth, run.width], run.learning_rate)
+    for shape, values in lost.items():
+        if shape.depth in by_depth:
+            by_depth[shape.depth] |= values
+            highest[shape.depth, shape.width] = max(values)
     rates = set[float]().union(*by_depth.values())
     rules = {run.row.get("parametrization") for run in runs}
     if len(rates) == 1 and len(curves.depths) > 1 and not rules & {"completep", "mup", "depth-mup"}:
@@ -366,8 +386,8 @@ def _learning_rates(runs: Sequence[Run], curves: Curves) -> Iterator[str]:
         )
     if len(rates) > 1 and len({frozenset(v) for v in by_depth.values()}) > 1:
         yield "confound learning_rate: the rates tried differ between depths"
-    if curves.rate_edge:
-        shapes = join((f"{d}×{w:g} at {rate:g}" for d, w, rate in curves.rate_edge), 4)
+    if edges := [(d, w, rate) for d, w, rate in curves.rate_edge if rate >= highest[d, w] or rate <= least[d, w]]:
+        shapes = join((f"{d}×{w:g} at {rate:g}" for d, w, rate in edges), 4)
         yield f"learning_rate: the best rate is at the edge of the tried rates for {shapes}; the optimum may lie beyond"
 
 

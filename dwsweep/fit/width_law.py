@@ -183,7 +183,9 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
         for both in pairwise(curves.depths)
     ]
     inside = np.array([low <= value <= high for (low, high), value in zip(shared, x, strict=True)])
-    n = equation.n_params_needed(np.asarray(constants), depths[inside] if inside.any() else depths)
+    of = depths[inside] if inside.any() else depths
+    blocks = np.array([curves.weights_of_layer(int(depth)) for depth in of]) / 12.0
+    n = blocks * equation.n_params_needed(np.asarray(constants), of)
     widths = [effect(ln_d[:, k], confidence) for k in np.flatnonzero(inside)]
     bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)
     bounded = (

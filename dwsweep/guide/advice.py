@@ -39,7 +39,7 @@ from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens
 from dwsweep.guide.practice import Rule
 from dwsweep.guide.shapes import Options, block_params, counted, matched, shapes_near, usual_shape
 from dwsweep.guide.sources import FORMS_AGREE, LARGEST, Source, fitted_source, public_source, published_source
-from dwsweep.shapes import LARGEST_SIZE, Shape
+from dwsweep.shapes import LARGEST_SIZE, OTHER_BLOCK, Shape
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ Parsed = TypeVar("Parsed")
 LEAST_OF_A_FIT, LEAST_PUBLIC = 1e3, 1e5  # smallest budgets: with a fit, and with public evidence
 SMALLEST_AFFORDED, LARGEST_AFFORDED = 1e5, 1e13
 TOLERANCES = (0.01, 0.05, 0.1)  # shares of compute
-OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks differ
 LITTLE = 0.05  # share of compute that a range of depths or a rule of thumb may waste
 BALANCED = 1.0  # a shape that wastes at most this percentage of compute is balanced
 PARALLEL = 8  # divisor of depth and heads of a default shape, if such a shape exists

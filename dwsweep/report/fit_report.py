@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from itertools import groupby
@@ -46,6 +47,7 @@ from dwsweep.report.document import (
     shown,
 )
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
+from dwsweep.shapes import OTHER_BLOCK
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
@@ -53,6 +55,7 @@ ANSWER_LINES = 5
 OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
 NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
+STANDARD = 12.0  # weights of a layer over d², in a guideline
 
 
 def render(result: Fit) -> Group:
@@ -185,7 +188,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
         found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
     found.append(("law", "Width law", _law(result)))
     if result.guideline:
-        found.append(("guideline", "Guideline", [guideline(result)]))
+        note = _of_standard_blocks(result)
+        found.append(("guideline", "Guideline", [guideline(result), *([Lines(note, indent=2)] if note else [])]))
     return found
 
 
@@ -344,6 +348,10 @@ def _law(result: FitResult) -> list[Part]:
             f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
         ]
     more += [line for line in [_second_route(result)] if line]
+    if _of_standard_blocks(result):
+        more.append(
+            f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
+        )
     by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
@@ -359,7 +367,7 @@ def _second_route(result: FitResult) -> str:
     guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
     if guide is None:
         return ""
-    law = map_law(guide)
+    law = map_law(guide, result.nets.layer_weights or STANDARD)
     if law is None:
         return "from the surface: no form of the law holds, a quadratic in ln N and ln L fits better than each"
     low, high = law.region.min(axis=0), law.region.max(axis=0)
@@ -404,6 +412,18 @@ def guideline(result: FitResult) -> Table:
     return table
 
 
+def _of_standard_blocks(result: FitResult) -> list[str]:
+    """Sentence on the blocks of a guideline whose nets have others than the nets of the table, as a list of one or
+    none."""
+    weights = result.nets.layer_weights if result.nets else None
+    if weights is None or abs(math.log(weights / STANDARD)) <= OTHER_BLOCK:
+        return []
+    return [
+        f"Widths and shapes of the guideline have {STANDARD:g}·d² weights in a layer, your nets {weights:.3g}·d²: at "
+        f"one N and depth your nets are {math.sqrt(STANDARD / weights):.3g} times as wide"
+    ]
+
+
 def _best(row: GuidelineRow) -> list[str]:
     """Cells of the best depth and its interval; only a range without a known best depth."""
     found = row.depth_interval
@@ -441,6 +461,7 @@ def _guideline_notes(result: FitResult) -> list[str]:
         f"Law: {result.law_statement}.",
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
         "the deep end of L.",
+        *(f"{line}." for line in _of_standard_blocks(result)),
         f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
     ]
     if any(row.law.startswith("public") for row in result.guideline):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,20 @@ def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:
 
 def prior(noise: float = 0.003, seed_sd: float = 0.005, shape_sd: float = 0.0) -> Prior:
     return Prior(laws.published(), noise, seed_sd, shape_sd, ())
+
+
+def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
+    """Nets of 16·d² weights were judged at three quarters of their size."""
+    cells = cells_of(spec())
+    wider = {(depth, width * 2): seeds for (depth, width), seeds in cells.items()}
+    one, other = prior(), replace(prior(), layer_weights=3.0)
+    found = [Judge(p, DEPTHS, 1e8).judge(c) for p, c in ((one, cells), (other, wider))]
+    assert found[0].se_depth == pytest.approx(found[1].se_depth) and found[0].reason == found[1].reason
+    for a, b in zip(found[0].pairs, found[1].pairs, strict=True):
+        assert a.n_params == pytest.approx(b.n_params) and 2 * a.width == pytest.approx(b.width)
+        assert a.se_ln_n == pytest.approx(b.se_ln_n) and a.power == pytest.approx(b.power)
+    gated = spec_of(PLANNED, model={"activation": "silu", "mlp": "gated"})
+    assert study(gated).prior.layer_weights == pytest.approx(16.0) and study(spec()).prior.layer_weights == 12.0
 
 
 def test_error_of_a_transition_is_the_rule_of_thumb() -> None:

@@ -465,3 +465,22 @@ def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(base_rows, monke
     monkeypatch.setattr(curves, "MOST_DRAWN", 99 * shapes)
     with pytest.raises(InputError, match=rf"^table: {shapes} shapes and learning rates; at most .*choose some with"):
         dwsweep.fit_table(base_rows)
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf, "diverged"])
+def test_a_rate_that_diverged_was_tried(base_rows, lost):
+    """Where the highest rate diverged in deep nets, the best of the others was said to be at the edge of the tried
+    rates, and the rates tried to differ between depths."""
+    table = [
+        {**row, "learning_rate": rate, "loss": lost if rate == 1e-2 and row["depth"] > 6 else row["loss"] + rise}
+        for row in base_rows
+        for rate, rise in ((1e-3, 0.02), (3e-3, 0.0), (1e-2, 0.02))
+    ]
+    text = "\n".join(dwsweep.fit_table(table, draws=100).warnings)
+    assert "at the edge" not in text and "rates tried differ" not in text
+    low = [
+        {**row, "loss": row["loss"] - 0.04 * (row["learning_rate"] == 1e-3)}
+        for row in table
+        if row["learning_rate"] < 1e-2
+    ]
+    assert "at the edge" in "\n".join(dwsweep.fit_table(low, draws=100).warnings)

@@ -705,3 +705,111 @@ def test_a_peak_learning_rate_wins_over_the_last_one_logged() -> None:
 def test_a_switch_that_names_a_run_diverged_leaves_it_out(mark: Any) -> None:
     rows = [{**row, "diverged": mark if k == 3 else type(mark)()} for k, row in enumerate(drawn())]
     assert "1 is of runs that diverged" in account(fitted(rows))
+
+
+def test_nominal_sizes_are_no_count_of_parameters() -> None:
+    """Sizes that a plan asked for stood as N, without a word in the first lines: the scatter of shapes rose tenfold
+    and the answer was lost."""
+    shapes = [(depth, 32 * round(math.sqrt(n / 12 / depth) / 32)) for depth in DEPTHS for n in SIZES]
+    rows = [
+        {"n_layer": d, "d_model": w, "val_loss": 3.0 + 0.01 * d, "n_params": n}
+        for (d, w), n in zip(shapes, [*SIZES] * len(DEPTHS), strict=True)
+    ]
+    table = read_table(rows)
+    assert "n_params is a nominal size: " in " ".join(table.notes) and "N is 12·L·d²" in " ".join(table.notes)
+    assert all(row["n_params"] is None for row in table.rows)
+
+
+def test_a_count_that_agrees_is_counted_and_its_slip_named() -> None:
+    """A slip in one count of many that agree moved its net tenfold along N, and a rounded count moved all a little."""
+    exact, rounded, slipped = (
+        [{**row, "n_params": count(12 * row["n_layer"] * row["d_model"] ** 2, k)} for k, row in enumerate(drawn())]
+        for count in (
+            lambda n, k: n,
+            lambda n, k: float(f"{n:.2g}"),
+            lambda n, k: 10 * n if k == 20 else n,
+        )
+    )
+    tables = [read_table(rows) for rows in (drawn(), exact, slipped)]
+    assert len({str([(row["depth"], row["width"], row.get("n_params")) for row in one.rows]) for one in tables}) == 1
+    assert "n_params does not at 16×" in " ".join(tables[2].notes) and "does not" not in " ".join(tables[1].notes)
+    assert [row["n_params"] for row in read_table(rounded).rows] == [None] * len(rounded)
+
+
+def test_a_tokenizer_that_differs_is_said_as_a_vocabulary_is_and_not_in_bits_per_byte() -> None:
+    """Losses of two tokenizers were compared without a word; beside bits per byte, which compare, vocabularies were
+    said to make losses per token incomparable."""
+    rows = [{**row, "tokenizer": "gpt2" if row["n_layer"] < 14 else "llama"} for row in drawn()]
+    result = fitted(rows)
+    assert "TOKENIZER FOLLOWS DEPTH (gpt2 at L 6, 10; llama at L 16, 24, 36)" in account(result)
+    assert any(line.startswith("confound tokenizer: ") for line in result.warnings)
+    result = fitted([{**row, "vocab_size": len(row["tokenizer"]) * 8000} for row in rows], unit="bpb")
+    assert "FOLLOWS" not in account(result) and "tokens are not comparable" not in " ".join(result.warnings)
+    assert not any("per token are not comparable" in line for line in result.warnings)
+
+
+def test_a_column_names_the_unit_of_its_losses() -> None:
+    """Losses whose column ``unit`` is bits were reported in nats, and two units were compared."""
+    rows = [{**row, "unit": "bits"} for row in drawn()]
+    assert read_table(rows).unit == "bits per token" and read_table(rows, unit="nats").unit == "nats per token"
+    mixed = [{**row, "unit": "Nats" if k % 5 else "bits"} for k, row in enumerate(rows)]
+    with pytest.raises(InputError, match=r"^loss: Nats in 28 rows, bits in 7 rows \(column 'unit'\); must be in one"):
+        read_table(mixed)
+    assert read_table(mixed, where=["unit == 'bits'"]).unit == "bits per token"
+    assert read_table(mixed, drop=["unit"]).unit == "nats per token"
+    assert read_table([{**row, "unit": "GPU 3"} for row in rows]).unit == "nats per token"
+
+
+def test_a_guideline_says_that_its_blocks_are_not_those_of_the_table() -> None:
+    """Widths of blocks of 12·d² weights stood below best depths of nets of 8·d² without a word."""
+    rows = [{**row, "mlp_ratio": 2} for row in drawn()]
+    result = fitted(rows)
+    said = "Widths and shapes of the guideline have 12·d² weights in a layer, your nets 8·d²"
+    inside = next(row for row in result.guideline if row.law.startswith("own"))
+    assert inside.width == pytest.approx(math.sqrt(inside.n_params / 12 / inside.depth))
+    assert said in " ".join(result.summary().split()) and said not in " ".join(clean().summary().split())
+
+
+@pytest.mark.parametrize("name", ["dropout", "zeta"])
+def test_a_setting_that_half_of_the_rows_lack_is_named_and_adjusted_for_on_request(name: str) -> None:
+    """Two tables joined, one with a column that the other lacks: a blank counted as equal to every value, and an effect
+    of 0.1 nats as one of depth."""
+    half = [
+        {**row, name: 0.1, "val_loss": row["val_loss"] + 0.1} if row["n_layer"] > 12 else {**row, name: None}
+        for row in drawn()
+    ]
+    assert f"{name.upper()} FOLLOWS DEPTH (blank at L 6, 10; 0.1 at L 16, 24, 36)" in account(fitted(half))
+    mixed = [
+        {**row, name: 0.1, "val_loss": row["val_loss"] + 0.1} if k % 3 else {**row, name: None}
+        for k, row in enumerate(drawn())
+    ]
+    assert f"NOT ADJUSTED FOR: {name} (" in account(fitted(mixed))
+    holds(fitted(mixed, adjust=[name]))
+    idle = [{**row, name: 0.1 if k % 3 else None} for k, row in enumerate(drawn())]
+    assert name not in account(fitted(idle))
+
+
+def test_losses_in_bits_beside_losses_in_nats_are_named() -> None:
+    """One depth in bits: its nets were said to lose 44 % of the loss, without a doubt."""
+    said = "TWO UNITS: at equal size the losses fall into two groups, 1."
+    one = [{**row, "val_loss": row["val_loss"] / (math.log(2) if row["n_layer"] == 16 else 1)} for row in drawn()]
+    every = [{**row, "val_loss": row["val_loss"] / (1 if k % 5 else math.log(2))} for k, row in enumerate(drawn())]
+    assert said in " ".join(read_table(one).notes) and said in " ".join(read_table(every).notes)
+    assert not any("UNITS" in note for rows in (drawn(), drawn(sd=0.1)) for note in read_table(rows).notes)
+
+
+def test_a_law_of_other_blocks_spans_the_sizes_of_its_transitions() -> None:
+    """Nets of 8·d² weights: the law's sizes were 1.5 times those of its transitions, and the law of the best depth was
+    in the widths of blocks of 12·d² below widths of 8·d²."""
+    rows = [{**row, "d_model": row["d_model"] * math.sqrt(1.5), "mlp_ratio": 2} for row in drawn()]
+    own, standard = fitted(rows), clean()
+    assert own.width_law and standard.width_law
+    for name in ("valid_from", "valid_to"):
+        assert getattr(own.width_law, name) == pytest.approx(getattr(standard.width_law, name))
+    assert own.width_law.a == pytest.approx(standard.width_law.a + math.log(1.5) / 2)
+    laws = [
+        re.search(r"from the surface \((\w+) form.*?_x = ([\d.-]+)", one.summary(), re.S) for one in (own, standard)
+    ]
+    (form, of_own), (same, of_standard) = (one.groups() for one in laws if one)
+    shift = math.log(1.5) / 2 if form != "linear" else float(of_standard) * (math.sqrt(1.5) - 1)
+    assert form == same and float(of_own) == pytest.approx(float(of_standard) + shift, abs=0.01 * abs(shift) + 2e-3)

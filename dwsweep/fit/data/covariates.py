@@ -432,8 +432,11 @@ def find(
     known = {*asked.adjust.values(), *(one for columns in numbers.values() for one in columns)}
     numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in known}
     for word, column in asked.adjust.items():
+        values = {row.get(column) for row in rows}
+        beside_blanks = len(values) == 2 and None in values and word not in OF_SHAPE
+        if beside_blanks:
+            numbers.pop(word, None)
         if word not in numbers:
-            values = {row.get(column) for row in rows}
             if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
                 texts.append((word, column))
             else:

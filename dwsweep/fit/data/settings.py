@@ -30,6 +30,7 @@ from dwsweep.records import columns
 
 RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
 TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
+OF_LENGTH = {"learning_rate", "tokens", "steps", "lr", "num_heads", "n_heads", "vocab_size", "tokenizer"}
 COUNTS = {"tokens", "steps"}  # columns equal up to an incomplete last batch
 COUNT_TOLERANCE = 1.02
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
@@ -112,15 +113,29 @@ def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def following_depth(rows: Sequence[Row], names: Iterable[str]) -> dict[str, str]:
+def beside_blanks(rows: Sequence[Row]) -> list[str]:
+    """Known settings that have one value in some rows and none in the others, as where two tables were joined: a blank
+    may be another value."""
+    found_ = []
+    for name in (*RECIPE, *TUNING):
+        if name not in (*OF_SHAPE, *OF_LENGTH):
+            values = {_hashable(row.get(name)) for row in rows}
+            if len(values) == 2 and None in values:
+                found_.append(name)
+    return found_
+
+
+def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = True) -> dict[str, str]:
     """Settings with one value at nearly every depth that differ between depths at one size → the depths of each value:
     the effect of such a setting and that of depth cannot be told apart. Settings that differ within a shape are refused
-    elsewhere."""
+    elsewhere. blanks: True if a blank counts as a value."""
     found_: dict[str, str] = {}
     rows = [row for row in rows if 0.0 < n_params_of(row) < math.inf]
     for name in names:
         cells = {(row["depth"], math.log(n_params_of(row)), _hashable(row.get(name))) for row in rows}
-        cells = {cell for cell in cells if cell[2] is not None}
+        cells = {
+            (*cell[:2], "blank" if cell[2] is None else cell[2]) for cell in cells if blanks or cell[2] is not None
+        }
         if not 2 <= len({value for *_, value in cells}) <= VALUES_LISTED or len(cells) > MOST_COMPARED:
             continue
         depths, sizes, values = zip(*sorted(cells, key=str), strict=True)

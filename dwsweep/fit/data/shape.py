@@ -25,16 +25,18 @@ import numpy as np
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data.rows import ARM, Row
 from dwsweep.shapes import attention_weights, mlp_weights
-from dwsweep.text import format_count
+from dwsweep.text import format_count, join
 
 BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = ("glu", "gated")
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
+OFF = 0.05  # relative difference above which a count is named beside others that agree
 AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
 EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
+NOMINAL = (0.5, 2.0)  # range of the sizes that a plan asked for over the blocks that were built
 NEAR_GATED = 0.08  # relative distance within which an inner width is 8/3·d rounded to a multiple
 SHARE = 0.9  # share of rows for which an explanation must hold
 LEAST_VOCABULARY = 256  # tokens; smaller multiples of d are biases and norms
@@ -134,6 +136,13 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         gated, times = True if found.gated else None, found.times
         if found.why:
             said.append(found.why)
+        elif NOMINAL[0] < found.ratio[0] < 1.0 < found.ratio[1] < NOMINAL[1] and (shared := _shared(counted)):
+            said.append(
+                f"{names('n_params')} is a nominal size: {shared[0]} at {shared[1]}, whose blocks hold {shared[2]}; N "
+                f"is {_formula(columns)}"
+            )
+            for row in counted:
+                row["n_params"] = None
         elif names("n_params") == "n_params" and not _alike(found.ratio):
             raise InputError(_question(counted, found, source))
         elif not _alike(found.ratio):  # the column's own name excludes embeddings
@@ -141,7 +150,11 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
                 f"confound n_params: {names('n_params')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times "
                 f"{_formula(columns)}, which neither embeddings nor a gated MLP explain; {names('n_params')} is used"
             )
-        if not found.agrees and found.why:  # N is counted
+        if found.agrees and not found.used:  # to rounding, biases and norms, so that N is counted alike in all rows
+            said += _off(counted, found.gated, names("n_params"))
+            for row in counted:
+                row["n_params"] = None
+        elif not found.agrees and found.why:  # N is counted
             for row in counted:
                 row.setdefault("n_params_total", row["n_params"])
                 row["n_params"] = None
@@ -164,6 +177,38 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     if not counted and not total:
         said += _counted_from(rows, columns, names)
     return Settled(tuple(said), tuple(doubts))
+
+
+def _shared(rows: Sequence[Row]) -> tuple[str, ...]:
+    """(a count, nets that share it, the weights of their blocks) if most nets share their count with another net of
+    other blocks, as sizes that a plan asked for do; else empty."""
+    nets = {(row["depth"], row["width"], row.get(BLOCK)): row for row in rows}
+    of: dict[float, list[Row]] = defaultdict(list)
+    for row in nets.values():
+        of[float(row["n_params"])].append(row)
+    shared = [
+        own for own in of.values() if len(own) > 1 and max(map(weights, own)) > (1 + EXPLAINS) * min(map(weights, own))
+    ]
+    if 2 * sum(map(len, shared)) < len(nets):
+        return ()
+    own = sorted(max(shared, key=lambda own: max(map(weights, own)) / min(map(weights, own))), key=weights)
+    least, most = own[0], own[-1]
+    held = " and ".join(format_count(weights(row)) for row in (least, most))
+    where = " and ".join(f"{row['depth']:g}×{row['width']:g}" for row in (least, most))
+    return format_count(least["n_params"]), where, held
+
+
+def _off(rows: Sequence[Row], gated: bool, theirs: str) -> list[str]:
+    """Sentence on counts that differ from the blocks though the others agree, as a list of one or none."""
+    off = [row for row in rows if abs(row["n_params"] / weights(row, gated or None) - 1.0) > OFF]
+    if not off:
+        return []
+    shown = (
+        f"{row['depth']:g}×{row['width']:g} ({format_count(row['n_params'])}, where the blocks hold "
+        f"{format_count(weights(row, gated or None))})"
+        for row in off
+    )
+    return [f"{theirs} does not at {join(shown, 3)}: N is counted there too"]
 
 
 def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
@@ -191,7 +236,7 @@ def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -
     if any(inner_width(row) is not None for row in rows) and not all(map(is_gated, rows)):
         blocks.append((True, np.array([weights(row, True) for row in rows]), "blocks with a gated MLP, 3·d·d_ff"))
     for gate, own, what in blocks:
-        if _holds(count / own - 1.0, AGREES):
+        if _holds((count / own - 1.0) / (1.0 + _rounded(count) / AGREES), AGREES):
             return Count(True, gate, f"{theirs} agrees with {what}", ratio)
     middle = float(np.median(count / plain))
     if _holds(count / plain / middle - 1.0, AGREES) and len({*zip(depth.tolist(), width.tolist(), strict=True)}) > 2:
@@ -214,6 +259,14 @@ def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -
         if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
             return Count(True, gate, f"{theirs} agrees with {what} with biases and norms", ratio)
     return _other_blocks(rows, count, plain, depth, width, theirs, ratio) or Count(False, False, "", ratio)
+
+
+def _rounded(count: np.ndarray) -> np.ndarray:
+    """(K,) largest relative error of counts that have two or three digits, such as 5.0M and 130M; else zeros."""
+    digits = max(len(f"{value:.6e}".split("e")[0].replace(".", "").rstrip("0")) for value in count.tolist())
+    if digits not in (2, 3):
+        return np.zeros_like(count)
+    return 0.5 * 10.0 ** (np.floor(np.log10(count)) - digits + 1.0) / count
 
 
 def _other_blocks(

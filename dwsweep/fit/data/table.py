@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit.data import foreign, formats, units
-from dwsweep.fit.data.condition import compile_expression
+from dwsweep.fit.data import condition, foreign, formats, units
 from dwsweep.fit.data.numbers import Columns, as_number, losses
 from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
 from dwsweep.fit.data.settings import found, plain, without_repeats
@@ -174,7 +173,7 @@ def read_table(
     if again:
         account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
     named = tuple(name for name in renamed if name not in MEASURED)
-    loss, of_loss = _of_loss(given, taken, renamed, unit)
+    loss, of_loss = _of_loss(given, taken, renamed, unit or units.in_rows(rows, tuple(held)))
     return Table(
         rows=rows,
         columns=tuple(held),
@@ -190,7 +189,7 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *of_units, *settled.said),
+        notes=(*_said_of_loss(given, taken, of_loss), *units.mixed(rows), *of_units, *settled.said),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
 
@@ -272,7 +271,7 @@ def _chosen(
     written |= {one: name for name in names if (one := plain(name)) not in known and one not in written}
     expressions = [where] if isinstance(where, str) else list(where)
     for expression in expressions:
-        keep = compile_expression(expression, names, written)
+        keep = condition.compile_expression(expression, names, written)
         kept = [row for row in rows if keep(row)]
         arms = expression.startswith(f"{ARM} ==")
         why, option = ("are of other arms", "") if arms else ("are not asked for", "--where")

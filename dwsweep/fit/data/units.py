@@ -1,13 +1,24 @@
-"""Unit of a count in the name of its column: ``total_tokens_M`` and ``params (B)`` hold millions and billions."""
+"""Unit of a column: of a count, in the column's name (``total_tokens_M`` and ``params (B)`` hold millions and
+billions); of losses, in a column of units, or by two groups of values that are 1.44 times apart."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from dwsweep.errors import InputError, argument, either, example
+from dwsweep.fit.data import condition
+from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import plain
+from dwsweep.fit.data.shape import places
 from dwsweep.records.columns import ALIASES
+from dwsweep.text import join
 
 UNITS = {
     **dict.fromkeys(("k", "thousand", "thousands"), ("thousands", 1e3)),
@@ -17,6 +28,17 @@ UNITS = {
 }
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Columns that may have a unit, and the largest plausible value of each."""
+OF_LOSS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # columns that name it
+WORDS_OF_LOSS = {
+    **dict.fromkeys(("nat", "nats", "nats_per_token", "nats_token"), "nats"),
+    **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
+    **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
+}
+BITS_OVER_NATS = -math.log(math.log(2.0))  # ln of 1.4427
+SAME_SIZE, NEIGHBOURS = 0.25, 20  # largest gap in ln N, and most further nets, with which a net is compared
+FEWEST_PAIRS = 12
+NEAR, FAR, SHARE = 0.12, 0.2, 0.05  # ln of ratios of losses in one unit and in two; share of pairs of the rarer kind
+OFF, SCATTER = 0.04, 0.06  # mean and standard deviation of ln ratios of two units about 1.4427
 SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
 
 
@@ -68,3 +90,50 @@ def _parted(name: str) -> tuple[str, str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
+    """Unit of the losses that a column names in each row; None without one.
+
+    Raises:
+        InputError: the rows have several.
+    """
+    for name in (one for one in names if plain(one) in OF_LOSS):
+        counts = Counter(str(row[name]) for row in rows if row[name] is not None and row["loss"] is not None)
+        words = {value: WORDS_OF_LOSS.get(plain(value)) for value in counts}
+        found = {word for word in words.values() if word}
+        if not found or None in words.values():
+            continue
+        if len(found) > 1:
+            shown = join(f"{value} in {count} rows" for value, count in counts.most_common())
+            most = condition.equals(name, counts.most_common(1)[0][0])
+            raise InputError(
+                f"loss: {shown} (column {name!r}); must be in one unit: 1 nat is 1.4427 bits; "
+                + example(f"where={most!r}", condition.option(most))
+                + " fits one alone, "
+                + example(f"drop=[{name!r}]", f"--drop {shlex.quote(name)}")
+                + " takes all as they are"
+            )
+        return found.pop()
+    return None
+
+
+def mixed(rows: Sequence[Row]) -> Iterator[str]:
+    """Sentence on losses that fall into two groups, 1.44 times apart at equal size, as bits and nats are."""
+    rows = [row for row in rows if isinstance(row["loss"], int | float) and 0.0 < row["loss"] < math.inf]
+    if len(rows) < FEWEST_PAIRS:
+        return
+    x = places(rows)[0]
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], np.log([float(rows[k]["loss"]) for k in order])
+    steps = range(1, min(NEIGHBOURS, len(x) - 1) + 1)
+    apart = np.concatenate([np.abs(y[k:] - y[:-k])[x[k:] - x[:-k] < SAME_SIZE] for k in steps])
+    far = apart[apart > FAR]
+    if len(apart) < FEWEST_PAIRS or not SHARE * len(apart) <= len(far) <= (1.0 - SHARE) * len(apart):
+        return
+    one_unit = float(np.quantile(apart[apart <= FAR], 1.0 - SHARE)) < NEAR
+    if one_unit and abs(float(far.mean()) - BITS_OVER_NATS) < OFF and float(far.std()) < SCATTER:
+        yield (
+            f"TWO UNITS: at equal size the losses fall into two groups, {math.exp(float(far.mean())):.3g} times apart, "
+            f"as losses in bits and in nats are (1.44): {either(argument('where'))} keeps one group"
+        )
