@@ -2,7 +2,9 @@
 
 import atexit
 import gc
+import hashlib
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -119,6 +121,26 @@ def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(equal_what, "ACROSS", 21)
             patch.setattr(equal_what, "UP", 31)
         yield
+
+
+SURFACES: dict[bytes, object] = {}
+
+
+@pytest.fixture
+def surfaces_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The posterior of equal losses is computed once in a process, which is half of the time of a small fit: for tests
+    of what a table means and of what is said of a fit, none of how its posterior comes about."""
+    from dwsweep.fit import ask
+
+    computed = ask.surface_of
+
+    def again(*arguments: object, **options: object) -> object:
+        key = hashlib.sha256(pickle.dumps((arguments, options))).digest()
+        if key not in SURFACES:
+            SURFACES[key] = computed(*arguments, **options)
+        return SURFACES[key]
+
+    monkeypatch.setattr(ask, "surface_of", again)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from dwsweep.records.fit import FitResult
 from dwsweep.records.record import table_text
 from dwsweep.report import fit_report
 
+pytestmark = pytest.mark.usefixtures("surfaces_again")
+
 DEPTHS, SIZES = (6, 10, 16, 24, 36), 5e6 * 1.9 ** np.arange(7)
 DRAWS = 200
 

@@ -33,6 +33,13 @@ TINY = {
 }
 
 
+OPTIMIZED = {
+    "xla_backend_optimization_level": 3,
+    "xla_cpu_use_fusion_emitters": True,
+    "xla_cpu_parallel_codegen_split_count": 32,
+}
+"""Options by which XLA compiles one function as it does without the flags of the tests (see ``tests/conftest.py``)."""
+
 FEW = {"biases": False, "tied_embeddings": True}
 """A model of few arrays, for what is compiled with all optimizations: each array is compiled for."""
 
