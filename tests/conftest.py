@@ -113,13 +113,14 @@ def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
     """Guidelines of figures and searches for the best net at equal cost on a quarter of their points: a third of the
     time of a fit, and more than half of a heap's. No answer of a guideline is read from its curve. The slow tier, commands
     in processes of their own, and ``fine_grids`` compute on all points."""
-    from dwsweep.fit import drawn_curves, equal_what
+    from dwsweep.fit import drawn_curves, equal_what, heap_design
 
     with pytest.MonkeyPatch.context() as patch:
         if "not slow" in request.config.option.markexpr:
             patch.setattr(drawn_curves, "GUIDELINE_POINTS", 7)
             patch.setattr(equal_what, "ACROSS", 21)
             patch.setattr(equal_what, "UP", 31)
+            patch.setattr(heap_design, "TIMES", 1)
         yield
 
 
