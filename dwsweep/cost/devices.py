@@ -33,6 +33,11 @@ class Device:
         """Bytes that JAX may use by default; on a GPU, JAX leaves a part to other processes."""
         return self.memory_bytes * (1.0 if self.name.startswith("TPU") else JAX_SHARE_OF_GPU)
 
+    @property
+    def is_nvidia(self) -> bool:
+        """True of NVIDIA's GPUs, whose attention is one kernel of cuDNN."""
+        return self.source.startswith("NVIDIA")
+
 
 def _device(
     name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str, links: float = 0.0

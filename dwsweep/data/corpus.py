@@ -8,19 +8,16 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep import __version__
 from dwsweep.data import digests, passes, processes
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.split import fraction_that_splits
@@ -28,6 +25,7 @@ from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_
 from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
+from dwsweep.records.footing import versions
 from dwsweep.records.sweep import SPLITS, StoreManifest, StoreSplit
 from dwsweep.terminal import ByteProgress
 
@@ -105,11 +103,7 @@ def make_store(data: DataSpec, source: Source, partial: Path, progress: bool) ->
         skipped=dict(corpus.skipped.bad),
         first_skipped=corpus.skipped.first_bad,
         seconds={"read": read_seconds, "train_tokenizer": train_seconds, "encode": encode_seconds},
-        versions={
-            "python": platform.python_version(),
-            "dwsweep": __version__,  # a checkout that is not installed has no metadata
-            **{name: version(name) for name in ("numpy", own.package if own else "sentencepiece")},
-        },
+        versions=versions({name: name for name in ("dwsweep", "numpy", own.package if own else "sentencepiece")}),
         tokenizer_file_hash=own.file_hash if own else None,
         data_hash=content_hash(partial, " ".join([tokenizer_hash, *([own.file_hash] if own else [])]), dtype, splits),
     )

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dwsweep.model.ops import product
+from dwsweep.model.ops import in_tiles, product
 
 MASKED = -1e30
 """Logit of a masked position: far below any real one, and finite, so that no row can turn into NaN."""
@@ -133,13 +133,15 @@ def causal_attention(
 ) -> jax.Array:
     """softmax(scale·q·kᵀ + causal mask)·v, shape (B, T, H, P), in the dtype of q; query head h reads key head ⌊h·K/H⌋.
 
-    ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16, head sizes that it takes). ``kind``:
-    ``softmax``, or ``linear`` (see ``attend_linearly``; by XLA only). ``keep``: see ``attend``.
+    ``kernel``: ``xla``, or ``cudnn`` (flash attention; an NVIDIA GPU, bfloat16; heads are padded with zeros to a size
+    that it takes). ``kind``: ``softmax``, or ``linear`` (see ``attend_linearly``; by XLA only). ``keep``: see
+    ``attend``.
     """
     if kernel == "cudnn":
-        return jax.nn.dot_product_attention(
-            q_BxTxHxP, k_BxTxKxP, v_BxTxKxP, scale=scale, is_causal=True, implementation="cudnn"
-        )
+        P = q_BxTxHxP.shape[-1]
+        q, k, v = (in_tiles(x, (-1,)) for x in (q_BxTxHxP, k_BxTxKxP, v_BxTxKxP))
+        out = jax.nn.dot_product_attention(q, k, v, scale=scale, is_causal=True, implementation="cudnn")
+        return out[..., :P]
     groups = q_BxTxHxP.shape[2] // k_BxTxKxP.shape[2]
     if groups > 1:
         k_BxTxKxP, v_BxTxKxP = (jnp.repeat(x, groups, axis=2) for x in (k_BxTxKxP, v_BxTxKxP))

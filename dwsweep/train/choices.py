@@ -5,9 +5,9 @@ Where the program then does not fit into a device's memory, ``reduce_memory`` gi
 
 The attention kernel of a pack: the fastest that can run here, measured at the pack's own shape.
 
-XLA's attention runs everywhere. cuDNN's flash attention takes 16-bit operands on NVIDIA GPUs, head sizes that are
-multiples of 8, and is refused beyond ``CUDNN_HEAD_SIZE``; at short sequences and few heads it may well be the slower
-one. Whatever goes wrong with it, XLA's is the fallback, and the reason is kept.
+XLA's attention runs everywhere. cuDNN's flash attention takes 16-bit operands on NVIDIA GPUs and is refused beyond head
+sizes of ``CUDNN_HEAD_SIZE``; at short sequences and few heads it may well be the slower one. Whatever goes wrong with
+it, XLA's is the fallback, and the reason is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dwsweep.cost.arithmetic import (
     activation_bytes_per_token,
@@ -157,8 +158,7 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
         names = (XLA, CUDNN)
         choice = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
     else:
-        kernel = CUDNN if asked == CUDNN else XLA
-        choice = Choice(kernel, "asked for" if asked == kernel else "the device is not here to measure others on")
+        choice = _unmeasured(asked, pack.shape, pack.train.precision, choices.hardware.device.platform)
     keep_weights = _keeps_weights(pack, choices.hardware, choice.kernel)
     compute = replace(choices.compute, kernel=choice.kernel, keep_weights=keep_weights)
     return replace(choices, compute=compute, attention_why=choice.why)
@@ -267,9 +267,9 @@ def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:
 
 
 XLA, CUDNN = "xla", "cudnn"
-CUDNN_HEAD_SIZE = 128
-"""Largest head size whose backward pass cuDNN takes on all architectures since Ampere."""
-REPEATS = 5
+CUDNN_HEAD_SIZE, CUDNN_EVERYWHERE = 256, 128
+"""Largest head size that cuDNN takes on a Hopper, and on every device since Ampere, which refuse larger ones."""
+REPEATS, PASSES = 5, 16  # calls that are timed, and passes of each
 MEASURED_TOKENS = 1 << 17
 """Most tokens that are timed: enough to fill a device, little beside the pack's own memory."""
 
@@ -288,21 +288,32 @@ def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, devi
     """
     if asked == XLA:
         return Choice(XLA, "asked for")
-    if obstacle := _obstacle(shape, precision, device):
+    # ROCm's devices have the platform gpu too
+    platform = "cuda" if "cuda" in device.client.platform_version.lower() else device.platform
+    if obstacle := _obstacle(shape, precision, platform):
         return Choice(XLA, f"cudnn cannot be used: {obstacle}" if asked == CUDNN else obstacle)
     rows = max(1, min(sequences, MEASURED_TOKENS // shape.seq_len))
     return _measured(asked, rows, shape.seq_len, shape.heads, shape.kv_heads, shape.head_size, precision, device)
 
 
-def _obstacle(shape: Shape, precision: str, device: jax.Device) -> str | None:
-    if "cuda" not in device.client.platform_version.lower():  # ROCm's devices have the platform gpu too
-        return f"the only kernel on {device.platform}"
+def _unmeasured(asked: str, shape: Shape, precision: str, platform: str) -> Choice:
+    """The kernel of a device that is not here, for which JAX compiles no head that only some devices take."""
+    if asked != CUDNN:
+        return Choice(XLA, "asked for" if asked == XLA else "the device is not here to measure others on")
+    cuda = "cuda" if platform == "gpu" else platform  # there are compilers of NVIDIA's GPUs alone
+    obstacle = _obstacle(shape, precision, cuda, largest=CUDNN_EVERYWHERE)
+    return Choice(XLA, f"cudnn cannot be used: {obstacle}") if obstacle else Choice(CUDNN, "asked for")
+
+
+def _obstacle(shape: Shape, precision: str, platform: str, largest: int = CUDNN_HEAD_SIZE) -> str | None:
+    if platform != "cuda":
+        return f"the only kernel on {platform}"
     if shape.attention != "softmax":
         return f"model.attention {shape.attention}; cudnn's is softmax"
     if precision != "bfloat16":
         return f"train.precision {precision}; cudnn takes bfloat16"
-    if shape.head_size % 8 or shape.head_size > CUDNN_HEAD_SIZE:
-        return f"head size {shape.head_size}; cudnn takes multiples of 8 up to {CUDNN_HEAD_SIZE}"
+    if shape.head_size > largest:
+        return f"head size {shape.head_size}; cudnn takes at most {largest}"
     return None
 
 
@@ -320,17 +331,33 @@ def _measured(asked: str, B: int, T: int, H: int, K: int, P: int, dtype: str, de
 
 
 def _seconds(kernel: str, B: int, T: int, H: int, K: int, P: int, dtype: str, device: jax.Device) -> float:
-    """Seconds of attention's forward and backward pass, the best of several."""
+    """Seconds of attention's forward and backward pass, the best of several.
+
+    Each call makes ``PASSES`` of them, one after another as in training: starting a single one takes a host as long as
+    the device takes for it.
+    """
 
     def total(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         return jnp.sum(causal_attention(q, k, v, P**-0.5, kernel, keep=True).astype(jnp.float32))
 
-    inputs = [jax.device_put(jnp.ones((B, T, heads, P), dtype), device) for heads in (H, K, K)]
-    gradient = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(*inputs).compile()
-    jax.block_until_ready(gradient(*inputs))
+    def one(_: int, inputs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        gradients = jax.grad(total, argnums=(0, 1, 2))(*inputs)
+        return tuple(x + 1e-6 * g for x, g in zip(inputs, gradients, strict=True))
+
+    def passes(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        return jax.lax.fori_loop(0, PASSES, one, inputs)
+
+    # numbers of no pattern: products of equal ones run faster
+    draws = np.random.default_rng(0)
+    inputs = [
+        jax.device_put(jnp.asarray(draws.standard_normal((B, T, heads, P), np.float32), dtype), device)
+        for heads in (H, K, K)
+    ]
+    run = jax.jit(passes).lower(*inputs).compile()
+    jax.block_until_ready(run(*inputs))
     best = float("inf")
     for _ in range(REPEATS):
         began = time.perf_counter()
-        jax.block_until_ready(gradient(*inputs))
-        best = min(best, time.perf_counter() - began)
+        jax.block_until_ready(run(*inputs))
+        best = min(best, (time.perf_counter() - began) / PASSES)
     return best

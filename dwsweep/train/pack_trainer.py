@@ -137,6 +137,7 @@ class _Trainer:
         self.checkpoints = Checkpoints(kept_in, pack.execution.keep_checkpoints, recorder.note)
         self.saved_seconds, self.saved_tick = time.monotonic(), 0
         self.mark = 0.0  # last reading of the training clock
+        self.steps_here, self.seconds_here = 0, 0.0  # of this process
         self.measured: frozenset[int] = frozenset()  # steps after which the conditioning is measured
         if pack.train.conditioning:
             longest = pack.branch_steps[-1]
@@ -317,6 +318,7 @@ class _Trainer:
         seconds, self.mark = now - self.mark, now
         self.pace.timed(n, seconds)
         self.progress.seconds += seconds
+        self.steps_here, self.seconds_here = self.steps_here + n, self.seconds_here + seconds
         self.progress.losses = [float(x) for x in metrics["loss"][n - 1]]
         conditions = None
         if queued.step + n in self.measured:  # the current state follows these steps
@@ -331,9 +333,11 @@ class _Trainer:
                 if run_id not in self.progress.diverged:
                     self.progress.diverged.append(run_id)
                     self.recorder.diverged(run_id, ended, loss)
-        tokens = n * self.pack.train.batch_size * self.pack.train.seq_len * len(self.pack.replicas)
+        # the rate of all steps: where a loop on the device keeps the host, as on NVIDIA GPUs, the next dispatch has
+        # finished before this one is read, and the last one seems to take no time
+        tokens = self.steps_here * self.pack.train.batch_size * self.pack.train.seq_len * len(self.pack.replicas)
         steps = self.pack.branch_steps[-1]
-        self.recorder.progress(queued.step + n, steps, tokens / seconds, self.progress.losses)
+        self.recorder.progress(queued.step + n, steps, tokens / self.seconds_here, self.progress.losses)
 
     def _report_metrics(
         self, queued: Dispatch, metrics: Mapping[str, np.ndarray], conditions: np.ndarray | None

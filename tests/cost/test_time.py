@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sentences import says
 from spec_tools import spec_of
 
+from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.devices import DEVICES, find
 from dwsweep.cost.duration import Calibration, SweepSeconds, assumed_mfu, sweep_seconds
 from dwsweep.errors import InputError
@@ -21,7 +24,7 @@ from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow, CompiledRow
 from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import parse_spec
-from dwsweep.train import targets
+from dwsweep.train import targets, verification
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,48 @@ def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str)
 
 def test_every_target_is_a_device_of_the_table() -> None:
     assert {*targets.GPUS, *targets.TPUS} <= {device.name for device in DEVICES}
+
+
+MEASURED_ON_AN_H200 = [
+    # depth, width, vocabulary, window, heads, replicas, milliseconds of a step of 32,768 tokens each, cuDNN
+    (6, 192, 50_304, 1024, HeadRule(size=64), 1, 15.0, True),
+    (3, 384, 50_304, 1024, HeadRule(size=64), 1, 17.7, True),
+    (6, 384, 50_304, 1024, HeadRule(size=64), 1, 23.1, True),
+    (12, 384, 50_304, 1024, HeadRule(size=64), 1, 34.1, True),
+    (12, 576, 50_304, 1024, HeadRule(size=64), 1, 51.9, True),
+    (6, 768, 50_304, 1024, HeadRule(size=64), 1, 43.7, True),
+    (6, 372, 1000, 128, HeadRule(count=2), 3, 31.7, True),
+    (12, 264, 1000, 128, HeadRule(count=2), 3, 46.4, False),
+    (18, 216, 1000, 128, HeadRule(count=2), 3, 47.6, True),
+    (24, 64, 1000, 128, HeadRule(count=2), 3, 18.4, True),
+    (12, 64, 1000, 128, HeadRule(count=2), 3, 14.6, False),
+]
+"""`bench` with JAX 0.11.2, driver 580, bfloat16, AdamW, 2026-11-26."""
+
+
+def test_assumed_times_are_those_of_an_h200() -> None:
+    h200 = find("NVIDIA H200")
+    assert h200 is not None
+    ratios = []
+    for depth, width, vocabulary, window, heads, replicas, milliseconds, fused in MEASURED_ON_AN_H200:
+        shape = Block(heads, vocabulary, window).shape(depth, width)
+        mfu = assumed_mfu(shape, h200, tokens_per_step=32_768, precision="bfloat16", fused=fused)
+        flops = replicas * 32_768 * training_flops_per_token(shape)
+        ratios.append(flops / (mfu * h200.peak_flops) / (milliseconds * 1e-3))
+    off = np.abs(np.log(ratios))
+    assert off.max() < math.log(1.18) and np.sqrt(np.mean(off**2)) < 0.1, ratios
+
+
+def test_assumed_mfu_of_an_a100_is_near_what_others_measured() -> None:
+    """snimu's figures (``verification.PUBLISHED``), whose batch and vocabulary are not published."""
+    a100 = find("A100-80GB")
+    assert a100 is not None
+    ratios = []
+    for (depth, width), published in verification.PUBLISHED.items():
+        shape = Block(HeadRule(size=64), 50_304, 1024).shape(depth, width)
+        mfu = assumed_mfu(shape, a100, tokens_per_step=32_768, precision="bfloat16", fused=True)
+        ratios.append(mfu / published)
+    assert min(ratios) > 0.6 and max(ratios) < 1.6, ratios
 
 
 def test_assumed_mfu_is_a_roofline() -> None:

@@ -202,6 +202,52 @@ def test_mean_nll_against_optax(softcap: float | None, z_loss: float) -> None:
     np.testing.assert_allclose(jax.jit(token_nll)(x @ table.T, targets), per_token, rtol=1e-5)
 
 
+@pytest.mark.parametrize("contract", [(-1, -2), (-1, -1), (-2, -2), (-2, -1)])
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(5, 12, 9), (16, 12, 24), (8, 16, 3)])
+def test_a_gpus_padded_product_is_the_product(
+    contract: tuple[int, int], rows: int, inner: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = normal(0, 2, *((rows, inner) if contract[0] == -1 else (inner, rows)))
+    b = normal(1, 2, *((inner, columns) if contract[1] == -2 else (columns, inner)))
+    expected = ops.product(a, b, "bfloat16", contract)
+    assert compile_for("cuda", monkeypatch) == []
+    found = jax.make_jaxpr(lambda a, b: ops.product(a, b, "bfloat16", contract))(a, b)
+    (one,) = _products(found.jaxpr)
+    assert all(n % 8 == 0 for v in one.invars for n in v.aval.shape[-2:])
+    # zeros add nothing, in whatever order
+    np.testing.assert_allclose(jax.core.eval_jaxpr(found.jaxpr, found.consts, a, b)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_only_16_bit_operands_whose_rows_are_no_whole_tiles_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = compile_for("cuda", monkeypatch)
+    ops.product(normal(0, 8, 16), normal(1, 16, 24), "bfloat16")
+    ops.product(normal(0, 5, 12), normal(1, 12, 9), "float32")
+    assert taken == []
+    ops.product(normal(0, 8, 16), normal(1, 16, 9), "bfloat16")
+    assert taken == ["cuda"]
+
+
+@pytest.mark.parametrize("kv_heads", [1, 4])
+@pytest.mark.parametrize("size", [6, 8])
+def test_heads_of_any_size_are_padded_for_cudnn(kv_heads: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By XLA in its place: what matters is what cuDNN is given."""
+    sizes, attend = [], jax.nn.dot_product_attention
+
+    def as_cudnn(q: Any, *others: Any, implementation: str, **settings: Any) -> Any:
+        assert implementation == "cudnn"
+        sizes.append(q.shape[-1])
+        return attend(q, *others, implementation="xla", **settings)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", as_cudnn)
+    q, k, v = normal(0, 2, 9, 4, size), normal(1, 2, 9, kv_heads, size), normal(2, 2, 9, kv_heads, size)
+    agree(
+        lambda q, k, v: causal_attention(q, k, v, 0.7, "cudnn"),
+        lambda q, k, v: causal_attention(q, k, v, 0.7),
+        *(q, k, v),
+    )
+    assert set(sizes) == {8}
+
+
 def test_backward_products_are_bfloat16_too() -> None:
     """An accelerator has no fast product of a float32 cotangent with a bfloat16 weight."""
     x, w, b = normal(0, 64, 32), normal(1, 32, 16), normal(2, 16)

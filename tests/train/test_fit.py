@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -74,14 +75,31 @@ def test_what_costs_least_is_conceded_first(store: Store) -> None:
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 def test_only_a_softmax_by_xla_has_weights_to_keep(store: Store, attention: str) -> None:
-    pack = make_pack(store, make_spec(model={"attention": attention}))
+    pack = make_pack(store, make_spec(model={"attention": attention}, train={"precision": "bfloat16"}))
     found = choose(pack, store, at_hand(as_accelerator=True))
     assert found.compute.keep_weights == (attention == "softmax")
-    assert not choose(pack, store).compute.keep_weights  # on a CPU
-    elsewhere = replace(found, hardware=replace(found.hardware, is_here=False))
+    elsewhere = replace(found, hardware=replace(found.hardware, device=SimpleNamespace(platform="gpu"), is_here=False))
     flash = with_kernel(elsewhere, pack, "cudnn")
+    assert flash.compute.kernel == ("cudnn" if attention == "softmax" else "xla")
     assert not flash.compute.keep_weights
     assert with_kernel(flash, pack, "xla").compute == found.compute
+    plain = make_pack(store, make_spec(model={"attention": attention}))
+    assert not choose(plain, store).compute.keep_weights  # on a CPU
+
+
+@pytest.mark.parametrize(
+    ("head_size", "platform", "why"),
+    [(192, "gpu", "head size 192; cudnn takes at most 128"), (32, "tpu", "the only kernel on tpu")],
+)
+def test_a_device_that_is_not_here_gets_no_kernel_that_its_compiler_refuses(
+    store: Store, head_size: int, platform: str, why: str
+) -> None:
+    grid = {"widths": {2: [192]}, "heads": {"size": head_size}}
+    pack = make_pack(store, make_spec(grid=grid, train={"precision": "bfloat16"}), width=192)
+    found = choose(pack, store, at_hand(as_accelerator=True))
+    hardware = replace(found.hardware, device=SimpleNamespace(platform=platform), is_here=False)
+    chosen = with_kernel(replace(found, hardware=hardware), pack, "cudnn")
+    assert (chosen.compute.kernel, chosen.attention_why) == ("xla", f"cudnn cannot be used: {why}")
 
 
 def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,7 @@ def test_what_was_asked_for_and_what_stands_against_it() -> None:
     assert shows(choose_kernel("cudnn", SHAPE, "bfloat16", 8, cpu).why, "train: kernel not usable", numbers=True)
     gpu: Any = Gpu()
     assert choose_kernel("auto", SHAPE, "float32", 8, gpu).why.startswith("train.precision float32")
-    assert choose_kernel("auto", replace(SHAPE, head_size=20), "bfloat16", 8, gpu).why.startswith("head size 20")
-    assert choose_kernel("auto", replace(SHAPE, head_size=256), "bfloat16", 8, gpu).why.startswith("head size 256")
+    assert choose_kernel("auto", replace(SHAPE, head_size=264), "bfloat16", 8, gpu).why.startswith("head size 264")
 
 
 @pytest.mark.parametrize(("cudnn", "xla", "faster"), [(1e-3, 2e-3, CUDNN), (2e-3, 1e-3, XLA)])
@@ -45,6 +44,11 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, 
     choice = choose_kernel("auto", SHAPE, "bfloat16", 8, gpu)
     assert choice.kernel == faster and "cudnn" in choice.why and "xla" in choice.why
     assert choose_kernel("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
+
+
+def test_a_kernel_is_timed_by_a_program_of_many_passes() -> None:
+    """A single pass of a small shape takes a host longer to start than a device to run: 0.28 ms for 0.1 on an H200."""
+    assert 0 < choices._seconds(XLA, 2, 32, 2, 1, 6, "bfloat16", jax.devices("cpu")[0]) < 1
 
 
 def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -95,6 +95,23 @@ def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: W
     again = Kept()
     assert train_pack(make_pack(store), store, folder, again).finished == ()
     assert not again.facts and not again.results
+
+
+@again
+def test_the_rate_that_is_shown_last_is_that_of_the_result(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a dispatch returns no sooner than its steps are done, as on NVIDIA GPUs: a rate of the last dispatch
+    alone was 1.3e9 tokens a second on an H200."""
+    dispatch = Program.dispatch
+
+    def blocking(*arguments: Any) -> Any:
+        return jax.block_until_ready(dispatch(*arguments))
+
+    monkeypatch.setattr(Program, "dispatch", blocking)
+    kept, _ = train(make_pack(store), store, tmp_path)
+    (rate,) = {result.tokens_per_second for result in kept.results.values()}
+    assert kept.rates[-1] == pytest.approx(rate)
 
 
 @again
