@@ -15,6 +15,7 @@ from importlib.metadata import version
 
 import pytest
 from cli_tools import Command, in_this_process
+from coarse import coarse
 
 # A shell starts a background job with SIGINT ignored, and children inherit that: the tests that interrupt a `dwsweep`
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
@@ -111,17 +112,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Guidelines of figures and searches for the best net at equal cost on a quarter of their points: a third of the
-    time of a fit, and more than half of a heap's. No answer of a guideline is read from its curve. The slow tier, commands
-    in processes of their own, and ``fine_grids`` compute on all points."""
-    from dwsweep.fit import drawn_curves, equal_what, heap_design
-
+    """Fits of the quick tier compute on few points and draws; the slow tier, and commands in processes of their own, on
+    all."""
     with pytest.MonkeyPatch.context() as patch:
         if "not slow" in request.config.option.markexpr:
-            patch.setattr(drawn_curves, "GUIDELINE_POINTS", 7)
-            patch.setattr(equal_what, "ACROSS", 21)
-            patch.setattr(equal_what, "UP", 31)
-            patch.setattr(heap_design, "TIMES", 1)
+            coarse(patch)
         yield
 
 

@@ -46,7 +46,7 @@ def train(pack: Pack, store: Store, folder: Path, *stops: int, steps: int = 3) -
 
 
 class Whole(NamedTuple):
-    """Pack that was trained, and what it left in the process: objects with programs, arrays, functions in JAX's cache."""
+    """Trained pack, and what it left in the process: objects with programs, arrays, functions in JAX's cache."""
 
     kept: Kept
     outcome: Outcome
