@@ -123,8 +123,8 @@ def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
 SURFACES: dict[bytes, object] = {}
 
 
-@pytest.fixture
-def surfaces_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def surfaces_again() -> Iterator[None]:
     """The posterior of equal losses is computed once in a process, which is half of the time of a small fit: for tests
     of what a table means and of what is said of a fit, none of how its posterior comes about."""
     from dwsweep.fit import ask
@@ -137,7 +137,9 @@ def surfaces_again(monkeypatch: pytest.MonkeyPatch) -> None:
             SURFACES[key] = computed(*arguments, **options)
         return SURFACES[key]
 
-    monkeypatch.setattr(ask, "surface_of", again)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ask, "surface_of", again)
+        yield
 
 
 @pytest.fixture

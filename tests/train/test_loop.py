@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from train_support import Kept, Killed, KilledAt, make_pack, make_spec, make_store, same_bits
+import train_support
+from train_support import FEW, Kept, Killed, KilledAt, make_store, same_bits
 
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
+from dwsweep.spec import Spec
 from dwsweep.train import pack_trainer
 from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.pack_trainer import Outcome, train_pack
@@ -29,6 +31,18 @@ from dwsweep.train.step import heldout_losses, make_evaluate
 from dwsweep.trained.runs import nested
 
 again = pytest.mark.usefixtures("programs_again")
+
+
+WITH_BIASES: dict[str, Any] = {}  # which overflow in a loss; without them it is that of a uniform guess
+
+
+def make_spec(**sections: dict[str, Any]) -> Spec:
+    """Few arrays, since each is compiled for: a pack with all of them is killed and resumed in ``test_bucket``."""
+    return train_support.make_spec(**{"model": FEW, **sections})
+
+
+def make_pack(store: Store, spec: Spec | None = None, **shape: Any) -> Pack:
+    return train_support.make_pack(store, spec or make_spec(), **shape)
 
 
 def stop_after(dispatches: int) -> Callable[[], bool]:
@@ -242,7 +256,7 @@ def test_streamed_batches_give_the_bits_of_the_resident_ones(store: Store, tmp_p
 
 @again
 def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: Path) -> None:
-    spec = make_spec(train={"grad_clip": None, "warmup_steps": 0})
+    spec = make_spec(model=WITH_BIASES, train={"grad_clip": None, "warmup_steps": 0})
     good, bad = (0, 1e-2), (1, 1e30)
     kept, outcome = train(make_pack(store, spec, replicas=(good, bad)), store, tmp_path / "pack")
     assert outcome.finished == ("s0-lr0.01-12",) and outcome.diverged == ("s1-lr1e+30-12",)
@@ -258,7 +272,7 @@ def test_a_diverged_replica_leaves_its_pack_undisturbed(store: Store, tmp_path: 
 
 @again
 def test_a_pack_whose_replicas_all_diverged_ends(store: Store, tmp_path: Path) -> None:
-    spec = make_spec(train={"grad_clip": None, "warmup_steps": 0})
+    spec = make_spec(model=WITH_BIASES, train={"grad_clip": None, "warmup_steps": 0})
     kept, outcome = train(make_pack(store, spec, replicas=((0, 1e30), (1, 1e30))), store, tmp_path, steps=2)
     assert not outcome.interrupted and outcome.diverged == ("s0-lr1e+30-12", "s1-lr1e+30-12")
     assert not kept.results and len(kept.dispatches) <= 3  # one is in the queue when the news comes
