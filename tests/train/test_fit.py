@@ -45,7 +45,7 @@ def test_a_refused_program_is_halved_then_recomputed(
 ) -> None:
     """As TPUs say it: while compiling, when the process is still sound and needs no restart."""
     compiler, kept = Refused(monkeypatch, after=3), Kept()
-    outcome = train_pack(make_pack(store), store, tmp_path, kept)
+    outcome = train_pack(make_pack(store, make_spec(model=FEW)), store, tmp_path, kept)
     assert not outcome.interrupted and len(kept.results) == 2
     assert compiler.tried == [(4, False), (2, False), (1, False), (1, True)]
     assert kept.tried == [4, 2, 1, 1]
@@ -155,7 +155,7 @@ def test_an_evaluation_that_is_refused_takes_fewer_windows(
         return real(blueprint, batch)
 
     monkeypatch.setattr(Blueprint, "compiled_evaluate", compiled)
-    assert compile_program(Blueprint.of(make_pack(store), store)).eval_batch == 8
+    assert compile_program(Blueprint.of(make_pack(store, make_spec(model=FEW)), store)).eval_batch == 8
     assert tried == [32, 16, 8]
 
 
