@@ -143,6 +143,14 @@ def surfaces_again() -> Iterator[None]:
 
 
 @pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands and pages whose figures nobody looks at: drawing takes most of their time."""
+    from dwsweep.report.figures import style
+
+    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")
+
+
+@pytest.fixture
 def dwsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command line in this process, on a terminal of 100 columns."""
     monkeypatch.setenv("COLUMNS", "100")
