@@ -65,7 +65,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 # Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
-# by which no long one begins while the other workers have nothing left to do. These take ten seconds or more.
+# by which no long one begins while the other workers have nothing left to do. These take eight seconds or more.
 LONGEST = (
     "fit/test_heap.py",
     "train/test_loop.py",
@@ -75,7 +75,6 @@ LONGEST = (
     "fit/test_meaning.py",
     "report/test_page.py",
     "sweep/test_kill.py",
-    "fit/test_equal_what.py",
     "fit/test_best_depth.py",
     "design/test_errors.py",
     "model/test_transformer.py",
@@ -88,12 +87,12 @@ LONGEST = (
     "cli/test_commands.py",
     "sweep/test_remote.py",
     "fit/test_metamorphic.py",
-    "cli/test_first_steps.py",
-    "report/test_page_browser.py",
-    "report/test_budgets.py",
     "guide/test_law.py",
-    "guide/test_evidence_answers.py",
+    "guide/test_inside.py",
+    "report/test_page_browser.py",
     "train/test_mesh.py",
+    "fit/test_equal_what.py",
+    "fit/test_compare.py",
     "train/test_bench.py",
 )
 
