@@ -457,7 +457,7 @@ def recipes(moves: float) -> Heap:
     ``moves`` times as much by the second."""
     rng, rows = np.random.default_rng(6), []
     for recipe, gain in (("cooled", 1.0), ("constant", moves)):
-        for row in piled(30, seed=6):
+        for row in piled(20, seed=6):
             own = rng.normal(0, 0.002)
             for tokens in (1e9, 4e9, 16e9):
                 t = math.log(tokens / 4e9)
