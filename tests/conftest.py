@@ -2,16 +2,20 @@
 
 import atexit
 import gc
+import hashlib
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import pytest
 from cli_tools import Command, in_this_process
+from coarse import coarse
 
 # A shell starts a background job with SIGINT ignored, and children inherit that: the tests that interrupt a `dwsweep`
 # of their own would wait for it in vain. A handler of this process is reset to the default in its children.
@@ -61,7 +65,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 # Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
-# by which no long one begins while the other workers have nothing left to do. These take ten seconds or more.
+# by which no long one begins while the other workers have nothing left to do. These take eight seconds or more.
 LONGEST = (
     "fit/test_heap.py",
     "train/test_loop.py",
@@ -71,7 +75,6 @@ LONGEST = (
     "fit/test_meaning.py",
     "report/test_page.py",
     "sweep/test_kill.py",
-    "fit/test_equal_what.py",
     "fit/test_best_depth.py",
     "design/test_errors.py",
     "model/test_transformer.py",
@@ -84,12 +87,12 @@ LONGEST = (
     "cli/test_commands.py",
     "sweep/test_remote.py",
     "fit/test_metamorphic.py",
-    "cli/test_first_steps.py",
-    "report/test_page_browser.py",
-    "report/test_budgets.py",
     "guide/test_law.py",
-    "guide/test_evidence_answers.py",
+    "guide/test_inside.py",
+    "report/test_page_browser.py",
     "train/test_mesh.py",
+    "fit/test_equal_what.py",
+    "fit/test_compare.py",
     "train/test_bench.py",
 )
 
@@ -104,6 +107,46 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     of the time of its tests. What stands now stays."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fits of the quick tier compute on few points and draws; the slow tier, and commands in processes of their own, on
+    all."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "not slow" in request.config.option.markexpr:
+            coarse(patch)
+        yield
+
+
+SURFACES: dict[bytes, object] = {}
+
+
+@pytest.fixture(scope="module")
+def surfaces_again() -> Iterator[None]:
+    """The posterior of equal losses is computed once in a process, which is half of the time of a small fit: for tests
+    of what a table means and of what is said of a fit, none of how its posterior comes about."""
+    from dwsweep.fit import ask
+
+    computed = ask.surface_of
+
+    def again(*arguments: object, **options: object) -> object:
+        key = hashlib.sha256(pickle.dumps((arguments, options))).digest()
+        if key not in SURFACES:
+            SURFACES[key] = computed(*arguments, **options)
+        return SURFACES[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ask, "surface_of", again)
+        yield
+
+
+@pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands and pages whose figures nobody looks at: drawing takes most of their time."""
+    from dwsweep.report.figures import style
+
+    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")
 
 
 @pytest.fixture

@@ -185,6 +185,7 @@ def test_a_target_that_cannot_be_compiled_for_is_one_line_and_exit_2(
     assert line.startswith("error: --target: ") and all(word in line for word in words), line
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_fit_of_a_published_table_leaves_its_folder_alone(dwsweep: Command, tmp_path: Path) -> None:
     rows = [f"{depth},{width},{3 + 0.1 * depth - width / 1e3}" for depth in (1, 2) for width in (8, 12, 16, 24, 32)]
     for name in ("table", "sweep"):

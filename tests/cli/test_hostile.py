@@ -291,6 +291,7 @@ def steering(text: str) -> set[str]:
     return {character for character in text if not character.isprintable() and character != "\n"}
 
 
+@pytest.mark.usefixtures("without_drawing")
 @pytest.mark.parametrize("options", [(), ("--compare",), ("--along", "depth")], ids=["fit", "compare", "along"])
 def test_what_a_table_says_never_steers_the_terminal(
     tmp_path: Path, dwsweep: Command, options: tuple[str, ...]
@@ -368,6 +369,7 @@ def small_table() -> list[dict[str, Any]]:
     return simulated(depths=(6, 12), sizes=5, low=1e6, high=3e7, seeds=2)
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_a_fit_does_not_write_into_the_runs_of_a_sweep(tmp_path: Path, dwsweep: Command) -> None:
     """It would be taken for runs."""
     for name in ("runs", "packs", "locks"):

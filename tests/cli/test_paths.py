@@ -28,7 +28,6 @@ from dwsweep.plan import build
 from dwsweep.records import bench as bench_record
 from dwsweep.records.bench import BenchRow
 from dwsweep.report import guide_report, plan_report
-from dwsweep.report.figures import style
 from dwsweep.spec import parse_spec
 from dwsweep.sweep import runner
 
@@ -55,10 +54,10 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[
     return lambda: set(sweep_bucket.objects(folder))
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_every_command_reads_and_writes_in_a_bucket(
     dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")  # drawing takes seconds
     few_answers(monkeypatch)
     table = io.StringIO()
     made = rows((2, 4), sizes=4, low=1e5, high=1e6)

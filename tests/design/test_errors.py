@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ PLANNED = {
 
 def spec(**grid: Any) -> Spec:
     return spec_of(PLANNED, grid=grid)
+
+
+@cache
+def usual() -> Any:
+    """The study of the planned spec for nets beyond its sizes."""
+    return study(spec(), target=1e9)
 
 
 def cells_of(planned: Spec) -> dict[tuple[int, int], frozenset[int]]:
@@ -205,7 +212,7 @@ def test_three_depths_give_no_law() -> None:
     assert inside.errors.se_depth is not None and inside.errors.se_a is None
     assert "no law" in inside.errors.reason
     assert outside.errors.se_depth is None and says(outside.errors.reason, "design: too few depths for a law")
-    assert study(spec(), target=1e9).errors.reason == ""
+    assert usual().errors.reason == ""
     two = study(spec(depths=[6, 12]), target=1e7)
     assert two.errors.se_depth is None and "three depths" in two.errors.reason
     # a fourth depth lets one be given
@@ -213,7 +220,7 @@ def test_three_depths_give_no_law() -> None:
 
 
 def test_a_study_from_a_spec_alone() -> None:
-    result = study(spec(), target=1e9)
+    result = usual()
     assert result.runs == 4 * 9 * 3 and result.flops == sum(e.flops for e in build(spec()).estimates.runs.values())
     assert any("ASSUMED" in text for text in result.prior.basis)
     names = [a.name for a in result.alternatives]

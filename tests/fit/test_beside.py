@@ -23,6 +23,8 @@ from dwsweep.report.figures import registry
 from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
+pytestmark = pytest.mark.usefixtures("surfaces_again")
+
 DRAWS = 300
 HERE = Scenario(Truth((6, 12, 18)), budgets=tuple(np.geomspace(2.0e5, 6.0e8, 9)))
 # every transition at three times the size: the widths of the law √3 times larger

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from claims import table_of
+from coarse import coarse
 from sentences import says
 
 import dwsweep
@@ -130,6 +131,20 @@ def test_at_equal_total_size_deeper_nets_are_best_since_their_tables_are_smaller
         width = math.sqrt(size.budget / 12.0 / (size.depth or 1.0))
         assert row.budget == pytest.approx(size.budget + VOCABULARY * width, rel=0.02)
         assert row.depth is None or size.depth is None or row.depth >= 0.99 * size.depth
+
+
+@pytest.mark.slow
+def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On which the quick tier computes every heap: ends moved by at most 0.6 %."""
+    every = fitted().adjusted.equal
+    coarse(monkeypatch)
+    few = dwsweep.fit_table(piled(), draws=DRAWS).adjusted.equal
+    assert [row.equal for row in few] == [row.equal for row in every]
+    for one, other in zip(every, few, strict=True):
+        assert other.budget == pytest.approx(one.budget, rel=0.01) and (one.depth is None) == (other.depth is None)
+        for name in ("depth", "depth_low", "depth_high", "n_params"):
+            a, b = getattr(one, name), getattr(other, name)
+            assert a is None or b is None or abs(math.log(a / b)) < 0.02, (one, other)
 
 
 def test_runs_of_one_count_of_tokens_answer_at_equal_size_by_the_slope_of_published_laws() -> None:

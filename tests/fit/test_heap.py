@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -33,6 +35,8 @@ from dwsweep.report import fit_report
 from tests.simulations import flat_heaps
 from tests.simulations.harness import covers
 
+pytestmark = pytest.mark.usefixtures("surfaces_again")
+
 FLAT_HEAPS = 20  # simulated of each truth in the slow tier
 DRAWS = 200
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
@@ -57,13 +61,24 @@ def piled(runs: int = 48, seed: int = 0, more: Any = lambda row, rng: ({}, 0.0))
     return rows
 
 
-def heap(rows: list[Row], **options: Any) -> Heap:
-    """Heap of ``rows`` with answers at equal size alone: the others take as long, and are ``test_equal_what``'s."""
+@contextmanager
+def at_equal_size_alone() -> Iterator[None]:
+    """Answers at equal cost take as long as all others, and are ``test_equal_what``'s."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heap_module, "equal_what", lambda *_: ())
+        yield
+
+
+def heap(rows: list[Row], **options: Any) -> Heap:
+    with at_equal_size_alone():
         found = heap_of(read_table(rows), fit_options(**options))
     assert found and found.surface
     return found
+
+
+def fit(rows: list[Row], **options: Any) -> dwsweep.FitResult:
+    with at_equal_size_alone():
+        return dwsweep.fit_table(rows, draws=DRAWS, **options)
 
 
 def holds(found: Heap, sizes: tuple[float, ...] = (1e7, 3e7, 6e7)) -> None:
@@ -292,13 +307,13 @@ def test_widths_are_of_nets_with_the_inner_width_that_is_held(held: float) -> No
         given, truth = (1.9 * (m / 3e7) ** -0.14 + 0.06 * math.log(row["depth"] / best(m)) ** 2 for m in sizes)
         return {"d_ff": round(ratio * row["width"])}, truth - given
 
-    fit = dwsweep.fit_table(piled(60, more=inner), draws=DRAWS, at={"mlp_ratio": held})
-    crossed = [row for row in fit.transitions if row.estimator == "surface" and row.width and row.n_params]
-    assert crossed and fit.surface
+    result = fit(piled(60, more=inner), at={"mlp_ratio": held})
+    crossed = [row for row in result.transitions if row.estimator == "surface" and row.width and row.n_params]
+    assert crossed and result.surface
     for row in crossed:
         assert row.width == pytest.approx(math.sqrt(row.n_params / (4.0 + 2.0 * held) / row.shallow), rel=1e-3)
-    shown = next(row for row in fit.surface.optima if row.depth)
-    assert layer_weights(fit, shown.depth) == pytest.approx(4.0 + 2.0 * held, rel=1e-3)
+    shown = next(row for row in result.surface.optima if row.depth)
+    assert layer_weights(result, shown.depth) == pytest.approx(4.0 + 2.0 * held, rel=1e-3)
 
 
 def test_runs_of_several_counts_of_tokens_are_never_pooled() -> None:
@@ -382,8 +397,7 @@ def test_a_known_recipe_is_a_factor_with_an_offset() -> None:
 
 def test_a_value_of_a_text_that_nothing_ties_is_left_out_and_said() -> None:
     rows = [{**row, "optimizer": "sgd"} if k < 2 else row for k, row in enumerate(piled(more=optimizers))]
-    result = dwsweep.fit_table(rows, draws=DRAWS)
-    (line, *_) = fit_report.account(result)
+    (line, *_) = fit_report.account(fit(rows))
     assert says(line, "fit: a value that nothing ties")
 
 
@@ -394,7 +408,7 @@ def test_an_unknown_text_is_asked_about_and_adjusted_for_where_that_is_said() ->
     with pytest.raises(InputError, match="mixer") as caught:
         dwsweep.fit_table(rows, draws=DRAWS)
     assert "--adjust mixer" in caught.value.option_lines[0]
-    result = dwsweep.fit_table(rows, adjust=["mixer"], at={"mixer": "b"}, draws=DRAWS)
+    result = fit(rows, adjust=["mixer"], at={"mixer": "b"})
     assert result.adjusted and result.adjusted.held == {"mixer a": "mixer b"} and result.provenance.rows_used == 80
 
 
@@ -443,7 +457,7 @@ def recipes(moves: float) -> Heap:
     ``moves`` times as much by the second."""
     rng, rows = np.random.default_rng(6), []
     for recipe, gain in (("cooled", 1.0), ("constant", moves)):
-        for row in piled(30, seed=6):
+        for row in piled(20, seed=6):
             own = rng.normal(0, 0.002)
             for tokens in (1e9, 4e9, 16e9):
                 t = math.log(tokens / 4e9)
@@ -676,7 +690,7 @@ def test_the_next_runs_are_nets_that_can_be_built_at_the_held_values() -> None:
         row["width"] = heads * size
         return {"heads": heads, "d_ff": 2 * row["width"]}, 0.0
 
-    found = next_runs(dwsweep.fit_table(piled(48, more=heads), draws=DRAWS), 3e7, 3)
+    found = next_runs(fit(piled(48, more=heads)), 3e7, 3)
     assert "head size 64" in found.held
     for net in found.runs:
         assert net.width % 64 == 0 and net.n_params == pytest.approx(8.0 * net.depth * net.width**2, rel=1e-6)

@@ -22,6 +22,8 @@ from dwsweep.records.fit import FitResult
 from dwsweep.records.record import table_text
 from dwsweep.report import fit_report
 
+pytestmark = pytest.mark.usefixtures("surfaces_again")
+
 DEPTHS, SIZES = (6, 10, 16, 24, 36), 5e6 * 1.9 ** np.arange(7)
 DRAWS = 200
 
@@ -605,10 +607,20 @@ def test_a_held_value_that_every_run_has_changes_nothing() -> None:
     assert held.surface == fitted(rows).surface
 
 
-@pytest.mark.parametrize("off", [0.3, -0.3])
-@pytest.mark.parametrize("place", [7, 24], ids=["inside", "corner"])
+INSIDE, CORNER = 7, 24  # places of a loss among the shapes
+
+
+@pytest.mark.parametrize(
+    ("place", "off"),
+    [
+        (INSIDE, 0.3),
+        (CORNER, -0.3),
+        pytest.param(INSIDE, -0.3, marks=pytest.mark.slow),
+        pytest.param(CORNER, 0.3, marks=pytest.mark.slow),
+    ],
+)
 def test_one_impossible_loss_of_few_sizes_per_depth_is_named_and_hides_no_effect_of_depth(
-    off: float, place: int
+    place: int, off: float
 ) -> None:
     """Five sizes have no curve that tells: "no effect of depth is shown" stood where one loss of 25 was wrong."""
     rng, rows = np.random.default_rng(0), []

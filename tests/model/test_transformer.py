@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from train_support import make_spec
+from train_support import FEW, make_spec
 
 from dwsweep.model.attention import condition_number
 from dwsweep.model.parametrization import resolve
@@ -120,10 +120,10 @@ def test_scanned_unrolled_and_recomputed_layers_agree() -> None:
     """Programs: a scan, all layers written out, a backward pass that recomputes each block, and one that keeps the
     attention's weights."""
     results = []
-    params, tokens = params_and_tokens(make(depth=2))
+    params, tokens = params_and_tokens(make(depth=2, **FEW))
     windows = np.concatenate([tokens, tokens[:, :1]], axis=1)
     for compute in (Compute(), Compute(unroll=2), Compute(remat=True), Compute(keep_weights=True)):
-        model = make(depth=2, compute=compute)
+        model = make(depth=2, compute=compute, **FEW)
         compiled = jax.jit(jax.value_and_grad(model.mean_loss)).lower(params, windows).compile()
         results.append((compiled(params, windows), compiled.as_text().count(" while(")))
     (scanned, loops), (unrolled, without), (recomputed, _), (kept, _) = results
@@ -205,22 +205,24 @@ def test_a_factored_embedding_has_its_rank_and_the_scale_of_a_full_one(tied: boo
     tokens = tokens_of(2, 16)
     same = {name: leaf for name, leaf in params.items() if name != "embedding_projection"}
     same["embedding"] = table @ matrix
-    np.testing.assert_allclose(factored.logits(params, tokens), full.logits(same, tokens), atol=1e-5)
+    logits = jax.jit(factored.logits)(params, tokens)
+    np.testing.assert_allclose(logits, jax.jit(full.logits)(same, tokens), atol=1e-5)
 
 
 def test_queries_and_keys_are_normalised_by_head() -> None:
     """Scaled weights of q and k change nothing then; those of v do."""
     model = make(qk_norm=True, biases=False)
     params, tokens = params_and_tokens(model)
+    params, logits_of = jax.device_get(params), jax.jit(model.logits)
     H, P = HEADS["count"], HEADS["size"]
 
     def scaled(columns: slice) -> jax.Array:
-        qkv = params["blocks"]["attention"]["qkv"]["kernel"]
-        block = {**params["blocks"], "attention": {**params["blocks"]["attention"]}}
-        block["attention"]["qkv"] = {"kernel": qkv.at[..., columns].multiply(3.0)}
-        return model.logits({**params, "blocks": block}, tokens)
+        qkv = params["blocks"]["attention"]["qkv"]["kernel"].copy()
+        qkv[..., columns] *= 3.0
+        block = {**params["blocks"], "attention": {**params["blocks"]["attention"], "qkv": {"kernel": qkv}}}
+        return logits_of({**params, "blocks": block}, tokens)
 
-    logits = model.logits(params, tokens)
+    logits = logits_of(params, tokens)
     np.testing.assert_allclose(scaled(slice(0, 2 * H * P)), logits, atol=2e-3)
     assert np.abs(scaled(slice(2 * H * P, None)) - logits).max() > 0.02
 
@@ -229,11 +231,11 @@ def test_capped_logits_stay_within_the_cap() -> None:
     model = make(logit_softcap=0.5)
     params, tokens = params_and_tokens(model)
     large = {**params, "unembedding": 100 * params["unembedding"]}
-    logits = model.logits(large, tokens)
+    logits = jax.jit(model.logits)(large, tokens)
     assert 0.49 < np.abs(logits).max() <= 0.5
     # what is trained on is the loss of those logits
     nll = optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
-    np.testing.assert_allclose(model.mean_loss(large, tokens), nll, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(model.mean_loss)(large, tokens), nll, rtol=1e-5)
 
 
 def test_any_part_of_the_noise_is_that_part_of_one_draw() -> None:

@@ -38,7 +38,6 @@ from dwsweep.report import answers_box, card, fit_report, guide_report, html_pag
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
-from dwsweep.report.figures import style
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
@@ -104,12 +103,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages whose answers nobody reads."""
     report_sweeps.without_answers(monkeypatch)
-
-
-@pytest.fixture
-def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For pages whose figures nobody looks at: drawing takes most of the rest."""
-    monkeypatch.setattr(style, "render", lambda *_: b"<svg>drawn</svg>")
 
 
 def copy(directory: Path, to: Path) -> Path:

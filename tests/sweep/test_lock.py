@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from sweep_tools import assert_complete, make_plan, order, run, start, wait_for, work_in
+from sweep_tools import assert_complete, make_plan, order, run, start, train_here, wait_for, work_in
 
 from dwsweep import paths
 from dwsweep.errors import InputError
@@ -222,7 +222,9 @@ def test_two_shards_at_once(tmp_path: Path) -> None:
     assert work_in(run(make_plan(), tmp_path / "sweep")[1]) == (0, 0, 8)
 
 
-def test_a_killed_parent_leaves_a_lock_that_the_next_takes_over(tmp_path: Path) -> None:
+def test_a_killed_parent_leaves_a_lock_that_the_next_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order(tmp_path, step_seconds=0.03)
     first = start(tmp_path / "sweep")
     wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
@@ -230,5 +232,6 @@ def test_a_killed_parent_leaves_a_lock_that_the_next_takes_over(tmp_path: Path) 
     first.wait()
     assert ownership.owners(tmp_path / "sweep")[0].pid == first.pid
     order(tmp_path)
+    train_here(monkeypatch)
     assert run(make_plan(), tmp_path / "sweep")[0] == 0
     assert_complete(make_plan(), tmp_path / "sweep")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import sweep_bucket
 from sentences import says
-from sweep_tools import make_plan, order, run, start, wait_for, work_in
+from sweep_tools import make_plan, order, run, start, train_here, wait_for, work_in
 
 import dwsweep.paths as paths
 from dwsweep.errors import InputError
@@ -157,6 +157,7 @@ def test_parameters_in_a_bucket(bucket: Path) -> None:
 
 def test_a_bucket_that_does_not_answer_interrupts_the_sweep(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the clients raise after their own retries, told by the package it comes from."""
+    train_here(monkeypatch)
     error = type("ClientConnectorError", (Exception,), {"__module__": "aiohttp.client_exceptions"})
     write = sweep_bucket.Bucket._open
 

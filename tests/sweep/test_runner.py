@@ -87,7 +87,7 @@ def test_the_parent_never_imports_jax(tmp_path: Path) -> None:
 
 def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) -> None:
     order(tmp_path, raise_at=13, once=True)
-    plan = make_plan()
+    plan = make_plan(grid__depths=[2], grid__budgets=[1e5])  # one pack, since each needs a process more
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0
     assert says(text, "sweep: retry after a crash")
@@ -100,7 +100,9 @@ def test_a_crash_is_retried_from_the_checkpoint_by_a_new_worker(tmp_path: Path) 
     assert state.resumed_step == 10
 
 
-def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp_path: Path) -> None:
+def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order(tmp_path, {"L2-d64-h2": {"raise_at": 13}})
     plan = make_plan()
     status, text = run(plan, tmp_path / "sweep")
@@ -119,6 +121,7 @@ def test_a_run_that_always_raises_fails_with_its_cause_and_the_others_finish(tmp
     status, text = run(plan, tmp_path / "sweep")
     assert status == 1 and "nothing to train" in text and "fell off the bus" in text
     order(tmp_path)
+    train_here(monkeypatch)
     assert run(plan, tmp_path / "sweep", retry={"failed"})[0] == 0
     assert_complete(plan, tmp_path / "sweep")
     rows = list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))
@@ -193,11 +196,12 @@ def test_a_resume_elsewhere_names_what_differs(tmp_path: Path, monkeypatch: pyte
     ]
 
 
-def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path) -> None:
+def test_a_smaller_microbatch_is_kept_for_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order(tmp_path, largest_microbatch=4, terminate_at=7, once=True)
     plan = make_plan(grid__depths=[2], grid__budgets=[1e5])
     assert run(plan, tmp_path / "sweep")[0] == 3
     order(tmp_path, largest_microbatch=4)
+    train_here(monkeypatch)
     assert run(plan, tmp_path / "sweep")[0] == 0
     store = SweepStore(tmp_path / "sweep")
     state = store.pack_state(plan.packs[0].pack_id)
@@ -229,7 +233,7 @@ def test_the_log_tells_that_an_abort_was_for_want_of_memory(tmp_path: Path) -> N
 def test_a_run_really_out_of_memory(tmp_path: Path) -> None:
     """The address space of the whole process tree is limited; the trainer asks for 64 GB."""
     order(tmp_path, allocate_at=7)
-    plan_changes = {"grid__depths": [1], "grid__budgets": [1e5], "grid__seeds": 1}
+    plan_changes = {"grid__depths": [1], "grid__budgets": [1e5], "grid__seeds": 1, "execution__microbatch": 1}
     command = f'ulimit -v 4000000; exec {sys.executable} {TOOLS / "sweep_tools.py"} {tmp_path / "sweep"} "$0" {{}}'
     process = subprocess.run(
         ["bash", "-c", command, json.dumps(plan_changes)],
@@ -244,7 +248,7 @@ def test_a_run_really_out_of_memory(tmp_path: Path) -> None:
 
 def test_a_killed_worker_is_a_crash_and_its_pack_goes_on(tmp_path: Path) -> None:
     order(tmp_path, kill_at=13, once=True)
-    plan = make_plan()
+    plan = make_plan(grid__depths=[2])
     status, text = run(plan, tmp_path / "sweep")
     assert status == 0 and says(text, "sweep: retry after a kill")
     assert_complete(plan, tmp_path / "sweep")
@@ -275,7 +279,9 @@ def test_divergence_is_a_result_and_is_tried_again_only_on_request(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path, number: int) -> None:
+def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     order(tmp_path, step_seconds=0.3)
     directory = tmp_path / "sweep"
     process = start(directory)
@@ -292,6 +298,7 @@ def test_a_signal_stops_at_a_checkpoint_and_the_next_call_goes_on(tmp_path: Path
     assert "interrupted" in {store.state(name).state for name in store.run_ids()}
     order(tmp_path)
     plan = make_plan()
+    train_here(monkeypatch)
     assert run(plan, directory)[0] == 0
     assert store.pack_state(interrupted[0]).resumed_step > 2
     assert_complete(plan, directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,11 @@ TINY = {
     "execution": {"log_steps": 1},
 }
 
+
+OPTIMIZED: dict[str, str | bool | int | float] = {"xla_backend_optimization_level": 3}
+"""Options by which XLA compiles one function as it does without the flags of the tests (see ``tests/conftest.py``)."""
+if "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):
+    OPTIMIZED["xla_cpu_use_fusion_emitters"] = True
 
 FEW = {"biases": False, "tied_embeddings": True}
 """A model of few arrays, for what is compiled with all optimizations: each array is compiled for."""

@@ -9,7 +9,7 @@ import jax
 import pytest
 from sentences import says, shows
 from shown import printed
-from train_support import make_spec
+from train_support import FEW, make_spec
 
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import Calibration
@@ -30,7 +30,7 @@ def test_pack_sizes_double_and_end_with_the_pack() -> None:
 
 
 def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> None:
-    spec = make_spec(grid={"widths": {1: [8]}, "seeds": 2})
+    spec = make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=FEW)
     plan = build(spec, data=DataFacts.of(store))
     rows = list(bench(plan, store))
     assert [(row.depth, row.width) for row in rows] == [(1, 8)]
@@ -51,8 +51,7 @@ def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> N
 
 
 def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, tmp_path) -> None:
-    few = {"biases": False, "tied_embeddings": True}  # arrays, since each is compiled for
-    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=few)
+    spec = make_spec(grid={"widths": {1: [8], 2: [16]}, "seeds": 2}, model=FEW)
     plan = build(spec, data=DataFacts.of(store))
     rows = list(compile_only(plan, store, here(plan, [1])))
     assert [(row.depth, row.width) for row in rows] == [(1, 8), (2, 16)]
@@ -62,7 +61,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
         assert state < row.state_bytes < state + 100
         assert row.memory_bytes > row.state_bytes and row.microbatch == spec.train.batch_size
     bench_report.render_compiled(rows)
-    small = build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=few))
+    small = build(make_spec(grid={"widths": {1: [8]}, "seeds": 2}, model=FEW))
     (bare,) = compile_only(small, None, here(small, [1]))  # needs no text
     assert bare.state_bytes == rows[0].state_bytes and bare.n_train_tokens is None
     assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
@@ -94,7 +93,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
 
 
 def test_a_shape_that_fits_nowhere_is_a_row_that_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = build(make_spec(grid={"widths": {1: [8, 16]}, "seeds": 1}, model={"tied_embeddings": True}))
+    plan = build(make_spec(grid={"widths": {1: [8, 16]}, "seeds": 1}, model=FEW))
     real = Blueprint.compiled_dispatch
 
     def compiled(blueprint: Blueprint) -> Any:

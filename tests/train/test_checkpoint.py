@@ -174,8 +174,9 @@ def test_a_full_disk_is_an_os_error_and_keeps_the_last_good_one(tmp_path: Path) 
         from train_support import tree
         from dwsweep.train.checkpoint import Checkpoints
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        import jax
-        big = {{**tree(2), "w": jax.random.normal(jax.random.key(0), (3, 400_000))}}
+        import jax, numpy
+        drawn = numpy.random.default_rng(0).normal(size=(3, 400_000)).astype("float32")
+        big = {{**tree(2), "w": jax.device_put(drawn)}}
         checkpoints = Checkpoints({str(tmp_path)!r}, keep=3, note=print)
         checkpoints.save(tree(1), {{"value": 1}})
         checkpoints.wait()

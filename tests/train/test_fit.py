@@ -20,6 +20,10 @@ from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import CPU_COMPILER, Blueprint, compile_program, memory_of
 
 
+class Asked(Exception):
+    """The compiler was called: nothing of what it would have returned is looked at."""
+
+
 class Refused:
     """In place of the compiler: one that has no memory for any program but the ``after``-th."""
 
@@ -41,7 +45,7 @@ def test_a_refused_program_is_halved_then_recomputed(
 ) -> None:
     """As TPUs say it: while compiling, when the process is still sound and needs no restart."""
     compiler, kept = Refused(monkeypatch, after=3), Kept()
-    outcome = train_pack(make_pack(store), store, tmp_path, kept)
+    outcome = train_pack(make_pack(store, make_spec(model=FEW)), store, tmp_path, kept)
     assert not outcome.interrupted and len(kept.results) == 2
     assert compiler.tried == [(4, False), (2, False), (1, False), (1, True)]
     assert kept.tried == [4, 2, 1, 1]
@@ -107,9 +111,14 @@ def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: Store, monkeypatch
     program = compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=1000)))
     assert compiler.tried == [(1, True)] and program.concessions[0] == "microbatch 4 → 1 of 4 sequences"
     # where it only may be too large the compiler is asked
-    compiler.tried.clear()
-    compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=whole)))
-    assert compiler.tried[0] == (4, False)
+
+    def asked(blueprint: Blueprint) -> Any:
+        assert (blueprint.choices.microbatch, blueprint.choices.compute.remat) == (4, False)
+        raise Asked
+
+    monkeypatch.setattr(Blueprint, "compiled_dispatch", asked)
+    with pytest.raises(Asked):
+        compile_program(Blueprint.of(pack, store, at_hand(as_accelerator=True, memory_bytes=whole)))
 
 
 def test_where_nothing_is_left_to_concede_the_refusal_is_raised(
@@ -146,7 +155,7 @@ def test_an_evaluation_that_is_refused_takes_fewer_windows(
         return real(blueprint, batch)
 
     monkeypatch.setattr(Blueprint, "compiled_evaluate", compiled)
-    assert compile_program(Blueprint.of(make_pack(store), store)).eval_batch == 8
+    assert compile_program(Blueprint.of(make_pack(store, make_spec(model=FEW)), store)).eval_batch == 8
     assert tried == [32, 16, 8]
 
 
@@ -181,11 +190,11 @@ def test_plan_uses_what_jax_may_use_of_a_device() -> None:
 def test_programs_for_a_cpu_are_compiled_at_the_level_that_is_recorded(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack, kept = make_pack(store), Kept()
+    pack, kept = make_pack(store, make_spec(model=FEW), depth=1, width=8, replicas=((0, 1e-2),)), Kept()
     assert Blueprint.of(pack, store).compiler_options is None  # the tests' XLA_FLAGS set a level of their own
     monkeypatch.setenv("XLA_FLAGS", "")
     assert Blueprint.of(pack, store).compiler_options == CPU_COMPILER
     assert Blueprint.of(pack, store, at_hand(as_accelerator=True)).compiler_options is None
-    train_pack(pack, store, tmp_path, kept)
+    train_pack(pack, store, tmp_path, kept, should_stop=lambda: True)
     level = "xla_backend_optimization_level"
     assert kept.facts[0]["footing"]["flags"] == {level: CPU_COMPILER[level]}

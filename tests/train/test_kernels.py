@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from train_support import make_pack, make_spec, make_store
+from train_support import FEW, make_pack, make_spec, make_store
 
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.roofline import Collective
@@ -45,7 +45,7 @@ def test_the_kernels_of_a_program_without_loops_add_up_to_xlas_count_of_the_whol
 
 def test_layers_in_a_loop_cost_what_layers_written_out_cost(tmp_path: Any) -> None:
     """Compared with XLA's count of the whole program, which is right only where no loop but that of the steps is."""
-    looped = blueprint_of(tmp_path)
+    looped = blueprint_of(tmp_path, **FEW)
     choices = replace(looped.choices, compute=replace(looped.choices.compute, unroll=3))
     written_out = looped.under(choices).compiled_dispatch()
     whole = written_out.cost_analysis()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from train_support import make_pack, make_spec
+from train_support import OPTIMIZED, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import resolve
@@ -64,7 +65,6 @@ def test_every_element_keeps_its_settings(options: dict[str, Any]) -> None:
     assert len({expected[name] for name in jax.tree.leaves(model.groups)}) >= 3  # or one would not differ from another
 
 
-@pytest.mark.optimized
 def test_an_update_is_the_same_to_the_last_bit() -> None:
     spec, model = make_spec(), make_model()
     random = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_an_update_is_the_same_to_the_last_bit() -> None:
     v = jax.tree.map(np.square, draw())
 
     def update(layout: Any) -> Any:
-        @jax.jit
+        @partial(jax.jit, compiler_options=OPTIMIZED)
         def run(*trees: Any) -> Any:
             params, m, v, grads = (layout.pack(one, jnp) for one in trees)
             step, norm, rate = jnp.int32(4), jnp.float32(0.7), jnp.float32(1e-2)

@@ -52,7 +52,7 @@ def test_another_optimizer_is_one_more_chain(store: Store, tmp_path: Path, monke
     """It trains, its moments are in the checkpoint by name, and a pack resumed from there gives the same bits."""
     monkeypatch.setitem(optimizer.CHAINS, "mixed", optimizer.Chain(mixed, elementwise=False))
     monkeypatch.setitem(OPTIMIZERS, "mixed", OptimizerFacts())
-    pack = make_pack(store)
+    pack = make_pack(store, make_spec(model=FEW))
     pack = replace(pack, train=pack.train.model_copy(update={"optimizer": "mixed"}))
     whole_and_in_parts(pack, store, tmp_path)
 

@@ -82,12 +82,17 @@ def test_clipping() -> None:
     assert clip(None) is grads
 
 
+@cache
+def of_a_batch(microbatch: int) -> Any:
+    """Loss and gradients of four windows, ``microbatch`` at a time."""
+    model = make_model()
+    params, tree = jax.jit(model.init)(jax.random.key(0)), by_leaf(model)
+    return jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch, tree))(params, windows())
+
+
 @pytest.mark.parametrize("microbatch", [1, 2])
 def test_microbatches_add_up_to_the_batch(microbatch: int) -> None:
-    model = make_model()
-    params, tree = model.init(jax.random.key(0)), by_leaf(model)
-    whole = jax.jit(lambda p, w: loss_and_grads(model, p, w, 4, tree))(params, windows())
-    parts = jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch, tree))(params, windows())
+    whole, parts = of_a_batch(4), of_a_batch(microbatch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), whole, parts)
 
 
@@ -126,8 +131,8 @@ def test_a_known_first_step() -> None:
     np.testing.assert_allclose(losses, GOLDEN_LOSSES, atol=2e-4)
     # Adam's first step has size η·ratio on every parameter with a gradient that is not tiny
     start = compiled()[0](jnp.arange(3))["params"]
-    moved = jnp.abs(first["params"]["unembedding"] - start["unembedding"])
-    assert float(jnp.median(moved)) == pytest.approx(1e-2, rel=0.01)
+    moved = np.abs(np.asarray(first["params"]["unembedding"]) - np.asarray(start["unembedding"]))
+    assert np.median(moved) == pytest.approx(1e-2, rel=0.01)
     assert int(state["step"]) == 3
 
 
@@ -154,16 +159,17 @@ def test_a_loss_above_the_bound_for_long_is_divergence() -> None:
 
 def test_a_replica_that_has_ended_keeps_its_state() -> None:
     """Also in the step in which it ends: what is not finite reaches neither parameters nor moments."""
-    state = compiled()[0](jnp.arange(3))
-    bad = state["params"]["unembedding"].at[2, 0, 0].set(jnp.inf)
-    state |= {"alive": jnp.array([False, True, True]), "params": {**state["params"], "unembedding": bad}}
-    after, _ = run([1e-2] * 3, 2, alive=state["alive"], params=state["params"])
+    state = jax.device_get(compiled()[0](jnp.arange(3)))  # to NumPy: JAX compiles a program for each shape it indexes
+    bad = state["params"]["unembedding"].copy()
+    bad[2, 0, 0] = np.inf
+    state |= {"alive": np.array([False, True, True]), "params": {**state["params"], "unembedding": bad}}
+    after, _ = jax.device_get(run([1e-2] * 3, 2, alive=state["alive"], params=state["params"]))
     assert after["alive"].tolist() == [False, True, False] and after["diverged_step"].tolist() == [-1, -1, 1]
     for name in ("params", "m", "v"):
         for old, new in zip(*map(jax.tree.leaves, (state[name], after[name])), strict=True):
-            np.testing.assert_array_equal(new[jnp.array([0, 2])], old[jnp.array([0, 2])])
+            np.testing.assert_array_equal(new[[0, 2]], old[[0, 2]])
         moved = [
-            float(jnp.abs(new[1] - old[1]).max())
+            np.abs(new[1] - old[1]).max()
             for old, new in zip(*map(jax.tree.leaves, (state[name], after[name])), strict=True)
         ]
         assert min(moved) > 0 or name == "v"

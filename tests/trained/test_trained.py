@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from cli_tools import Command
+from report_sweeps import without_answers
 from sentences import says
 from spec_tools import filled
 from train_support import TINY, make_store
@@ -165,7 +166,7 @@ def greedy(model: Any, params: Any, ids: list[int], end: int, n: int) -> list[in
             context = context[-(T // 2) :]
         window = np.full((1, T), end)
         window[0, : len(context)] = context
-        token = int(logits(params, window)[0, len(context) - 1].argmax())
+        token = int(np.asarray(logits(params, window))[0, len(context) - 1].argmax())  # JAX compiles for each place
         if token == end:
             break
         drawn.append(token)
@@ -233,7 +234,11 @@ def test_a_tokenizer_of_ones_own_is_carried_without_what_it_puts_around_a_text()
             huggingface.tokenizer_files(Given(data, end))
 
 
-def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(sweep: SweepStore, dwsweep: Command) -> None:
+@pytest.mark.usefixtures("without_drawing")
+def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(
+    sweep: SweepStore, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_answers(monkeypatch)
     rebuild_results(sweep)
     result = dwsweep("sample", sweep.directory, "--prompt", "<a>", "--max-tokens", "6")
     assert result.returncode == 0, result.stderr

@@ -1,0 +1,18 @@
+"""Coarse grids: fits on few points and draws, in a third of the time."""
+
+from __future__ import annotations
+
+import pytest
+
+# imported where it is used: a test without a fit does not wait for one
+
+
+def coarse(patch: pytest.MonkeyPatch) -> None:
+    """Guidelines of figures on a quarter of their points, nets at equal cost on a quarter of theirs, and heaps of as
+    many draws as plain tables. Best depths are read from none of the curves, and every answer keeps its interval."""
+    from dwsweep.fit import drawn_curves, equal_what, heap_design
+
+    patch.setattr(drawn_curves, "GUIDELINE_POINTS", 7)
+    patch.setattr(equal_what, "ACROSS", 21)
+    patch.setattr(equal_what, "UP", 31)
+    patch.setattr(heap_design, "TIMES", 1)
