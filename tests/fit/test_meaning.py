@@ -813,3 +813,14 @@ def test_a_law_of_other_blocks_spans_the_sizes_of_its_transitions() -> None:
     (form, of_own), (same, of_standard) = (one.groups() for one in laws if one)
     shift = math.log(1.5) / 2 if form != "linear" else float(of_standard) * (math.sqrt(1.5) - 1)
     assert form == same and float(of_own) == pytest.approx(float(of_standard) + shift, abs=0.01 * abs(shift) + 2e-3)
+
+
+def test_rows_of_a_curve_without_a_loss_are_counted_as_such() -> None:
+    """Rows of training steps between evaluations, the last of them beyond the last loss, were said to lie earlier."""
+    rows = [
+        {**row, "step": step, "val_loss": row["val_loss"] + 0.1 * (step < 200) if step % 100 == 0 else None}
+        for row in drawn()
+        for step in (50, 100, 150, 200, 250)
+    ]
+    said = account(fitted(rows))
+    assert "105 have no loss" in said and "35 lie earlier on the curve of their run" in said, said
