@@ -203,19 +203,29 @@ def answer(
         ),
         notes=(
             *([guide_sources.NEWER_DATA] if any(isinstance(source.law, Law) for source in sources) else []),
-            *_other_block(budgets, sources[0].nets),
+            *_other_block(budgets, verdicts, judgements, sources[0].nets),
         ),
         afforded=afforded,
         instead=sources[0].instead or None,
     )
 
 
-def _other_block(budgets: Sequence[BudgetAnswer], nets: TrainedNets | None) -> Iterator[str]:
+def _other_block(
+    budgets: Sequence[BudgetAnswer],
+    verdicts: Sequence[ShapeAnswer],
+    rules: Sequence[RuleAnswer],
+    nets: TrainedNets | None,
+) -> Iterator[str]:
     """Remark on shapes whose blocks have other weights than the nets of the fit that guides."""
-    shape = next((row.recommended for row in budgets if row.recommended), None)
-    if shape is None or nets is None or nets.layer_weights is None:
+    shapes: list[tuple[float, float, float]] = [
+        (one.n_params, one.depth, one.width) for row in budgets if (one := row.recommended)
+    ]
+    shapes += [(row.optimum.n_params, row.depth, row.width) for row in verdicts]
+    shapes += [(row.n_params, row.depth, row.width) for one in rules for row in one.rows if row.depth and row.width]
+    if not shapes or nets is None or nets.layer_weights is None:
         return
-    here = shape.n_params / (shape.depth * shape.width**2)
+    n_params, depth, width = shapes[0]
+    here = n_params / (depth * width**2)
     if abs(math.log(here / nets.layer_weights)) > OTHER_BLOCK:
         yield (
             f"The nets of your fit have {nets.layer_weights:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
