@@ -824,3 +824,36 @@ def test_rows_of_a_curve_without_a_loss_are_counted_as_such() -> None:
     ]
     said = account(fitted(rows))
     assert "105 have no loss" in said and "35 lie earlier on the curve of their run" in said, said
+
+
+def test_no_sentence_depends_on_the_order_of_rows_and_columns() -> None:
+    """Reasons as common and values of a confound were listed in the order of the rows."""
+    rows = [
+        {**row, "vocab_size": (32000, 50304)[k % 2], "batch_size": 64, "tokenizer": "ab"[k % 2]}
+        for k, row in enumerate(drawn())
+    ]
+    for k, lost in ((3, None), (11, "FAIL"), (20, math.nan), (27, 0)):
+        rows[k]["val_loss"] = lost
+    turned = [dict(reversed(row.items())) for row in reversed(rows)]
+    assert fitted(rows).summary() == fitted(turned).summary()
+
+
+def test_counts_with_blanks_beside_batches_are_refused_in_a_line() -> None:
+    """A cell whose counts of tokens are all blank ended in a ValueError."""
+    columns = ("depth", "width", "seed", "loss", "tokens", "batch_size", "dropout", "kv_heads")
+    values = [
+        (4, 496, 2, 4.0609, 1e9, 32, 0.1, 2),
+        (4, 352, 2, 4.2530, 1e9, 128, 0.1, 1),
+        (4, 256, 0, 4.4570, 1e9, 64, 0.1, 2),
+        (8, 176, 2, 4.4272, None, 64, 0.0, 1),
+        (8, 512, 1, 3.7803, 2e9, 128, 0.1, 1),
+        (4, 720, 1, 3.8786, 2e9, 64, 0.1, 1),
+        (8, 720, 0, 3.6217, 1e9, 64, None, 2),
+        (4, 1024, 0, 3.7254, 2e9, 32, 0.1, 1),
+        (4, 496, 1, 4.0584, 2e9, 64, 0.1, 2),
+        (4, 720, 0, 3.8798, None, 128, None, 2),
+        (4, 256, 2, 4.4588, None, 64, 0.0, 1),
+        (8, 512, 0, 3.7841, None, 32, 0.0, 2),
+    ]
+    with pytest.raises(InputError, match="recipes that differ within one shape would be averaged"):
+        fitted([dict(zip(columns, row, strict=True)) for row in values])
