@@ -16,7 +16,7 @@ from sentences import says, shows
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.shape import BLOCK, check, weights
+from dwsweep.fit.data.shape import BLOCK, check, n_params_of, weights
 from dwsweep.fit.data.table import read_table
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import table_text
@@ -717,7 +717,7 @@ def test_nominal_sizes_are_no_count_of_parameters() -> None:
     ]
     table = read_table(rows)
     assert "n_params is a nominal size: " in " ".join(table.notes) and "N is 12·L·d²" in " ".join(table.notes)
-    assert all(row["n_params"] is None for row in table.rows)
+    assert all(row["n_params"] == 12 * row["depth"] * row["width"] ** 2 for row in table.rows)
 
 
 def test_a_count_that_agrees_is_counted_and_its_slip_named() -> None:
@@ -731,9 +731,9 @@ def test_a_count_that_agrees_is_counted_and_its_slip_named() -> None:
         )
     )
     tables = [read_table(rows) for rows in (drawn(), exact, slipped)]
-    assert len({str([(row["depth"], row["width"], row.get("n_params")) for row in one.rows]) for one in tables}) == 1
+    assert len({str([n_params_of(row) for row in one.rows]) for one in tables}) == 1
     assert "n_params does not at 16×" in " ".join(tables[2].notes) and "does not" not in " ".join(tables[1].notes)
-    assert [row["n_params"] for row in read_table(rounded).rows] == [None] * len(rounded)
+    assert [n_params_of(row) for row in read_table(rounded).rows] == [n_params_of(row) for row in tables[0].rows]
 
 
 def test_a_tokenizer_that_differs_is_said_as_a_vocabulary_is_and_not_in_bits_per_byte() -> None:
