@@ -8,6 +8,7 @@ from typing import Any
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
 LARGEST_SIZE = 10_000_000  # bound of a width, a vocabulary or a context
+STANDARD = 12.0  # weights of a layer over d², in a standard block
 OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks of two nets differ
 MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than in any model
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates, value_text
 from dwsweep.fit.equal_what import Budget, near
 from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
 from dwsweep.fit.model import Cells
@@ -319,19 +320,20 @@ def _held_said(column: AdjustedColumn) -> str:
     """Sentence on a column with several equally common values, if another one moves the best depth by a tenth and both
     depths have an interval; else empty."""
     known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
-    own = next((row for row in known if f"{column.name} {row.value:.3g}" == column.held), None)
+    text = partial(value_text, column.name)
+    own = next((row for row in known if f"{column.name} {text(row.value)}" == column.held), None)
     if own is None:
         return ""
     ln = [math.log((row.depth or 1.0) / (own.depth or 1.0)) for row in known]
     far = known[int(np.argmax(np.abs(ln)))]
     if max(map(abs, ln)) < MOVES:
         return ""
-    values = join([f"{row.value:.3g}" for row in column.common])
+    values = join([text(row.value) for row in column.common])
     why = "has the least loss at equal size" if column.best else "is the middle one"
     return (
-        f"The values {values} of {column.name} are about as common, and {own.value:.3g} {why}; at "
+        f"The values {values} of {column.name} are about as common, and {text(own.value)} {why}; at "
         f"{format_count(own.n_params)} the best depth is {own.depth_interval.format('.1f')} there and "
-        f"{far.depth_interval.format('.1f')} at {far.value:.3g} (--at)"
+        f"{far.depth_interval.format('.1f')} at {text(far.value)} (--at)"
     )
 
 

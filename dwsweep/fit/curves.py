@@ -26,6 +26,7 @@ from dwsweep.fit.noise import (
     root,
     seed_slopes,
 )
+from dwsweep.text import NATS
 
 MOST_DRAWN = 40_000_000  # limit of numbers in the draws of all cell means: 320 MB, several times over
 FEWEST_DRAWS = 100
@@ -207,8 +208,9 @@ def build_curves(
     rng: np.random.Generator,
     documents: Documents | None = None,
     shape_sd: float | None = None,
+    unit: str = NATS,
 ) -> Curves:
-    """Cell means, noise and draws of ``runs``. declared, shape_sd: sd in nats, as in ``estimate_noise``.
+    """Cell means, noise and draws of ``runs``. declared, shape_sd, unit: as in ``estimate_noise``.
     Without the scatter between shapes, which ``scatter.judged`` adds. n_draws: fewer where they would be more than
     MOST_DRAWN numbers.
 
@@ -244,7 +246,7 @@ def build_curves(
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, run_depth, chosen, depth, declared, extra, shape_sd)
+    noise, covariance = estimate_noise(means, run_depth, chosen, depth, declared, extra, shape_sd, unit)
     if shape_sd and noise.source == "none":
         raise InputError(
             f"{argument('shape_noise')}: {shape_sd:g}; no shape has two seeds, so that losses show the noise of a run "

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument
+from dwsweep.text import BITS_PER_TOKEN, NATS
 
 MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
 MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
@@ -218,7 +219,8 @@ class Noise:
     replicate_df: degrees of freedom of the replicates alone, 0 without; replicated: a shape has several runs.
     known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, sd of the
     error that the seeds of a shape share, as declared; None: not declared. documents: nats², variance between
-    shapes by their documents; None without. most_df: degrees of freedom that documents allow.
+    shapes by their documents; None without. most_df: degrees of freedom that documents allow. likely_shape_sd:
+    scatter between shapes where nothing shows it.
     """
 
     source: str
@@ -237,6 +239,7 @@ class Noise:
     declared_shape_sd: float | None = None
     documents: float | None = None
     most_df: float = math.inf
+    likely_shape_sd: float = LIKELY_SHAPE_SD
 
     @property
     def declared(self) -> bool:
@@ -291,7 +294,7 @@ class Noise:
 
     def _shape_variance(self, found: Scatter | None) -> tuple[float, str]:
         """(variance in nats², its source)."""
-        default = LIKELY_SHAPE_SD**2
+        default = self.likely_shape_sd**2
         if self.declared_shape_sd is not None:
             return self.declared_shape_sd**2, DECLARED
         if found is not None and found.joint:
@@ -363,12 +366,14 @@ def estimate_noise(
     declared: float | Mapping[int, float] | None = None,
     extra: np.ndarray | None = None,
     shape_sd: float | None = None,
+    unit: str = NATS,
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
     run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth: (K',).
     declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
     known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
+    unit: of losses; all are in it in place of nats.
 
     σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
     """
@@ -400,6 +405,7 @@ def estimate_noise(
         known=source != "none",
         declared_shape_sd=None if shape_sd is None else declared_shape(shape_sd),
         documents=documents,
+        likely_shape_sd=LIKELY_SHAPE_SD / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0),
     )
     return noise, covariance
 

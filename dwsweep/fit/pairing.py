@@ -204,7 +204,7 @@ def _paired(
     def estimate(shape_sd: float | None) -> tuple[Noise, MeanCovariance]:
         # replicates measure the noise of a difference; a declared noise is taken for two runs that share nothing
         own = None if declared is None or len(losses) > len(cells) else _of_two(declared)
-        noise, found = estimate_noise(at_b, depth[cell], everything, depth, own, documents, shape_sd)
+        noise, found = estimate_noise(at_b, depth[cell], everything, depth, own, documents, shape_sd, a.unit)
         judged = of_curves(at_b.mean, depth, x, found, noise.replicate_df) if shape_sd is None else None
         return noise.with_scatter(judged, found, depth), found
 

@@ -69,7 +69,7 @@ class TokenGroup:
         held_out = document_covariance(data.directory, runs) if options.documents and data.directory else None
         rng = np.random.default_rng(options.seed)
         declared = options.noise, options.shape_noise
-        curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1])
+        curves = build_curves(runs, declared[0], options.draws, rng, held_out, declared[1], data.unit)
         if heap:
             curves = replace(curves, layer_weights=heap.record.layer_weights)
         if held_out:
@@ -91,7 +91,7 @@ class TokenGroup:
         with_bad: list[Transition] = []
         if bad:
             rng = np.random.default_rng(options.seed)
-            beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1])
+            beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1], unit=data.unit)
             model = fit(beside, options) if joint else None
             beside = judged(beside, model.posterior if model else None)
             others = analyse_pairs(beside, options.confidence, model) if pairs else []

@@ -321,7 +321,8 @@ def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
             if run.row.get(name) is not None:
                 by_value[run.row[name]].add(run.depth)
         if len(by_value) > 1:
-            values = join((f"{_short(v)} (L {_depths(d)})" for v, d in by_value.items()), 4)
+            ordered = sorted(by_value.items(), key=lambda item: (isinstance(item[0], str), min(item[1]), str(item[0])))
+            values = join((f"{_short(v)} (L {_depths(d)})" for v, d in ordered), 4)
             yield f"confound {name}: {meaning}: {values}"
 
 

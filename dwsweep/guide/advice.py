@@ -39,7 +39,7 @@ from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens
 from dwsweep.guide.practice import Rule
 from dwsweep.guide.shapes import Options, block_params, counted, matched, shapes_near, usual_shape
 from dwsweep.guide.sources import FORMS_AGREE, LARGEST, Source, fitted_source, public_source, published_source
-from dwsweep.shapes import LARGEST_SIZE, OTHER_BLOCK, Shape
+from dwsweep.shapes import LARGEST_SIZE, OTHER_BLOCK, STANDARD, Shape
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
@@ -178,7 +178,9 @@ def answer(
     overview = (
         ()
         if asked
-        else tuple(best_depth(name, n, shape, s.at(n)) for name, n, shape in published_law.targets() for s in sources)
+        else tuple(
+            best_depth(name, n, shape, s.at(n), chosen) for name, n, shape in published_law.targets() for s in sources
+        )
     )
     judgements = tuple(judged(rule, source, chosen) for rule in parsed_rules for source in sources)
     measured = chosen.calibration
@@ -201,19 +203,29 @@ def answer(
         ),
         notes=(
             *([guide_sources.NEWER_DATA] if any(isinstance(source.law, Law) for source in sources) else []),
-            *_other_block(budgets, sources[0].nets),
+            *_other_block(budgets, verdicts, judgements, sources[0].nets),
         ),
         afforded=afforded,
         instead=sources[0].instead or None,
     )
 
 
-def _other_block(budgets: Sequence[BudgetAnswer], nets: TrainedNets | None) -> Iterator[str]:
+def _other_block(
+    budgets: Sequence[BudgetAnswer],
+    verdicts: Sequence[ShapeAnswer],
+    rules: Sequence[RuleAnswer],
+    nets: TrainedNets | None,
+) -> Iterator[str]:
     """Remark on shapes whose blocks have other weights than the nets of the fit that guides."""
-    shape = next((row.recommended for row in budgets if row.recommended), None)
-    if shape is None or nets is None or nets.layer_weights is None:
+    shapes: list[tuple[float, float, float]] = [
+        (one.n_params, one.depth, one.width) for row in budgets if (one := row.recommended)
+    ]
+    shapes += [(row.optimum.n_params, row.depth, row.width) for row in verdicts]
+    shapes += [(row.n_params, row.depth, row.width) for one in rules for row in one.rows if row.depth and row.width]
+    if not shapes or nets is None or nets.layer_weights is None:
         return
-    here = shape.n_params / (shape.depth * shape.width**2)
+    n_params, depth, width = shapes[0]
+    here = n_params / (depth * width**2)
     if abs(math.log(here / nets.layer_weights)) > OTHER_BLOCK:
         yield (
             f"The nets of your fit have {nets.layer_weights:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
@@ -358,13 +370,15 @@ def _parsed(parse: Callable[[str], Parsed], texts: Sequence[str], errors: list[s
 
 def _parse_rule(text: str) -> Rule:
     rule = practice.parse(text)
-    if all(rule.depth(float(n)) is None for n in RULE_SIZES):
+    if all(rule.depth(float(n), STANDARD) is None for n in RULE_SIZES):
         raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; gives no shape at any size from 1e7 to 1e12")
     return rule
 
 
-def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, source: Source) -> BestDepth:
-    """Best depth and width at one size, with the GPT-3 shape for reference."""
+def best_depth(
+    name: str, n_params: float, trained: tuple[int, int] | None, source: Source, options: Options
+) -> BestDepth:
+    """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is."""
     depth, law_low, law_high = source.law.depth(n_params)
     refused = source.silent(n_params)
     rivals = source.alternative_depths(n_params)
@@ -387,6 +401,7 @@ def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, sour
         return known
     low, high = guide_sources.interval(source, n_params)
     every = [depth, *rivals.values()]
+    weights = options.layer_weights(n_params, depth)
     return replace(
         known,
         depth=depth,
@@ -395,23 +410,23 @@ def best_depth(name: str, n_params: float, trained: tuple[int, int] | None, sour
         law_low=law_low,
         law_high=law_high,
         next_depth=depth + source.spacing,
-        width=_width(n_params, depth),
-        width_low=_width(n_params, high),
-        width_high=_width(n_params, low),
+        width=_width(n_params, depth, weights),
+        width_low=_width(n_params, high, weights),
+        width_high=_width(n_params, low, weights),
         rival_depth_min=min(every) if rivals else None,
         rival_depth_max=max(every) if rivals else None,
     )
 
 
-def _width(n_params: float, depth: float | None) -> float | None:
-    return None if depth is None else math.sqrt(n_params / (12 * depth))
+def _width(n_params: float, depth: float | None, weights: float) -> float | None:
+    return None if depth is None else math.sqrt(n_params / (weights * depth))
 
 
 def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
     """Answer for a budget: the optimum, the depths that are nearly as good, and shapes to build."""
     size = block_params(n_params, options, lambda n: source.at(n).law.depth(n)[0])
     source = source.at(size)
-    optimum = best_depth(format_count(n_params), size, None, source)
+    optimum = best_depth(format_count(n_params), size, None, source, options)
     unanswered = BudgetAnswer(
         optimum=optimum, budget=n_params, total=options.total, at=options.at, best={}, unit=source.unit
     )
@@ -526,7 +541,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
     source = source.at(n_params)
-    found = best_depth(f"{depth}x{width}", n_params, (depth, width), source)
+    found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
     if found.refused or found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
     asked = Budget(float(counted(own, options)), n_params, source, options)
@@ -600,8 +615,9 @@ def judged(rule: Rule, source: Source, options: Options) -> RuleAnswer:
 
 def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> RuleRow:
     source = source.at(n_params)
-    found = best_depth(format_count(n_params), n_params, None, source)
-    depth = rule.depth(n_params)
+    found = best_depth(format_count(n_params), n_params, None, source, options)
+    weights = options.layer_weights(n_params, found.depth or 1.0)
+    depth = rule.depth(n_params, weights)
     at_size = source.cost(depth, n_params, rough=True) if depth else None
     at_time = loss_percent = None
     if at_size and depth:
@@ -614,7 +630,7 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
     return RuleRow(
         n_params=n_params,
         depth=depth,
-        width=_width(n_params, depth),
+        width=_width(n_params, depth, weights),
         best_depth=found.depth,
         best_low=found.depth_low,
         best_high=found.depth_high,

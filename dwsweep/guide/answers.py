@@ -46,10 +46,11 @@ class BestDepth:
 
     n_params: weights of the blocks. depth_low, depth_high: interval over form, parameters and recipe (sources.py);
     None: no bound, or no depth at all. law_low, law_high: interval of the source's own form alone. next_depth: depth
-    that ties with the best if the source is a law of transitions, else the best depth. The width is √(N/12L); its low
-    end belongs to the deep end. rivals: best depth by every other form that is not rejected; for public evidence, by
-    each form if the two differ by more than a tenth. extrapolation_factor: factor by which the size lies outside the
-    data, 1 inside. basis: ``compared`` (shapes were compared at such sizes), ``projection``, ``range`` (no best depth
+    that ties with the best if the source is a law of transitions, else the best depth. The width is √(N/w·L), with w
+    weights of a layer over d², 12 in a standard block; its low end belongs to the deep end. rivals: best depth by
+    every other form that is not rejected; for public evidence, by each form if the two differ by more than a tenth.
+    extrapolation_factor: factor by which the size lies outside the data, 1 inside. basis: ``compared`` (shapes were
+    compared at such sizes), ``projection``, ``range`` (no best depth
     can be named), ``law`` or ``refused``.
     """
 

@@ -40,12 +40,12 @@ ALLOWED = "allowed: width = …, depth = … of depth, width and N, such as 'wid
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of thumb. name: as requested. text: the formula. depth: function of a size N = 12·L·d_x²; None if the rule
-    gives no shape."""
+    """Rule of thumb. name: as requested. text: the formula. depth: function of a size N = w·L·d_x² and of w,
+    weights of a layer over d_x²; None if the rule gives no shape."""
 
     name: str
     text: str
-    depth: Callable[[float], float | None]
+    depth: Callable[[float, float], float | None]
 
 
 def parse(text: str) -> Rule:
@@ -58,7 +58,7 @@ def parse(text: str) -> Rule:
     for sign, plain in (("×", "*"), ("·", "*"), ("−", "-")):
         name = name.replace(sign, plain)
     if name.lower() == "gpt3":
-        return Rule("gpt3", NAMED["gpt3"], gpt3_depth)
+        return Rule("gpt3", NAMED["gpt3"], lambda n_params, _: gpt3_depth(n_params))
     said = NAMED.get(name.lower(), name)
     left, equals, right = said.partition("=")
     target = ALIASES.get(left.strip().lower(), "")
@@ -72,9 +72,9 @@ def parse(text: str) -> Rule:
     if target in used:
         raise InputError(f"{argument('rules', '--rule')}: {text[:60]!r}; {target} stands on both sides; {ALLOWED}")
 
-    def excess(depth: float, n_params: float) -> float:
+    def excess(depth: float, n_params: float, weights: float) -> float:
         """Excess: ln of the rule's value over the value at the size; NaN if the rule gives no positive number."""
-        width = math.sqrt(n_params / (12.0 * depth))
+        width = math.sqrt(n_params / (weights * depth))
         has = {"depth": depth, "width": width, "n": n_params}
         try:
             said_value = expressions.evaluate(body, lambda name: has[ALIASES[name.lower()]])
@@ -83,7 +83,7 @@ def parse(text: str) -> Rule:
         except (ArithmeticError, ValueError, TypeError):
             return math.nan
 
-    return Rule(name, said, lambda n_params: _root(lambda depth: excess(depth, n_params)))
+    return Rule(name, said, lambda n_params, weights: _root(lambda depth: excess(depth, n_params, weights)))
 
 
 GPT3_BEYOND = 2.0  # factor outside GPT-3's table up to which its depths count as usual

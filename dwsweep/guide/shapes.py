@@ -16,7 +16,7 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import CONSTRAINTS
 from dwsweep.guide.practice import gpt3_depth, gpt3_reaches
-from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape
+from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape, attention_weights
 
 if TYPE_CHECKING:
     from dwsweep.records.fit import TrainedNets
@@ -46,7 +46,8 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
     """Non-embedding parameters of a budget: the budget itself, or with ``total`` the budget less embeddings at the best
     depth.
 
-    Fixed point of N = budget − embeddings(d(N)), d = √(N/12L*(N)).
+    Fixed point of N = budget − embeddings(d(N)), d = √(N/w·L*(N)), with w weights of a layer over d², 12 in a standard
+    block.
 
     Raises:
         InputError: the embeddings alone are larger than the budget.
@@ -54,10 +55,11 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
     if not options.total:
         return n_params
     tables = 1 if options.tied_embeddings else 2
+    weights = options.layer_weights(n_params, optimal_depth(n_params) or 1.0)
 
     def excess(size: float) -> float:
         depth = optimal_depth(size)
-        return size + tables * options.vocabulary * math.sqrt(size / (12 * max(depth or 1.0, 1.0))) - n_params
+        return size + tables * options.vocabulary * math.sqrt(size / (weights * max(depth or 1.0, 1.0))) - n_params
 
     # both parts grow with the size: there is one root
     low, high = 1e-6 * n_params, n_params
@@ -346,6 +348,15 @@ class Options:
             ValueError: the heads do not fit the width.
         """
         return self.block(width, 12.0 * depth * width**2 < SMALL).shape(depth, width)
+
+    def layer_weights(self, n_params: float, depth: float) -> float:
+        """Weights of a layer over d_x² of nets of about this size, without the rounding of inner widths."""
+        gated = self.mlp == "gated"
+        mlp = 8.0 if self.mlp_ratio is None else (3.0 if gated else 2.0) * self.mlp_ratio
+        if self.heads is None and self.kv_heads is None:
+            return 4.0 + mlp
+        near = matched(max(1, round(depth)), n_params, replace(self, total=False))
+        return attention_weights(near.width, near.heads, near.head_size, near.kv_heads) / near.width**2 + mlp
 
     def block(self, width: int, small: bool = False) -> Block:
         """Block of a net this wide. small: for nets of fewer than SMALL parameters."""

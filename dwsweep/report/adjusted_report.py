@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+from dwsweep.fit.data.covariates import LARGE, value_text
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
@@ -124,7 +126,7 @@ def held(one: AdjustedColumn) -> str:
 def _tried(one: AdjustedColumn) -> str:
     if one.low is None or one.high is None:
         return MISSING
-    text = format_count if one.column == "tokens" or one.high >= 1e4 else "{:.3g}".format
+    text = format_count if one.high >= LARGE else partial(value_text, one.name)
     return f"{text(one.low)} … {text(one.high)}"
 
 

@@ -47,7 +47,7 @@ from dwsweep.report.document import (
     shown,
 )
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
-from dwsweep.shapes import OTHER_BLOCK
+from dwsweep.shapes import OTHER_BLOCK, STANDARD
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
@@ -55,7 +55,6 @@ ANSWER_LINES = 5
 OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
 NOT_YOURS = "published law, not your data"
 CONTRASTS_SHOWN = 12
-STANDARD = 12.0  # weights of a layer over d², in a guideline
 
 
 def render(result: Fit) -> Group:

@@ -367,3 +367,17 @@ def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> 
             dwsweep.fit_along(heap(), "depth", draws=DRAWS, **option)
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
             dwsweep.compare(heap("a"), heap("b", 1), draws=DRAWS, **option)
+
+
+def test_the_unit_of_the_losses_moves_no_verdict_along_a_column() -> None:
+    """A scatter of 0.004 that nothing shows was one of 0.004 bits too: a difference counted that did not in nats."""
+    nats = rows_of(AlongStudy((0.012, 0.0, 0.005, 0.04, 0.1), (0.012, 0.0, 0.0, 0.0, 0.0), **QUIET))
+    bits = [{**row, "loss": row["loss"] / math.log(2)} for row in nats]
+    found = [
+        dwsweep.fit_along(rows, "heads", draws=DRAWS, unit=unit) for rows, unit in ((nats, "nats"), (bits, "bits"))
+    ]
+    assert found[1].noise.shape_sd == pytest.approx(found[0].noise.shape_sd / math.log(2))
+    one, other = (along.along for along in found)
+    assert [row.verdict for row in one.rows] == [row.verdict for row in other.rows]
+    for row, same in zip(one.rows, other.rows, strict=True):
+        assert row.above_best_high / math.log(2) == pytest.approx(same.above_best_high, rel=0.01, abs=1e-4)

@@ -295,6 +295,29 @@ def test_of_inner_widths_as_common_the_one_of_least_loss_is_held_and_the_first_l
     assert deep and shallow and 0.1 < math.log(deep / shallow) < 0.45
 
 
+@pytest.mark.parametrize(("times", "texts"), [(1, ("64", "128", "256")), (4096, ("262K", "524K", "1.05M"))])
+def test_values_as_common_are_said_however_large_they_are(times: int, texts: tuple[str, ...]) -> None:
+    """Batches in tokens, and tokens themselves, are written as counts, and the sentence on values as common was
+    missing."""
+
+    def batch(row: Row, rng: np.random.Generator) -> tuple[Row, float]:
+        size = (64, 128, 256)[int(rng.integers(3))]
+        n = 12 * row["depth"] * row["width"] ** 2
+        off = math.log(row["depth"] / best(n))
+        return {"batch_size": times * size}, 0.06 * ((off + 0.3 * math.log2(size / 128)) ** 2 - off**2)
+
+    record = heap(piled(90, seed=4, more=batch)).record
+    said = f"The values {', '.join(texts)} of batch are about as common, and {texts[1]} is the middle one"
+    assert any(said in line for line in record.sentences), record.sentences
+
+
+def test_a_whole_number_of_a_column_is_written_in_full() -> None:
+    """A context of 1024 was held at 1.02e+03."""
+    rows = piled(40, more=lambda row, rng: ({"seq_len": int(rng.choice([1024, 2048]))}, 0.0))
+    text = dwsweep.fit_table(rows, draws=DRAWS).summary()
+    assert "e+03" not in text and "1024 … 2048" in text
+
+
 @pytest.mark.parametrize("held", [2.0, 4.0])
 def test_widths_are_of_nets_with_the_inner_width_that_is_held(held: float) -> None:
     """With d_ff = 2·d a layer has 8·d² weights: widths of a standard block would be smaller by a fifth."""

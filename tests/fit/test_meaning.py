@@ -16,7 +16,7 @@ from sentences import says, shows
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.shape import BLOCK, check, weights
+from dwsweep.fit.data.shape import BLOCK, check, n_params_of, weights
 from dwsweep.fit.data.table import read_table
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import table_text
@@ -729,7 +729,7 @@ def test_nominal_sizes_are_no_count_of_parameters() -> None:
     ]
     table = read_table(rows)
     assert "n_params is a nominal size: " in " ".join(table.notes) and "N is 12·L·d²" in " ".join(table.notes)
-    assert all(row["n_params"] is None for row in table.rows)
+    assert all(row["n_params"] == 12 * row["depth"] * row["width"] ** 2 for row in table.rows)
 
 
 def test_a_count_that_agrees_is_counted_and_its_slip_named() -> None:
@@ -743,9 +743,9 @@ def test_a_count_that_agrees_is_counted_and_its_slip_named() -> None:
         )
     )
     tables = [read_table(rows) for rows in (drawn(), exact, slipped)]
-    assert len({str([(row["depth"], row["width"], row.get("n_params")) for row in one.rows]) for one in tables}) == 1
+    assert len({str([n_params_of(row) for row in one.rows]) for one in tables}) == 1
     assert "n_params does not at 16×" in " ".join(tables[2].notes) and "does not" not in " ".join(tables[1].notes)
-    assert [row["n_params"] for row in read_table(rounded).rows] == [None] * len(rounded)
+    assert [n_params_of(row) for row in read_table(rounded).rows] == [n_params_of(row) for row in tables[0].rows]
 
 
 def test_a_tokenizer_that_differs_is_said_as_a_vocabulary_is_and_not_in_bits_per_byte() -> None:
@@ -825,3 +825,47 @@ def test_a_law_of_other_blocks_spans_the_sizes_of_its_transitions() -> None:
     (form, of_own), (same, of_standard) = (one.groups() for one in laws if one)
     shift = math.log(1.5) / 2 if form != "linear" else float(of_standard) * (math.sqrt(1.5) - 1)
     assert form == same and float(of_own) == pytest.approx(float(of_standard) + shift, abs=0.01 * abs(shift) + 2e-3)
+
+
+def test_rows_of_a_curve_without_a_loss_are_counted_as_such() -> None:
+    """Rows of training steps between evaluations, the last of them beyond the last loss, were said to lie earlier."""
+    rows = [
+        {**row, "step": step, "val_loss": row["val_loss"] + 0.1 * (step < 200) if step % 100 == 0 else None}
+        for row in drawn()
+        for step in (50, 100, 150, 200, 250)
+    ]
+    said = account(fitted(rows))
+    assert "105 have no loss" in said and "35 lie earlier on the curve of their run" in said, said
+
+
+def test_no_sentence_depends_on_the_order_of_rows_and_columns() -> None:
+    """Reasons as common and values of a confound were listed in the order of the rows."""
+    rows = [
+        {**row, "vocab_size": (32000, 50304)[k % 2], "batch_size": 64, "tokenizer": "ab"[k % 2]}
+        for k, row in enumerate(drawn())
+    ]
+    for k, lost in ((3, None), (11, "FAIL"), (20, math.nan), (27, 0)):
+        rows[k]["val_loss"] = lost
+    turned = [dict(reversed(row.items())) for row in reversed(rows)]
+    assert fitted(rows).summary() == fitted(turned).summary()
+
+
+def test_counts_with_blanks_beside_batches_are_refused_in_a_line() -> None:
+    """A cell whose counts of tokens are all blank ended in a ValueError."""
+    columns = ("depth", "width", "seed", "loss", "tokens", "batch_size", "dropout", "kv_heads")
+    values = [
+        (4, 496, 2, 4.0609, 1e9, 32, 0.1, 2),
+        (4, 352, 2, 4.2530, 1e9, 128, 0.1, 1),
+        (4, 256, 0, 4.4570, 1e9, 64, 0.1, 2),
+        (8, 176, 2, 4.4272, None, 64, 0.0, 1),
+        (8, 512, 1, 3.7803, 2e9, 128, 0.1, 1),
+        (4, 720, 1, 3.8786, 2e9, 64, 0.1, 1),
+        (8, 720, 0, 3.6217, 1e9, 64, None, 2),
+        (4, 1024, 0, 3.7254, 2e9, 32, 0.1, 1),
+        (4, 496, 1, 4.0584, 2e9, 64, 0.1, 2),
+        (4, 720, 0, 3.8798, None, 128, None, 2),
+        (4, 256, 2, 4.4588, None, 64, 0.0, 1),
+        (8, 512, 0, 3.7841, None, 32, 0.0, 2),
+    ]
+    with pytest.raises(InputError, match="recipes that differ within one shape would be averaged"):
+        fitted([dict(zip(columns, row, strict=True)) for row in values])

@@ -121,7 +121,12 @@ def test_a_fit_of_other_blocks_says_so_beside_the_shapes_and_the_option_builds_t
     assert fit.nets.layer_weights == pytest.approx(8.0)
     fit_record.write(fit, tmp_path)
     notes, own = (answer([3e7], fit=tmp_path / "fit.json", options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
-    assert any("8·d² weights in a layer, the shapes here 12·d²" in note for note in notes) and not own
+    said = "8·d² weights in a layer, the shapes here 12·d²"
+    assert any(said in note for note in notes) and not own
+    # a shape that is judged, and a rule, were of 12·d² weights without a word
+    for asked in ({"shapes": ["16x384"]}, {"rules": ["nanochat"]}):
+        notes, own = (answer(**asked, fit=tmp_path, options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
+        assert any(said in note for note in notes) and not own
 
 
 def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:

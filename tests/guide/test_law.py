@@ -336,6 +336,34 @@ def test_total_counts_embeddings_into_the_budget() -> None:
     assert small.n_params + 2 * 50_257 * small.width == pytest.approx(4e7, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        (Options(mlp_ratio=2.0), 8.0),
+        (Options(mlp="gated", mlp_ratio=4.0), 16.0),
+        (Options(mlp="gated"), 12.0),
+        (Options(kv_heads=2), 10.3),
+        (Options(total=True, mlp_ratio=2.0), 8.0),
+    ],
+    ids=["narrow", "wide and gated", "gated", "two key/value heads", "all parameters"],
+)
+def test_the_width_beside_a_best_depth_is_of_the_blocks_asked_for(options: Options, weights: float) -> None:
+    """Blocks of 8·d² weights: a best width of 1,042 stood above a recommended 23 × 1280, embeddings of a total were
+    those of that width, and a rule of thumb was solved at it."""
+    row = by_law([1e9], options=options).budgets[0]
+    best, shape = row.optimum, row.recommended
+    assert best.width == pytest.approx(math.sqrt(best.n_params / (weights * best.depth)), rel=0.02)
+    if not options.total:
+        assert shape and shape.n_params / (shape.depth * shape.width**2) == pytest.approx(weights, rel=0.02)
+    (rule,) = by_law(rules=["ratio-100"], options=replace(options, total=False)).rules
+    at = next(one for one in rule.rows if one.n_params == 1e9)
+    assert at.width == pytest.approx(100 * at.depth) and at.n_params == pytest.approx(
+        weights * at.depth * at.width**2, rel=0.05
+    )
+    if options.total:
+        assert best.n_params + 2 * 50_257 * best.width == pytest.approx(1e9, rel=1e-6)
+
+
 def test_costs_at_equal_size_flops_and_time() -> None:
     row = by_law([3e9], options=Options(tokens=6e10)).budgets[0]
     for constraint in ("flops", "time"):
@@ -416,7 +444,7 @@ def test_the_one_interval_holds_forms_and_recipes() -> None:
     ],
 )
 def test_rules_of_thumb_say_the_depth_that_they_say(text: str, n_params: float, depth: float | None) -> None:
-    found = practice.parse(text).depth(n_params)
+    found = practice.parse(text).depth(n_params, 12.0)
     assert found is None if depth is None else found == pytest.approx(depth, rel=1e-6)
 
 

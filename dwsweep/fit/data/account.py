@@ -22,7 +22,8 @@ def account(
         rows[one.why, one.option] += one.rows
     for part in left_out:
         rows.update(part)
-    known = tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in rows.most_common() if n > 0)
+    ordered = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
+    known = tuple(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in ordered if n > 0)
     rest = read - used - sum(one.rows for one in known)
     if rest > 0:
         known = (*known, LeftOutRows(rows=rest, why="count with other rows of their run"))

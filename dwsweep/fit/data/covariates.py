@@ -64,6 +64,7 @@ FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbe
 DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
 ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
 MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
+LARGE = 1e4  # numbers from which a value is written as a count
 COMMON = 0.1  # share of rows above which the commonest value counts as usual
 COMMON_WITHIN = 0.01  # relative tolerance of a common value
 ABOUT_AS_COMMON, BY_CHANCE = 1.5, 2.0  # factor, and roots of its count, by which the commonest value may lead another
@@ -109,7 +110,7 @@ class Covariate:
         """A value in words: ``tokens 2B``, ``head size 64``."""
         if isinstance(value, str):
             return f"{self.name} {value}"
-        return f"{self.name} {format_count(value) if self.name == TOKENS or abs(value) >= 1e4 else f'{value:.3g}'}"
+        return f"{self.name} {value_text(self.name, value)}"
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,13 @@ class Covariates:
     columns: tuple[Covariate, ...]
     follow: tuple[str, ...] = ()
     left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+def value_text(name: str, value: float) -> str:
+    """A number of a column in words: ``2B`` tokens, ``524K``, ``1024``, ``0.00129``."""
+    if name == TOKENS or abs(value) >= LARGE:
+        return format_count(value)
+    return f"{value:g}" if float(value).is_integer() else f"{value:.3g}"
 
 
 def quadratic(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -292,7 +292,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _differ(name: str, seen: set[Any]) -> bool:
-    if name in COUNTS and all(isinstance(value, int | float) and 0 < value < math.inf for value in seen):
+    if name in COUNTS and seen and all(isinstance(value, int | float) and 0 < value < math.inf for value in seen):
         return max(seen) > COUNT_TOLERANCE * min(seen)
     return len(seen) > 1
 

@@ -142,7 +142,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
                 f"is {_formula(columns)}"
             )
             for row in counted:
-                row["n_params"] = None
+                row["n_params"] = weights(row)
         elif names("n_params") == "n_params" and not _alike(found.ratio):
             raise InputError(_question(counted, found, source))
         elif not _alike(found.ratio):  # the column's own name excludes embeddings
@@ -153,7 +153,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
         if found.agrees and not found.used:  # to rounding, biases and norms, so that N is counted alike in all rows
             said += _off(counted, found.gated, names("n_params"))
             for row in counted:
-                row["n_params"] = None
+                row["n_params"] = weights(row, gated)
         elif not found.agrees and found.why:  # N is counted
             for row in counted:
                 row.setdefault("n_params_total", row["n_params"])

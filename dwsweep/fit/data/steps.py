@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dwsweep.fit.data.rows import ARM, Row
+from dwsweep.fit.data.rows import ARM, Row, no_loss
 from dwsweep.fit.data.settings import COUNTS, RECIPE, TUNING, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
@@ -95,7 +95,7 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
     last = [_measured(group)[-1][time] for group in groups]
     common, count = Counter(last).most_common(1)[0]
     everywhere = count >= COMMON * len(last)
-    kept, earlier, short = [], 0, []
+    kept, earlier, blank, short = [], 0, 0, []
     for group, end in zip(groups, last, strict=True):
         points = _measured(group)
         at = end
@@ -106,12 +106,15 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
         if everywhere and at * SAME_STEP < common:
             short.append((at, len(group)))
             continue
-        earlier += len(group) - len(taken)
+        earlier += len(points) - len(taken)
+        blank += len(group) - len(points)
         kept += [{"steps": at, **row} if time != "epoch" and row.get("steps") is None else row for row in taken]
     kept += [row for row in rows if id(row) not in curved]
     out = []
     if earlier:
         out.append(LeftOutRows(rows=earlier, why=f"lie earlier on the curve of their run (its last {time} counts)"))
+    if blank:
+        out.append(LeftOutRows(rows=blank, why=no_loss("no loss")))
     if short:
         stops = sorted({at for at, _ in short})
         shown = f"{stops[0]:,g}" if len(stops) == 1 else f"{stops[0]:,g} to {stops[-1]:,g}"

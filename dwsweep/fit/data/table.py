@@ -185,7 +185,7 @@ def read_table(
         taken=tuple(f"{ours} = {theirs}" for ours, theirs in taken.items()),
         loss_column=loss,
         unit=of_loss,
-        left_out=dict(left_out),
+        left_out=dict(sorted(left_out.items())),
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
