@@ -32,7 +32,7 @@ def product(
     """Batched product of the last two axes in ``dtype``, the result in ``out``; leading axes are batch axes.
 
     Sums are float32 for any ``out``, the type written to memory. An NVIDIA GPU multiplies 16-bit operands whose rows
-    are no multiple of ``TILE`` at a third of its rate, so there they are padded with zeros, which add nothing.
+    are no multiple of ``TILE`` at less than half of its rate, so there they are padded with zeros, which add nothing.
     """
     a, b = a.astype(dtype), b.astype(dtype)
     axes = contract[0] % a.ndim, contract[1] % b.ndim
