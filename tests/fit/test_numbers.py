@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from dwsweep import fit_table
@@ -108,3 +109,16 @@ def test_the_counted_words_stand_in_the_output():
 def test_a_table_of_failures_alone_is_refused():
     with pytest.raises(InputError):
         fit_table([{"depth": 2, "width": w, "loss": "FAIL"} for w in (64, 96)], draws=100)
+
+
+def test_a_masked_value_of_an_array_is_a_blank():
+    """It was 0: a net had "0 for a loss", and a rate of 0 was refused."""
+    columns = {
+        "depth": np.array([2, 2, 4, 4]),
+        "width": np.array([64, 128, 64, 128]),
+        "loss": np.ma.array([3.0, 2.9, 2.8, 2.7], mask=[True, False, False, False]),
+        "learning_rate": np.ma.array([1e-3] * 4, mask=[False, True, False, False]),
+    }
+    table = read_table(columns)
+    assert table.rows[0]["loss"] is None and table.rows[1]["learning_rate"] is None
+    assert table.left_out == {"no loss": 1}

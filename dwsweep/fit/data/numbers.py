@@ -124,8 +124,8 @@ def as_number(value: Any, mark: numerals.Mark = "point") -> Any:
         return value
     if isinstance(value, int):
         return value if abs(value) < LARGEST_INT else (math.inf if value > 0 else -math.inf)
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar
-        return as_number(value.item())
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a NumPy scalar, or the blank of a masked array
+        return None if bool(getattr(value, "mask", False)) else as_number(value.item())
     text = str(value).strip()
     if mark == "point":
         try:
