@@ -548,7 +548,8 @@ class Model:
         return 1 + (4 + 3 * len(self.moving) if self.form.effect else 0)
 
     def eta(self, z: np.ndarray) -> dict[str, np.ndarray]:
-        """Hyperparameters (N,) of the standardised ``z`` (N, n)."""
+        """Hyperparameters (N,) of the standardised ``z`` (N, n), at most ``FARTHEST`` from their prior means."""
+        z = np.clip(z, -FARTHEST, FARTHEST)
         found = {name: np.full(len(z), value) for name, value in self.typical.items() if name not in self.names}
         found.update(zip(self.names, (self.prior_mean + self.prior_sd * z).T, strict=True))
         if not self.form.law:

@@ -14,7 +14,18 @@ import dwsweep
 from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.model import FORMS, NO_SCATTER, Cells, Model, asymptotic, covariate, models, pooled, rooted
+from dwsweep.fit.model import (
+    FARTHEST,
+    FORMS,
+    NO_SCATTER,
+    Cells,
+    Model,
+    asymptotic,
+    covariate,
+    models,
+    pooled,
+    rooted,
+)
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
 from dwsweep.records.transitions import SizedOptimum
 from tests.simulations.scenarios import grid, scenarios
@@ -32,6 +43,20 @@ def cells_of(name: str = "asymmetric", index: int = 1, **changes: object) -> Cel
 @cache
 def posterior(name: str = "asymmetric", seed: int = 0) -> Posterior:
     return Posterior.of(cells_of(name), seed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_hyperparameters_far_from_their_priors_are_the_same_ones_everywhere(form: str) -> None:
+    """Losses of diverged runs put the scatter there: coefficients, residuals and draws have to be of one scatter."""
+    model = models(cells_of(shapes=grid((6, 12, 18, 24), 4)), (form,))[form]
+    away = np.zeros((1, len(model.names)))
+    at_the_end, beyond = away.copy(), away.copy()
+    place = model.names.index("scatter")
+    at_the_end[0, place], beyond[0, place] = FARTHEST, FARTHEST + 2.0
+    for name, value in model.eta(at_the_end).items():
+        assert model.eta(beyond)[name] == pytest.approx(value)
+    assert model.held_out(beyond[0]) == pytest.approx(model.held_out(at_the_end[0]))
+    assert np.isfinite(model.held_out(beyond[0])).all()
 
 
 @pytest.mark.parametrize("form", FORMS)
