@@ -82,11 +82,10 @@ def is_gated(row: Row) -> bool:
 def weights(row: Row, gated: bool | None = None) -> float:
     """Weights of the blocks by all columns of the row; 12·L·d² if standard. ``gated`` replaces the row's own word."""
     depth, width = float(row["depth"]), float(row["width"])
-    heads, size = _positive(row.get("heads")), _positive(row.get("head_size"))
+    heads, size, groups = (_at_least_one(row.get(name)) for name in ("heads", "head_size", "kv_heads"))
     if heads is None:
         heads = width / size if size else 1.0
     size = size or width / heads
-    groups = _positive(row.get("kv_heads"))
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
     if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
@@ -370,6 +369,12 @@ def _swept(rows: Sequence[Row], heads: Callable[[Row], Any], rest: Sequence[Call
         if row["width"]:
             seen[(row.get(ARM), row["depth"], row["width"], *(part(row) for part in rest))].add(heads(row))
     return sum(len(values) > 1 for values in seen.values()) > TRIED_ALIKE * len(seen)
+
+
+def _at_least_one(value: Any) -> float | None:
+    """The value if it may count something: 1 or more."""
+    found = _positive(value)
+    return found if found is not None and found >= 1.0 else None
 
 
 def _positive(value: Any) -> float | None:

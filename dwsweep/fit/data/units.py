@@ -16,7 +16,7 @@ from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import plain
-from dwsweep.fit.data.shape import places
+from dwsweep.fit.data.shape import n_params_of
 from dwsweep.records.columns import ALIASES
 from dwsweep.text import join
 
@@ -120,12 +120,11 @@ def in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
 
 def mixed(rows: Sequence[Row]) -> Iterator[str]:
     """Sentence on losses that fall into two groups, 1.44 times apart at equal size, as bits and nats are."""
-    rows = [row for row in rows if isinstance(row["loss"], int | float) and 0.0 < row["loss"] < math.inf]
-    if len(rows) < FEWEST_PAIRS:
+    pairs = [(n_params_of(row), row["loss"]) for row in rows if isinstance(row["loss"], int | float)]
+    pairs = sorted(pair for pair in pairs if all(0.0 < value < math.inf for value in pair))
+    if len(pairs) < FEWEST_PAIRS:
         return
-    x = places(rows)[0]
-    order = np.argsort(x, kind="stable")
-    x, y = x[order], np.log([float(rows[k]["loss"]) for k in order])
+    x, y = np.log(np.array(pairs, dtype=float)).T
     steps = range(1, min(NEIGHBOURS, len(x) - 1) + 1)
     apart = np.concatenate([np.abs(y[k:] - y[:-k])[x[k:] - x[:-k] < SAME_SIZE] for k in steps])
     far = apart[apart > FAR]
