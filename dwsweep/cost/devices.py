@@ -31,12 +31,12 @@ class Device:
     @property
     def usable_bytes(self) -> float:
         """Bytes that JAX may use by default; on a GPU, JAX leaves a part to other processes."""
-        return self.memory_bytes * (1.0 if self.name.startswith("TPU") else JAX_SHARE_OF_GPU)
+        return self.memory_bytes * (1.0 if self.is_tpu else JAX_SHARE_OF_GPU)
 
     @property
-    def is_nvidia(self) -> bool:
-        """True of NVIDIA's GPUs, whose attention is one kernel of cuDNN."""
-        return self.source.startswith("NVIDIA")
+    def is_tpu(self) -> bool:
+        """True of TPUs; all others, those given by their rates among them, count as GPUs."""
+        return self.name.startswith("TPU")
 
 
 def _device(

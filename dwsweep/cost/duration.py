@@ -25,10 +25,10 @@ MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
 
 PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products reach
 BANDWIDTH_SHARE = 0.8  # assumption: share of the memory bandwidth that element-wise passes reach
-GPU_PASSES, PASSES = (6.0, 4 / 3), (3.0, 3.0)
-"""Passes over the values that blocks keep, and over those outside them, in a step. On NVIDIA's GPUs fitted to eleven
-shapes on an H200 (tests/cost/test_time): the times agree within 18 %, 9 % in the mean. Elsewhere assumed: values are
-written forward and read backward, and gradients cost as much; a TPU's compiler counts 3.5."""
+GPU_PASSES, TPU_PASSES = (6.0, 4 / 3), (3.0, 3.0)
+"""Passes over the values that blocks keep, and over those outside them, in a step. On GPUs fitted to eleven shapes on
+an H200 (tests/cost/test_time): the times agree within 18 %, 9 % in the mean. On TPUs assumed: values are written forward
+and read backward, and gradients cost as much; their compiler counts 3.5."""
 
 
 def assumed_mfu(
@@ -37,16 +37,16 @@ def assumed_mfu(
     """Assumed share of the peak (MFU): products at PEAK_SHARE, plus memory traffic, which small widths cannot hide.
 
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
-    added (Williams et al. 2009). Bytes: GPU_PASSES or PASSES times the values kept or recomputed for the backward pass,
-    and the optimizer's reads and writes of masters, moments and gradients (7 float32 a parameter) shared by the tokens
-    of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one. fused: attention leaves no
+    added (Williams et al. 2009). Bytes: GPU_PASSES or TPU_PASSES times the values kept or recomputed for the backward
+    pass, and the optimizer's reads and writes of masters, moments and gradients (7 float32 a parameter) shared by the
+    tokens of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one. fused: attention leaves no
     probabilities in memory, whose bytes grow with the number of heads.
     """
     flops = training_flops_per_token(shape)
     block, once = activation_bytes_per_token(shape, precision, False)
     again = recomputed_bytes_per_token(shape, fused)
     once += again - recomputed_bytes_per_token(shape)
-    of_blocks, of_others = GPU_PASSES if device.is_nvidia else PASSES
+    of_blocks, of_others = TPU_PASSES if device.is_tpu else GPU_PASSES
     traffic: float = of_blocks * shape.depth * (block + again) + of_others * once
     traffic += 7 * FLOAT32 * shape.n_params_total / tokens_per_step
     extra = 4 / 3 if remat else 1.0  # rematerialisation adds a forward pass

@@ -77,9 +77,8 @@ class Roofline:
 
 def roofline(cost: StepCost, device: Device, precision: str) -> Roofline:
     """Roofline of one step on ``device``, its products in ``precision``."""
-    is_tpu = device.name.startswith("TPU")
-    peak = device.peak_flops * (1.0 if is_tpu or precision != "float32" else TF32_SHARE)
-    launch = LAUNCH_SECONDS["tpu" if is_tpu else "gpu"]
+    peak = device.peak_flops * (1.0 if device.is_tpu or precision != "float32" else TF32_SHARE)
+    launch = LAUNCH_SECONDS["tpu" if device.is_tpu else "gpu"]
     names = (PRODUCTS, TRAFFIC, LAUNCHES)
     alone = [0.0, 0.0, 0.0]
     held = dict.fromkeys((*names, LINKS), 0.0)  # seconds of the kernels, by the part that limits them

@@ -39,7 +39,7 @@ class Clock:
             tokens_per_step=train.batch_size * train.seq_len,
             precision=train.precision,
             remat=self.spec.execution.remat,
-            fused=device.is_nvidia and shape.attention == "softmax",
+            fused=not device.is_tpu and shape.attention == "softmax",
         )
 
     def seconds(self, shape: Shape, flops: int) -> float | None:

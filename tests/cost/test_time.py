@@ -105,6 +105,12 @@ def test_assumed_times_are_those_of_an_h200() -> None:
     assert off.max() < math.log(1.18) and np.sqrt(np.mean(off**2)) < 0.1, ratios
 
 
+def test_a_device_named_and_given_by_its_rates_takes_the_same_time() -> None:
+    """Rates of a device are a GPU's, unless a name says otherwise."""
+    named, given = (plan(device=device).estimates for device in ("H200", "tflops=989,gb=141,gbps=4800"))
+    assert named.device_seconds == given.device_seconds is not None
+
+
 def test_assumed_mfu_of_an_a100_is_near_what_others_measured() -> None:
     """snimu's figures (``verification.PUBLISHED``), whose batch and vocabulary are not published."""
     a100 = find("A100-80GB")
