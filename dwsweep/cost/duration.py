@@ -27,8 +27,8 @@ PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products rea
 BANDWIDTH_SHARE = 0.8  # assumption: share of the memory bandwidth that element-wise passes reach
 GPU_PASSES, TPU_PASSES = (6.0, 4 / 3), (3.0, 3.0)
 """Passes over the values that blocks keep, and over those outside them, in a step. On GPUs fitted to eleven shapes on
-an H200 (tests/cost/test_time): the times agree within 18 %, 9 % in the mean. On TPUs assumed: values are written forward
-and read backward, and gradients cost as much; their compiler counts 3.5."""
+an H200 (tests/cost/test_time): the times agree within 18 %, 9 % in the mean. On TPUs assumed: values are written
+forward and read backward, and gradients cost as much; their compiler counts 3.5."""
 
 
 def assumed_mfu(
@@ -39,8 +39,8 @@ def assumed_mfu(
     seconds a token = FLOPs / (PEAK_SHARE · peak) + bytes / (BANDWIDTH_SHARE · bandwidth), the roofline's two terms
     added (Williams et al. 2009). Bytes: GPU_PASSES or TPU_PASSES times the values kept or recomputed for the backward
     pass, and the optimizer's reads and writes of masters, moments and gradients (7 float32 a parameter) shared by the
-    tokens of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one. fused: attention leaves no
-    probabilities in memory, whose bytes grow with the number of heads.
+    tokens of a step. A narrow net has few FLOPs a byte, so its MFU is far below that of a wide one. fused: attention
+    leaves no probabilities in memory, whose bytes grow with the number of heads.
     """
     flops = training_flops_per_token(shape)
     block, once = activation_bytes_per_token(shape, precision, False)
