@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,16 @@ LARGEST_SIZE = 10_000_000  # bound of a width, a vocabulary or a context
 STANDARD = 12.0  # weights of a layer over d², in a standard block
 OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks of two nets differ
 MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than in any model
+
+
+def width_at(n_params: float, depth: float | None, weights: float = STANDARD) -> float | None:
+    """d_x = √(N/w·L), the width that spends N at ``depth`` with ``weights`` w of a layer over d_x²; None for None."""
+    return None if depth is None else math.sqrt(n_params / (weights * depth))
+
+
+def are_other_blocks(weights: float, others: float) -> bool:
+    """True if blocks of ``weights`` and of ``others`` over d_x² are not the same."""
+    return abs(math.log(weights / others)) > OTHER_BLOCK
 
 
 def attention_weights(width: float, heads: float, head_size: float, kv_heads: float) -> float:

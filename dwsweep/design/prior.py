@@ -18,6 +18,7 @@ from dwsweep.fit.laws import Law
 from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult, Surface
+from dwsweep.shapes import STANDARD
 from dwsweep.text import BITS_PER_TOKEN, NATS, SHORT
 
 NOISE = 0.003  # ASSUMPTION: sd of one run's loss, nats, without the part that its seed shares with other shapes
@@ -64,7 +65,7 @@ class Prior:
     shape_sd: float
     basis: tuple[str, ...]
     gain: Gain = Gain()
-    layer_weights: float = 12.0
+    layer_weights: float = STANDARD
 
     def ln_size(self, depth: np.ndarray | float, width: np.ndarray | float) -> np.ndarray:
         """ln N of planned nets."""

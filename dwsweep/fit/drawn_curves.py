@@ -11,7 +11,7 @@ from dwsweep import published_law
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.guideline import OWN_LIMIT, OwnGuide, width_at
+from dwsweep.fit.guideline import OWN_LIMIT, OwnGuide
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
 from dwsweep.fit.transitions import Pair
@@ -31,6 +31,7 @@ from dwsweep.records.transitions import (
     TrainedModel,
     numbers,
 )
+from dwsweep.shapes import width_at
 
 SMOOTH_POINTS = 81
 GUIDELINE_POINTS = 29

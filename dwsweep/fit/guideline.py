@@ -31,6 +31,7 @@ from dwsweep.fit.laws import (
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
+from dwsweep.shapes import STANDARD, width_at
 from dwsweep.text import SHORT, format_count
 
 AVERAGE = "average"
@@ -146,7 +147,7 @@ def form_guides(guide: OwnGuide) -> list[OwnGuide]:
     ]
 
 
-def map_law(guide: OwnGuide, weights: float = 12.0) -> Law | None:
+def map_law(guide: OwnGuide, weights: float = STANDARD) -> Law | None:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
     x_T there, are the surface's estimates. None if every form of the law is rejected. weights: of a layer over d²."""
     record = guide.surface.record
@@ -278,12 +279,6 @@ def nearest_shape(n_params: float, depth: float) -> tuple[int, int]:
     layers = max(1, round(depth))
     multiple = WIDTH_MULTIPLE if n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2 else 8
     return layers, max(multiple, multiple * round(math.sqrt(n_params / (12.0 * layers)) / multiple))
-
-
-def width_at(n_params: float, depth: float | None, weights: float = 12.0) -> float | None:
-    """d_x = √(N/12L), the width that spends N at ``depth``; None for None. weights: of a layer over d_x², of another
-    block."""
-    return None if depth is None else math.sqrt(n_params / (weights * depth))
 
 
 def layer_weights(result: FitResult, depth: float) -> float | None:

@@ -22,6 +22,7 @@ from dwsweep.fit.transitions import Pair
 from dwsweep.interval import Interval
 from dwsweep.records.fit import FittedForm, Surface, WidthLaw
 from dwsweep.records.transitions import Rival, RivalTransition, decimals, numbers
+from dwsweep.shapes import STANDARD
 
 UNKNOWN = 2.0  # width in ln d of a tie's interval above which the tie bounds no constant
 SAME_WIDTH = 0.01  # distance in ln d due to rounded widths
@@ -184,7 +185,7 @@ def _ties(curves: Curves, surface: LossSurface, form: str, delta: float, confide
     ]
     inside = np.array([low <= value <= high for (low, high), value in zip(shared, x, strict=True)])
     of = depths[inside] if inside.any() else depths
-    blocks = np.array([curves.weights_of_layer(int(depth)) for depth in of]) / 12.0
+    blocks = np.array([curves.weights_of_layer(int(depth)) for depth in of]) / STANDARD
     n = blocks * equation.n_params_needed(np.asarray(constants), of)
     widths = [effect(ln_d[:, k], confidence) for k in np.flatnonzero(inside)]
     bounded = len(widths) > 1 and all(one.high - one.low < UNKNOWN for one in widths if one.high and one.low)

@@ -39,7 +39,7 @@ from dwsweep.guide.losses import TOKENS_PER_PARAM, Predicted, Tokens
 from dwsweep.guide.practice import Rule
 from dwsweep.guide.shapes import Options, block_params, counted, matched, shapes_near, usual_shape
 from dwsweep.guide.sources import FORMS_AGREE, LARGEST, Source, fitted_source, public_source, published_source
-from dwsweep.shapes import LARGEST_SIZE, OTHER_BLOCK, STANDARD, Shape
+from dwsweep.shapes import LARGEST_SIZE, STANDARD, Shape, are_other_blocks, width_at
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _other_block(
         return
     n_params, depth, width = shapes[0]
     here = n_params / (depth * width**2)
-    if abs(math.log(here / nets.layer_weights)) > OTHER_BLOCK:
+    if are_other_blocks(here, nets.layer_weights):
         yield (
             f"The nets of your fit have {nets.layer_weights:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
             f"{either(argument('mlp_ratio'))} and its neighbours set the block"
@@ -410,16 +410,12 @@ def best_depth(
         law_low=law_low,
         law_high=law_high,
         next_depth=depth + source.spacing,
-        width=_width(n_params, depth, weights),
-        width_low=_width(n_params, high, weights),
-        width_high=_width(n_params, low, weights),
+        width=width_at(n_params, depth, weights),
+        width_low=width_at(n_params, high, weights),
+        width_high=width_at(n_params, low, weights),
         rival_depth_min=min(every) if rivals else None,
         rival_depth_max=max(every) if rivals else None,
     )
-
-
-def _width(n_params: float, depth: float | None, weights: float) -> float | None:
-    return None if depth is None else math.sqrt(n_params / (weights * depth))
 
 
 def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
@@ -630,7 +626,7 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
     return RuleRow(
         n_params=n_params,
         depth=depth,
-        width=_width(n_params, depth, weights),
+        width=width_at(n_params, depth, weights),
         best_depth=found.depth,
         best_low=found.depth_low,
         best_high=found.depth_high,

@@ -50,8 +50,7 @@ class BestDepth:
     weights of a layer over d², 12 in a standard block; its low end belongs to the deep end. rivals: best depth by
     every other form that is not rejected; for public evidence, by each form if the two differ by more than a tenth.
     extrapolation_factor: factor by which the size lies outside the data, 1 inside. basis: ``compared`` (shapes were
-    compared at such sizes), ``projection``, ``range`` (no best depth
-    can be named), ``law`` or ``refused``.
+    compared at such sizes), ``projection``, ``range`` (no best depth can be named), ``law`` or ``refused``.
     """
 
     name: str

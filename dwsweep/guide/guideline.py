@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from dwsweep.evidence.random_effects import quantiles
-from dwsweep.fit.guideline import nearest_shape, width_at
+from dwsweep.fit.guideline import nearest_shape
 from dwsweep.guide.losses import Predicted
 from dwsweep.guide.sources import Source, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
+from dwsweep.shapes import width_at
 
 LITTLE = 0.05  # share of compute that a range of depths may waste
 NO_BEST = "no best depth can be named, these waste at most 5 % of compute"

@@ -12,7 +12,7 @@ from rich.console import Group
 
 from dwsweep import paths, published_law
 from dwsweep.fit.along import loses
-from dwsweep.fit.guideline import headline, layer_weights, map_law, own_guide, width_at
+from dwsweep.fit.guideline import headline, layer_weights, map_law, own_guide
 from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
@@ -47,7 +47,7 @@ from dwsweep.report.document import (
     shown,
 )
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
-from dwsweep.shapes import OTHER_BLOCK, STANDARD
+from dwsweep.shapes import STANDARD, are_other_blocks, width_at
 from dwsweep.text import SHORT, arm_letter, format_count, format_factor
 
 NAMED_PAIRS = 6
@@ -415,7 +415,7 @@ def _of_standard_blocks(result: FitResult) -> list[str]:
     """Sentence on the blocks of a guideline whose nets have others than the nets of the table, as a list of one or
     none."""
     weights = result.nets.layer_weights if result.nets else None
-    if weights is None or abs(math.log(weights / STANDARD)) <= OTHER_BLOCK:
+    if weights is None or not are_other_blocks(weights, STANDARD):
         return []
     return [
         f"Widths and shapes of the guideline have {STANDARD:g}·d² weights in a layer, your nets {weights:.3g}·d²: at "

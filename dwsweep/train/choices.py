@@ -288,12 +288,15 @@ def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, devi
     """
     if asked == XLA:
         return Choice(XLA, "asked for")
-    # ROCm's devices have the platform gpu too
-    platform = "cuda" if "cuda" in device.client.platform_version.lower() else device.platform
-    if obstacle := _obstacle(shape, precision, platform):
+    if obstacle := _obstacle(shape, precision, platform_of(device)):
         return Choice(XLA, f"cudnn cannot be used: {obstacle}" if asked == CUDNN else obstacle)
     rows = max(1, min(sequences, MEASURED_TOKENS // shape.seq_len))
     return _measured(asked, rows, shape.seq_len, shape.heads, shape.kv_heads, shape.head_size, precision, device)
+
+
+def platform_of(device: jax.Device) -> str:
+    """Platform of a device that is here: ``cuda`` for an NVIDIA GPU, which JAX calls ``gpu`` as it does ROCm's."""
+    return "cuda" if "cuda" in device.client.platform_version.lower() else device.platform
 
 
 def _unmeasured(asked: str, shape: Shape, precision: str, platform: str) -> Choice:

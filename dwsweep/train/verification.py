@@ -43,7 +43,7 @@ from dwsweep.spec import DataSpec, Spec, parse_spec
 from dwsweep.text import one_line
 from dwsweep.train import Recorder
 from dwsweep.train.bench import measure, measured_peak
-from dwsweep.train.choices import CUDNN, XLA, at_hand, choose_kernel, configure
+from dwsweep.train.choices import CUDNN, XLA, at_hand, choose_kernel, configure, platform_of
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.train.program import Blueprint, compile_program
 
@@ -280,7 +280,7 @@ class _Checks:
         shape = pack(self.store).shape
         choice = choose_kernel(CUDNN, shape, "bfloat16", BATCH, device)
         if choice.kernel != CUDNN:
-            is_nvidia = "cuda" in device.client.platform_version.lower()
+            is_nvidia = platform_of(device) == "cuda"
             # cuDNN should run on an NVIDIA GPU with this shape: its refusal is a finding
             passed = False if is_nvidia and find(device.device_kind) is not None else None
             self.checks.append(Check(name=name, passed=passed, said=choice.why))

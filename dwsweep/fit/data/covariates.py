@@ -21,7 +21,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import names_a_result, plain
+from dwsweep.fit.data.settings import is_beside_blanks, names_a_result, plain
 from dwsweep.fit.data.shape import BLOCK, inner_width
 from dwsweep.records.columns import named
 from dwsweep.text import format_count, join
@@ -440,11 +440,10 @@ def find(
     known = {*asked.adjust.values(), *(one for columns in numbers.values() for one in columns)}
     numbers |= {bare(one).replace("_", " "): [one] for one in unknown if one not in known}
     for word, column in asked.adjust.items():
-        values = {row.get(column) for row in rows}
-        beside_blanks = len(values) == 2 and None in values and word not in OF_SHAPE
-        if beside_blanks:
+        if word not in OF_SHAPE and is_beside_blanks(rows, column):
             numbers.pop(word, None)
         if word not in numbers:
+            values = {row.get(column) for row in rows}
             if len(values) < 3 or any(isinstance(value, str | bool) for value in values):
                 texts.append((word, column))
             else:

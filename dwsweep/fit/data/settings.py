@@ -116,13 +116,14 @@ def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
 def beside_blanks(rows: Sequence[Row]) -> list[str]:
     """Known settings that have one value in some rows and none in the others, as where two tables were joined: a blank
     may be another value."""
-    found_ = []
-    for name in (*RECIPE, *TUNING):
-        if name not in (*OF_SHAPE, *OF_LENGTH):
-            values = {_hashable(row.get(name)) for row in rows}
-            if len(values) == 2 and None in values:
-                found_.append(name)
-    return found_
+    names = (name for name in (*RECIPE, *TUNING) if name not in (*OF_SHAPE, *OF_LENGTH))
+    return [name for name in names if is_beside_blanks(rows, name)]
+
+
+def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
+    """True if a column has one value in some rows and none in the others."""
+    values = {_hashable(row.get(name)) for row in rows}
+    return len(values) == 2 and None in values
 
 
 def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = True) -> dict[str, str]:
