@@ -279,7 +279,7 @@ class Program:
 
     @cached_property
     def run_init(self) -> Any:
-        """The compiled function from seeds to a state: of no use to a pack that resumes, so not compiled with the rest."""
+        """The compiled function from seeds to a state, apart from the others: a pack that resumes does not need it."""
         return self.blueprint.compiled_init()
 
     def init(self) -> tuple[State, float]:
