@@ -421,6 +421,7 @@ class Predicted:
 
 
 WHOLE, WITHIN = 48, 4.0  # whole numbers of layers near the best depth, and their ratio to it
+COARSE = 6  # one in six of them is priced first, and then those beside the cheapest: the expected price is smooth
 NEWTON_STEPS = 12
 
 
@@ -494,6 +495,8 @@ class PredictedLoss(LossAt):
         if self.law.own is not None:
             middle = float(np.exp(np.median(self.ln_depth)))
             whole = np.unique(np.maximum(1.0, np.geomspace(middle / WITHIN, middle * WITHIN, WHOLE).round()))
+            near = COARSE * int(self._expected(whole[::COARSE]).argmin())
+            whole = whole[max(0, near - COARSE + 1) : near + COARSE]
         else:
             # the expected price is convex in ln L: its slope, Σ κ·(ln L − ln L*), is zero once
             at = float(self.ln_depth.mean())
@@ -501,8 +504,12 @@ class PredictedLoss(LossAt):
                 price = np.where(self.ln_depth > at, *self._prices)
                 at = float((price @ self.ln_depth) / price.sum())
             whole = np.maximum(1.0, np.array([math.floor(math.exp(at)), math.ceil(math.exp(at))], dtype=float))
-        rows = self._priced(whole)
-        return float(whole[(np.ones(len(rows)) @ rows).argmin()])  # a sum as a product: a fifth of the time of `mean`
+        return float(whole[self._expected(whole).argmin()])
+
+    def _expected(self, depths: np.ndarray) -> np.ndarray:
+        """Sums (M,) over the draws of the prices of ``depths``."""
+        rows = self._priced(depths)
+        return np.asarray(np.ones(len(rows)) @ rows)  # a sum as a product: a fifth of the time of `mean`
 
     def _priced(self, depths: np.ndarray) -> np.ndarray:
         """Prices (D, M) of ``depths`` in ln N, per draw."""
@@ -521,11 +528,13 @@ class PredictedLoss(LossAt):
 
 def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Values (D, M) of ``rows`` (D, G) over ``grid`` (G,), interpolated at the places ``at`` (D, M) of each row."""
-    at = np.clip(at, grid[0], grid[-1])
-    left = np.clip(np.searchsorted(grid, at) - 1, 0, len(grid) - 2)
-    share = (at - grid[left]) / (grid[left + 1] - grid[left])
-    each = np.arange(len(rows))[:, None]
-    return rows[each, left] * (1.0 - share) + rows[each, left + 1] * share
+    place = np.interp(at, grid, np.arange(len(grid)))
+    left = np.minimum(place.astype(np.intp), len(grid) - 2)
+    share = place - left
+    left += len(grid) * np.arange(len(rows))[:, None]  # places in the flat rows: two thirds of the time of two indices
+    flat = rows.ravel()
+    low = flat.take(left)
+    return np.asarray(low + share * (flat.take(left + 1) - low))
 
 
 def public(tokens: Tokens | None = None, own: OwnLosses | None = None) -> Predicted:

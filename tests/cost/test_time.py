@@ -89,7 +89,7 @@ MEASURED_ON_AN_H200 = [
     (24, 64, 1000, 128, HeadRule(count=2), 3, 18.4, True),
     (12, 64, 1000, 128, HeadRule(count=2), 3, 14.6, False),
 ]
-"""`bench` with JAX 0.11.2, driver 580, bfloat16, AdamW, 2026-11-26. The assumption's two constants were fitted to them."""
+"""`bench` with JAX 0.11.2, driver 580, bfloat16, AdamW, 2026-11-26; the assumption's constants were fitted to them."""
 
 TRAINED_ON_AN_H200 = [
     # depth, width, milliseconds of a step of 3 x 32,768 tokens, cuDNN assumed; vocabulary 1,000, window 128, two heads

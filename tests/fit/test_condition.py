@@ -42,6 +42,18 @@ def test_an_unknown_name_is_refused(expression):
         read_table(ROWS, where=expression)
 
 
+@pytest.mark.parametrize("expression", ["depth=6", "depth >= 4 and loss = 3", "name == 'a=b' and depth=6"])
+def test_one_equals_sign_is_told_how_equality_is_written(expression):
+    with pytest.raises(InputError, match="equality is written =="):
+        read_table(ROWS, where=expression)
+
+
+@pytest.mark.parametrize("expression", ["depth >= ", "name == 'a=b' and", "depth != "])
+def test_another_fault_of_syntax_is_told_what_is_allowed(expression):
+    with pytest.raises(InputError, match="not an expression"):
+        read_table(ROWS, where=expression)
+
+
 @pytest.mark.parametrize("name", ["heads", "val loss", "trainer/global_step", "class", "3", "it's"])
 def test_a_hint_holds_in_a_shell_and_is_read_again(name):
     for value in (1, "softmax", 'a "b" $HOME'):

@@ -24,6 +24,7 @@ NAMES_LISTED = 30
 
 _QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""")
 _COUNT = re.compile(r"(?<![\w.])([0-9][0-9_]*(?:\.[0-9]+)?[kmbgt])(?![\w.])", re.ASCII | re.IGNORECASE)
+_ONE_EQUALS = re.compile(r"(?<![=!<>])=(?!=)")
 _STEERS_SHELL = frozenset('`$!\\"')
 _STAND_IN = "_column_{}_"
 
@@ -48,6 +49,8 @@ def compile_expression(
     try:
         tree = _Numerals().visit(expressions.parse(words, expressions.CONDITION))
     except SyntaxError as error:
+        if _ONE_EQUALS.search("".join(_QUOTED.split(expression)[::2])):
+            raise InputError(f"{refused}; equality is written ==, not =") from error
         raise InputError(f"{refused}; not an expression, allowed are {ALLOWED}") from error
     except ValueError as error:
         raise InputError(f"{refused}; allowed are {ALLOWED}") from error
