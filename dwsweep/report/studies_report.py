@@ -285,8 +285,8 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
     best, pairs = f"Best depth at each size, {level} % intervals", f"Transitions, {level} % intervals"
-    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis, ".1f"))
-    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair", format_count))
+    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis))
+    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair"))
     parts.append(_losses(found, letter))
     notes = [line for line in (*found.notes, each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
@@ -304,14 +304,13 @@ def each_by_itself(found: Comparison) -> str:
     )
 
 
-def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Form) -> Table:
+def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str) -> Table:
     table = Table(title, [number(key), label("A"), label(letter), number(f"{letter}/A"), INTERVAL, label("change")])
     for row in rows:
-        change = row.change_interval
+        change, statuses = row.change_interval, (row.base_status, row.other_status)
         table.add(
             f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
-            _estimate(row.base_interval, row.base_status, text),
-            _estimate(row.other_interval, row.other_status, text),
+            *map(_estimate, row.known, statuses, row.forms),
             shown(change.value, ".2f"),
             "" if change.unbounded else change.ends(".2f"),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -577,6 +578,38 @@ def test_an_unknown_setting_that_follows_depth_is_named_before_the_answer():
     assert not any(
         "FOLLOWS DEPTH" in one for one in dwsweep.fit_table(rows, draws=200, drop=["mixer"]).provenance.account.notes
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        ("end_time", lambda k: 1_764_143_726_000 + 1000 * (k // 2 % 3)),  # MLflow, milliseconds
+        ("start_time", lambda k: f"2026-11-26 07:55:{k // 2 % 3:02d}"),
+        ("created_at", lambda k: f"2026-11-26T07:55:{k // 2 % 3:02d}Z"),
+        ("endTime", lambda k: 1_764_143_726.25 + k // 2 % 3),
+        ("_runtime", lambda k: 1 + k // 2 % 3),
+    ],
+    ids=["milliseconds", "text", "ISO", "seconds", "duration"],
+)
+def test_moments_that_runs_share_are_no_setting(name: str, moment: Callable[[int], Any]) -> None:
+    """Two runs of a shape that ended in one second, and a third a second later, were two recipes."""
+    rows = [{**row, "seed": seed} for row in drawn() for seed in range(3)]
+    timed = [{**row, name: moment(k)} for k, row in enumerate(rows)]
+    assert [vars(row) for row in fitted(timed).cells] == [vars(row) for row in fitted(rows).cells]
+
+
+@pytest.mark.parametrize("name", ["run", "name", "Run ID", "run_name", "experiment.name"])
+def test_a_name_for_each_depth_names_rows(name: str) -> None:
+    """It had "RUN FOLLOWS DEPTH"; an unknown column of the same values still has it."""
+    of_depth, other = ([{**row, column: f"net of {row['n_layer']}"} for row in drawn()] for column in (name, "mixer"))
+    assert "FOLLOWS DEPTH" not in account(fitted(of_depth))
+    assert "MIXER FOLLOWS DEPTH" in account(fitted(other))
+
+
+def test_a_name_that_differs_within_a_shape_is_still_asked_about() -> None:
+    rows = [{**row, "name": name} for row in drawn() for name in ("ours", "theirs")]
+    with pytest.raises(InputError, match="name \\(ours, theirs at"):
+        fitted(rows)
 
 
 @pytest.mark.parametrize(
