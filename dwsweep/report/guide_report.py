@@ -330,7 +330,7 @@ def _apart(row: BudgetAnswer, shape: Candidate) -> str:
     """Reason why the shape to build is deeper or shallower than the best depth: uncertainty, or the steps of widths;
     empty if equal."""
     likeliest, depth = row.optimum.depth, shape.depth
-    if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.5:
+    if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.0:
         return ""
     if max(depth / likeliest, likeliest / depth) <= BUILD_APART:
         return ""
