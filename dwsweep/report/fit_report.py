@@ -50,7 +50,7 @@ from dwsweep.report.document import (
 )
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.shapes import STANDARD, are_other_blocks, width_at
-from dwsweep.text import SHORT, arm_letter, format_count, format_factor
+from dwsweep.text import SHORT, arm_letter, format_count, format_factor, format_rate
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
@@ -207,9 +207,23 @@ def _cells_line(result: Fit) -> str:
         f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
         + (f", {excluded} shape{'' if excluded == 1 else 's'} excluded (see cells.csv)" if excluded else "")
         + (f"; compared at equal {axis}" if axis != "n_params" else "")
+        + _best_rates(result)
         + (f"; left out: {', '.join(f'{n:,} {why}' for why, n in left.items())}" if left else "")
         + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
     )
+
+
+def _best_rates(result: FitResult) -> str:
+    """Range of the learning rates whose losses count, where shapes were trained at several."""
+    if result.adjusted:  # its own table has them
+        return ""
+    tried = {(row.depth, row.width) for row in result.rates}
+    best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
+    known = sorted(rate for rate in best if rate is not None)
+    if not known:
+        return ""
+    ends = " … ".join(dict.fromkeys(format_rate(rate) for rate in (known[0], known[-1])))
+    return f"; each shape at its best learning rate, {ends}"
 
 
 def _noise_line(result: Fit) -> str:
