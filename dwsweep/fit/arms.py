@@ -104,20 +104,20 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         if result.adjusted:
             names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
             column = "" if others else chosen.arm
-            said = [_not_adjusted(names, column, one.arm) for one in comparisons]
-            comparisons = [replace(one, answer=(a, *one.answer)) for a, one in zip(said, comparisons, strict=True)]
+            comparisons = [_unadjusted(one, names, column) for one in comparisons]
         return replace(result, comparisons=comparisons)
 
 
-def _not_adjusted(names: str, column: str | None, arm: str) -> str:
-    """Line on the settings ``names`` of a heap, and the option that answers for an ``arm`` of a ``column`` at held
-    values of them."""
+def _unadjusted(found: Comparison, names: str, column: str | None) -> Comparison:
+    """The comparison of a heap whose fit adjusts for the settings ``names``: its first line and all of its rows have
+    them. The line names the option that answers for an arm of a ``column`` at held values."""
+    arm, rows = found.arm, tuple(replace(row, unadjusted=names) for row in found.rows)
     said = f"NOT ADJUSTED: arms are compared as they are, and not at held values of {names}; "
     said += either(argument("where")) + " keeps one value"
     if column:
         at = either(argument("at", f"--at {column}={arm}"))
         said += f", and {at} in place of a comparison gives the best depths of {arm} at held values"
-    return said
+    return replace(found, answer=(said, *found.answer), rows=rows)
 
 
 def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any) -> FitOptions:

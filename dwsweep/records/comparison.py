@@ -54,6 +54,7 @@ class ComparedRow(Record):
     other_decimals: int | None = None
     base_coarse: float = 0.0
     other_coarse: float = 0.0
+    unadjusted: str = ""  # settings that the fit adjusts for and the comparison does not
 
     @property
     def known(self) -> tuple[Interval, Interval]:

@@ -540,7 +540,8 @@ def _shape_matters(result: FitResult) -> str:
     without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it
+    along = result.along
+    if not rows or (along and along.column == "depth" and not result.adjusted):  # the runs show it
         return ""
     axis = result.curves.size_name
 
