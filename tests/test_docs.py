@@ -11,13 +11,24 @@ import typer
 import yaml
 
 from dwsweep.cli.app import app
+from dwsweep.plan import build
 from dwsweep.records.columns import ALIASES
+from dwsweep.spec import load_spec
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 READMES = [README, *sorted(path for folder in ("dwsweep", "sweeps") for path in (ROOT / folder).rglob("README.md"))]
 MOST_BYTES = 14_000
 COMMANDS = typer.main.get_command(app).commands
+OPTIONS = {
+    name for command in COMMANDS.values() for param in command.params for name in (*param.opts, *param.secondary_opts)
+}
+SOURCES = "\n".join(
+    path.read_text("utf-8") for folder in ("dwsweep", "tests") for path in sorted((ROOT / folder).rglob("*.py"))
+)
+WORDS = set(re.findall(r"\w+", SOURCES))
+FOREIGN = {"exp_data", "acc_norm", "error_norm", "xla_gpu_exclude_nondeterministic_ops"}  # other projects' names
+PRICED = [path for path in sorted((ROOT / "sweeps").glob("*.yaml")) if "of its memory" in path.read_text("utf-8")]
 shown = pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -88,6 +99,20 @@ def test_simulations_that_are_named_are_there(path: Path) -> None:
         assert (ROOT / "tests" / "simulations" / f"{name}.py").is_file(), name
 
 
+@shown
+def test_files_of_the_repository_that_are_named_are_there(path: Path) -> None:
+    for name in re.findall(r"(?<![\w/.])((?:tests|dwsweep|sweeps)/[\w/-]+\.[a-z]+)", path.read_text("utf-8")):
+        assert (ROOT / name).is_file(), name
+
+
+@shown
+def test_options_columns_and_functions_that_are_named_exist(path: Path) -> None:
+    for code in re.findall(r"`([^`\n]+)`", path.read_text("utf-8")):
+        option = re.match(r"--[a-z-]+(?![\w-])", code)
+        assert not option or option[0] in OPTIONS or f'"{option[0]}"' in SOURCES, code
+        assert set(re.findall(r"(?<![\w$])[a-z]+(?:_[a-z]+)+(?!\w|\.py)", code)) <= WORDS | FOREIGN, code
+
+
 def test_every_name_of_a_column_that_is_understood_is_listed() -> None:
     text = (ROOT / "dwsweep" / "fit" / "README.md").read_text("utf-8")
     assert [name for ours, usual in ALIASES.items() for name in (ours, *usual) if f"`{name}`" not in text] == []
@@ -96,3 +121,30 @@ def test_every_name_of_a_column_that_is_understood_is_listed() -> None:
 def test_every_built_in_spec_is_listed() -> None:
     text = (ROOT / "sweeps" / "README.md").read_text("utf-8")
     assert [path.stem for path in (ROOT / "sweeps").glob("*.yaml") if f"`{path.stem}`" not in text] == []
+
+
+def rounds_to(value: float, text: str) -> bool:
+    """True if the value has these digits when it is rounded to as many."""
+    return f"{value:.{len(text.partition('.')[2])}f}" == text
+
+
+@pytest.mark.parametrize("path", PRICED, ids=lambda path: path.stem)
+def test_specs_give_the_costs_that_plan_gives(path: Path) -> None:
+    """Whoever changes an assumed time or an estimate of memory renews the comments on top of these specs, and the table
+    of sweeps/README.md."""
+    lines = path.read_text("utf-8").partition("\nname:")[0].splitlines()
+    head = " ".join(line.lstrip("# ") for line in lines)
+    plan = build(load_spec(path))
+    total = plan.estimates
+    assert total.device_seconds is not None
+    hours = total.device_seconds / 3600
+    assert f"({total.peak_memory_bytes / 1e9:.0f} GB of its memory)" in head
+    assert f"{plan.count('RUN')} runs" in head
+    flops = re.findall(r"([\d.]+)e(\d+)(?: FLOPs,|, which)", head)
+    assert all(rounds_to(total.flops / 10 ** int(power), text) for text, power in flops)
+    (time,) = re.findall(r"(?:puts (?:it )?at|minutes are) ([\d.]+ (?:hours|minutes))", head)
+    text, unit = time.split()
+    assert rounds_to(hours if unit == "hours" else 60 * hours, text), (hours, time)
+    table = (ROOT / "sweeps" / "README.md").read_text("utf-8")
+    for text in re.findall(rf"^\| `{path.stem}`.*one H200, ([\d.]+) hours", table, re.MULTILINE):
+        assert rounds_to(hours, text), (hours, text)
