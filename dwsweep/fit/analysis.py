@@ -21,6 +21,7 @@ from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
+from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth
@@ -72,6 +73,7 @@ FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to t
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
 N_PARAMS = "n_params"  # default axis
+LENGTHS = ("tokens", "steps")  # columns of the length of training
 HEAP = 3  # fewest settings that differ between shapes for the account to mention them
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
@@ -447,7 +449,8 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth, and one on a vocabulary or a tokenizer that does."""
+    """One sentence per unknown setting that follows depth, and one on a length of training, a vocabulary or a tokenizer
+    that does."""
     settings = (*asked.data.settings, *beside_blanks(asked.data.rows))
     names = [name for name in settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
@@ -456,10 +459,22 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
+    lengths = [name for name in LENGTHS if name not in asked.options.adjust and _varies(asked.data.rows, name)]
+    for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
+        yield (
+            f"{name.upper()} FOLLOW DEPTH ({where}): this table cannot separate the effect of longer training from the "
+            "effect of depth"
+        )
     if asked.data.unit != BITS:
         for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
             word = "VOCABULARY" if name == "vocab_size" else name.upper()
             yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
+
+
+def _varies(rows: Sequence[Row], name: str) -> bool:
+    """True if a count differs between rows by more than an incomplete last batch."""
+    counts = [row[name] for row in rows if positive(row.get(name))]
+    return bool(counts) and max(counts) > COUNT_TOLERANCE * min(counts)
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:

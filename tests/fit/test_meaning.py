@@ -580,6 +580,42 @@ def test_an_unknown_setting_that_follows_depth_is_named_before_the_answer():
     )
 
 
+@pytest.mark.parametrize("name", ["mixer", "n_tok", "tokens", "steps"])
+def test_a_column_with_a_value_for_each_of_eight_depths_is_named_before_the_answer(name: str) -> None:
+    """Beyond six depths nothing named it, and a length under its own name had a warning below the tables alone: twice
+    the depth meant twice the tokens, and the deepest net was best at every size."""
+    rows = [
+        {
+            "n_layer": depth,
+            "d_model": width,
+            "val_loss": loss(12 * depth * width**2, depth) - 0.09 * math.log(depth / 16),
+            name: f"m{depth}" if name == "mixer" else 125_000_000 * depth // (2**19 if name == "steps" else 1),
+        }
+        for depth, width in nets((4, 6, 8, 12, 16, 20, 28, 36))
+    ]
+    first = fitted(rows).provenance.account.notes[0]  # type: ignore[union-attr]
+    said = "FOLLOW DEPTH" if name in ("tokens", "steps") else "FOLLOWS DEPTH"
+    value = {"mixer": "m4", "steps": "953"}.get(name, "500M")
+    assert first.startswith(f"{name.upper()} {said} ({value} at L 4; ") and "; 2 more)" in first
+    other = [{**row, name: 2_000_000_000 + 1000 * row["n_layer"]} for row in rows]  # an incomplete last batch
+    if name != "mixer":
+        assert "FOLLOW DEPTH" not in account(fitted(other))
+
+
+def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
+    """depth won over n_layer, and n_layer was told to follow depth."""
+    blocks = [{**row, "depth": 2 * row["n_layer"]} for row in drawn()]
+    with pytest.raises(InputError, match=r"depth: depth \(12\) and n_layer \(6\) are both usual names of it"):
+        fitted(blocks)
+    assert fitted(blocks, columns={"depth": "n_layer"}).cells == clean().cells
+    inner = [{"depth": row["n_layer"], "width": row["d_model"], "hidden_dim": 2 * row["d_model"]} for row in drawn()]
+    inner = [{**row, "loss": own["val_loss"]} for row, own in zip(inner, drawn(), strict=True)]
+    with pytest.raises(InputError, match=r"columns=\{'width': 'width', 'd_ff': 'hidden_dim'\}"):
+        fitted(inner)
+    same = [{**row, "depth": row["n_layer"], "l": 512} for row in drawn()]
+    assert fitted(same).cells == clean().cells
+
+
 @pytest.mark.parametrize(
     ("name", "moment"),
     [

@@ -27,6 +27,7 @@ from dwsweep.fit.data.rows import VALUES_LISTED, Row, listed_values
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
+from dwsweep.text import format_count
 
 RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
 TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
@@ -39,6 +40,7 @@ SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
 MOSTLY = 0.4  # share of such pairs with different settings above which a setting follows depth
 ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth
 MOST_COMPARED = 2000
+LARGE = 1e5  # numbers from which a value is written as a count
 TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 OFTEN = 0.5  # share of rows in which a setting's values repeat
 MEASURED_WORDS = {
@@ -147,7 +149,8 @@ def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = Tr
         cells = {
             (*cell[:2], "blank" if cell[2] is None else cell[2]) for cell in cells if blanks or cell[2] is not None
         }
-        if not 2 <= len({value for *_, value in cells}) <= VALUES_LISTED or len(cells) > MOST_COMPARED:
+        most = max(VALUES_LISTED, len({depth for depth, *_ in cells}))
+        if not 2 <= len({value for *_, value in cells}) <= most or len(cells) > MOST_COMPARED:
             continue
         depths, sizes, values = zip(*sorted(cells, key=str), strict=True)
         common = {d: Counter(v for own, v in zip(depths, values, strict=True) if own == d) for d in set(depths)}
@@ -159,8 +162,16 @@ def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = Tr
             of = {
                 v: sorted({d for d, own in zip(depths, values, strict=True) if own == v}) for v in dict.fromkeys(values)
             }
-            found_[name] = "; ".join(f"{v} at L {', '.join(f'{d:g}' for d in own)}" for v, own in of.items())
+            by_depth = sorted(of.items(), key=lambda one: one[1])
+            shown = [f"{_text(v)} at L {', '.join(f'{d:g}' for d in own)}" for v, own in by_depth]
+            more = f"; {len(shown) - VALUES_LISTED} more" if len(shown) > VALUES_LISTED else ""
+            found_[name] = "; ".join(shown[:VALUES_LISTED]) + more
     return found_
+
+
+def _text(value: Any) -> str:
+    """A value of a setting in a sentence: ``500M`` tokens."""
+    return format_count(value) if _is_number(value) and LARGE <= abs(value) < math.inf else str(value)
 
 
 def is_moment(name: str, values: Sequence[Any]) -> bool:

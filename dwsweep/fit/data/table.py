@@ -127,7 +127,7 @@ def read_table(
     held = _rename(held, renamed)
     given = tuple(held)
     taken = understood(given, lambda name: _has_numbers(held[name]), renamed)
-    _check_one_meaning(held, taken)
+    _check_one_meaning(held, {**{name: name for name in ("depth", "width") if name not in renamed}, **taken})
     unusual = _unusual(held, taken, given)
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
@@ -215,10 +215,12 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
     ``hidden_dim``, of which the larger may be the inner width of the MLP."""
     for ours in ("depth", "width"):
         first = taken.get(ours)
-        if first is None:
+        if first not in held:
             continue
         for other in held:
-            known = plain(other).removeprefix("config_") in ALIASES[ours] and _has_numbers(held[other])
+            usual = plain(other).removeprefix("config_")
+            # a letter beside the word itself is another quantity: a sequence length l, a head size d
+            known = usual in ALIASES[ours] and _has_numbers(held[other]) and (first != ours or len(usual) > 1)
             pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
             if found is None:
