@@ -83,8 +83,7 @@ def _thirds(surface: ask.LossSurface) -> list[float]:
 
 def _width(surface: ask.LossSurface, n: float) -> float:
     """Width of the interval of the best depth at a size, in ln L, with ends that no loss bounds."""
-    found = ask.best_depth_interval(surface.posterior, math.log(n), surface.record.confidence).map(math.exp)
-    found = Interval() if surface.record.flat else near(found, surface.deepest)
+    found = Interval() if surface.record.flat else near(surface.drawn_at(n), surface.deepest)
     return math.log((found.high or 1e4) / (found.low or 1.0))
 
 

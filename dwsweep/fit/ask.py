@@ -290,10 +290,12 @@ class LossSurface:
         if self.record.flat:
             return Interval()
         if n not in self._depths:
-            x = math.log(n)
-            found = best_depth_interval(self.posterior, x, self.record.confidence)
-            self._depths[n] = self.bounded_at(x, found.map(math.exp))
+            self._depths[n] = self.bounded_at(math.log(n), self.drawn_at(n))
         return self._depths[n]
+
+    def drawn_at(self, n: float) -> Interval:
+        """The best depth at a size with the interval of its draws alone, whose ends may lie beyond every net tried."""
+        return best_depth_interval(self.posterior, math.log(n), self.record.confidence).map(math.exp)
 
     def bounded_at(self, x: float, depth: Interval) -> Interval:
         """The interval of a best depth at ln axis x, layers, open at an end beyond the depths that have nets of that
