@@ -43,6 +43,9 @@ SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
+HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
+LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
+OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -189,7 +192,12 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *units.mixed(rows), *of_units, *settled.said),
+        notes=(
+            *_said_of_loss(held, given, {**renamed, **taken}, of_loss),
+            *units.mixed(rows),
+            *of_units,
+            *settled.said,
+        ),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
 
@@ -320,18 +328,27 @@ def _words_to_status(rows: list[Row]) -> None:
                 row["status"] = word
 
 
-def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
+def _said_of_loss(held: Columns, given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
     """Notes on the loss column and its unit, where several columns qualify or the name leaves a doubt."""
     loss = taken.get("loss", "loss")
     if plain(loss) in TRAINING:
         yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: text seen twice lowers it most in large nets"
     elif "loss" in given and loss != "loss":
         yield f"loss = {loss}, which is held out, and not the column loss"
+    elif "loss" not in taken and (beside := [n for n in held if _names_held_out(n) and _has_numbers(held[n])]):
+        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
     others = [name for name in given if plain(name) in HELD_OUT and name != loss]
     if "loss" in taken and others:
         yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
     if unit == BITS:
         yield f"Losses are in bits per byte ({loss})"
+
+
+def _names_held_out(name: str) -> bool:
+    """True if a column is named as a loss on text that is held out, under whatever further words."""
+    words = {*plain(name).split("_")}
+    return bool(words & HELD_OUT_WORDS and words & LOSS_WORDS) and not words & OTHER_WORDS
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
