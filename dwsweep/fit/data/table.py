@@ -193,7 +193,8 @@ def read_table(
         theirs=theirs,
         account=tuple(account),
         notes=(
-            *_said_of_loss(held, given, {**renamed, **taken}, of_loss),
+            *_said_of_loss(given, taken, of_loss),
+            *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
             *units.mixed(rows),
             *of_units,
             *settled.said,
@@ -328,21 +329,25 @@ def _words_to_status(rows: list[Row]) -> None:
                 row["status"] = word
 
 
-def _said_of_loss(held: Columns, given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
+def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> Iterator[str]:
     """Notes on the loss column and its unit, where several columns qualify or the name leaves a doubt."""
     loss = taken.get("loss", "loss")
     if plain(loss) in TRAINING:
         yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: text seen twice lowers it most in large nets"
     elif "loss" in given and loss != "loss":
         yield f"loss = {loss}, which is held out, and not the column loss"
-    elif "loss" not in taken and (beside := [n for n in held if _names_held_out(n) and _has_numbers(held[n])]):
-        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
-        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
     others = [name for name in given if plain(name) in HELD_OUT and name != loss]
     if "loss" in taken and others:
         yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
     if unit == BITS:
         yield f"Losses are in bits per byte ({loss})"
+
+
+def _beside_loss(held: Columns) -> Iterator[str]:
+    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
+    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
+        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
 
 
 def _names_held_out(name: str) -> bool:
