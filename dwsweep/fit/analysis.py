@@ -24,7 +24,7 @@ from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth, plain
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -52,6 +52,7 @@ from dwsweep.fit.transitions import Judged, Pair, contrasts, disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
+from dwsweep.records.columns import STEPS
 from dwsweep.records.equal_budgets import FLOPS
 from dwsweep.records.fit import (
     LARGEST_SIZE,
@@ -459,11 +460,12 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
-    lengths = [name for name in LENGTHS if name not in asked.options.adjust and _varies(asked.data.rows, name)]
+    known = [*LENGTHS, *(name for name in asked.data.columns if plain(name) in STEPS)]
+    lengths = [name for name in known if name not in asked.options.adjust and _varies(asked.data.rows, name)]
     for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
         yield (
-            f"{name.upper()} FOLLOW DEPTH ({where}): this table cannot separate the effect of longer training from the "
-            "effect of depth"
+            f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
+            "effect of longer training from the effect of depth"
         )
     if asked.data.unit != BITS:
         for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():

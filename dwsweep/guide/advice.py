@@ -16,7 +16,6 @@ from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import ASSUMED, Calibration
 from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
-from dwsweep.fit.guideline import OwnGuide
 from dwsweep.fit.laws import AS_PRINTED, Law, published
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
@@ -416,7 +415,7 @@ def best_depth(
         width_high=width_at(n_params, low, weights),
         rival_depth_min=min(every) if rivals else None,
         rival_depth_max=max(every) if rivals else None,
-        depth_decimals=source.law.surface.decimals(n_params) if isinstance(source.law, OwnGuide) else None,
+        depth_decimals=None if isinstance(source.law, Law | Predicted) else source.law.surface.decimals(n_params),
     )
 
 

@@ -602,6 +602,28 @@ def test_a_column_with_a_value_for_each_of_eight_depths_is_named_before_the_answ
         assert "FOLLOW DEPTH" not in account(fitted(other))
 
 
+@pytest.mark.parametrize("name", ["Val Loss (nats)", "val_ce", "final_validation_loss", "eval/wikitext/loss"])
+def test_a_loss_of_training_beside_a_held_out_one_of_an_unusual_name_is_said_first(name: str) -> None:
+    """The training loss, which falls with depth, was fitted without a word."""
+    rows = [
+        {"n_layer": row["n_layer"], "d_model": row["d_model"], "loss": row["val_loss"] - 0.01 * row["n_layer"]}
+        for row in drawn()
+    ]
+    both = [{**row, name: own["val_loss"]} for row, own in zip(rows, drawn(), strict=True)]
+    said = f"THE LOSS IS THE COLUMN loss, which may be of training, and not {name}: "
+    assert account(fitted(both)).startswith(f"35 rows read, all used; {said}")
+    assert fitted(both, columns={"loss": name}).cells == clean().cells
+    for table, chosen in ((rows, None), (both, {"loss": "loss"})):
+        assert "THE LOSS" not in account(fitted(table, columns=chosen))
+
+
+@pytest.mark.parametrize("name", ["step", "_step", "epoch"])
+def test_runs_of_deep_nets_that_ended_early_are_named_before_the_answer(name: str) -> None:
+    ended = [{**row, name: 70 if row["n_layer"] > 16 else 100} for row in drawn()]
+    assert f"{name.upper()} FOLLOWS DEPTH (100 at L 6, 10, 16; 70 at L 24, 36)" in account(fitted(ended))
+    assert "FOLLOWS" not in account(fitted([{**row, name: 100 + row["n_layer"] % 2} for row in drawn()]))
+
+
 def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
     """depth won over n_layer, and n_layer was told to follow depth."""
     blocks = [{**row, "depth": 2 * row["n_layer"]} for row in drawn()]

@@ -43,6 +43,9 @@ SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
+HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
+LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
+OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -189,7 +192,13 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *units.mixed(rows), *of_units, *settled.said),
+        notes=(
+            *_said_of_loss(given, taken, of_loss),
+            *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
+            *units.mixed(rows),
+            *of_units,
+            *settled.said,
+        ),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
 
@@ -332,6 +341,19 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
         yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
     if unit == BITS:
         yield f"Losses are in bits per byte ({loss})"
+
+
+def _beside_loss(held: Columns) -> Iterator[str]:
+    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
+    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
+        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
+
+
+def _names_held_out(name: str) -> bool:
+    """True if a column is named as a loss on text that is held out, under whatever further words."""
+    words = {*plain(name).split("_")}
+    return bool(words & HELD_OUT_WORDS and words & LOSS_WORDS) and not words & OTHER_WORDS
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
