@@ -19,8 +19,9 @@ from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, Reading
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, EqualWhat, Reading
 from dwsweep.records.fit import FitOptions, Surface
+from dwsweep.records.transitions import layers
 from dwsweep.text import NATS, SHORT, format_count, join
 
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
@@ -44,7 +45,8 @@ def adjustment_of(
     held, and left out by a second posterior of ``cells``."""
     size = found_in.quadratic(means.x, means.y)[:, [0, 1, 3]]
     depth_left = found_in.share_left(means.y, np.hstack([size, *(one[:, None] for one in design.values)]))
-    columns = tuple(_column(k, means, design, posterior, options.confidence) for k in range(len(design.names)))
+    held = ask.LossSurface(surface)
+    columns = tuple(_column(k, means, design, held) for k in range(len(design.names)))
     columns = tuple(dict.fromkeys(columns))
     close = [one for one in columns if abs(one.r) >= found_in.CONFOUNDED and one.kind != "rate"]
     readings: list[Reading] = []
@@ -53,9 +55,8 @@ def adjustment_of(
         keep = [k for k, name in enumerate(design.names) if not name.startswith(one.name)]
         without = replace(cells, columns=tuple(design.columns[k] for k in keep))
         other = ask.LossSurface(surface_of(without, means, options))
-        pairs = _readings(one.name, ask.LossSurface(surface), other)
-        readings += pairs
-        widths = [_width(row) for row in pairs]
+        readings += _readings(one.name, held, other)
+        widths = [_width(of, n) for n in _thirds(held) for of in (held, other)]
         # nearly no variance of depth is left: the prior of the column's effect bounds the interval
         if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
             inseparable.append(one.name)
@@ -70,29 +71,35 @@ def adjustment_of(
         readings=tuple(readings),
         layer_weights=layer_weights(means),
         **_rates(means, design, posterior, options.confidence),
-        **_along_tokens(means, design, posterior, options.confidence),
+        **_along_tokens(means, design, held),
     )
 
 
-def _width(row: Reading) -> float:
-    """Width of a reading's interval, in ln L."""
-    low, high = row.depth_low or 1.0, row.depth_high or 1e4
-    return math.log(high / low)
+def _thirds(surface: ask.LossSurface) -> list[float]:
+    """Sizes at which columns that follow depth are read twice."""
+    low, high = surface.record.low, surface.record.high
+    return [math.exp(low + share * (high - low)) for share in (0.25, 0.5, 0.75)]
+
+
+def _width(surface: ask.LossSurface, n: float) -> float:
+    """Width of the interval of the best depth at a size, in ln L, with ends that no loss bounds."""
+    found = Interval() if surface.record.flat else near(surface.drawn_at(n), surface.deepest)
+    return math.log((found.high or 1e4) / (found.low or 1.0))
 
 
 def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> list[Reading]:
     """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
-    low, high = held.record.low, held.record.high
     found = []
-    for share in (0.25, 0.5, 0.75):
-        n = math.exp(low + share * (high - low))
+    for n in _thirds(held):
         for surface, following in ((held, False), (follows, True)):
-            depth = near(surface.at(n), surface.deepest)
-            found.append(Reading(column=name, follows=following, n_params=n, **depth.columns("depth")))
+            depth, decimals = near(surface.at(n), surface.deepest), surface.decimals(n)
+            row = {"n_params": n, **depth.columns("depth"), "depth_decimals": decimals}
+            found.append(Reading(column=name, follows=following, **row))
     return found
 
 
-def _column(k: int, means: Means, design: Design, posterior: Posterior, confidence: float) -> AdjustedColumn:
+def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> AdjustedColumn:
+    posterior, confidence = surface.posterior, surface.record.confidence
     one, value, name = means.columns[k], design.values[k], design.names[k]
     tuned = design.columns[k].tuned is not None
     moved = posterior.of_columns(means.x, means.y, {name: value})
@@ -125,20 +132,18 @@ def _column(k: int, means: Means, design: Design, posterior: Posterior, confiden
         effect=tuple(middle.tolist()),
         effect_low=tuple(low.tolist()),
         effect_high=tuple(high.tolist()),
-        common=() if tuned else _at_common(one, name, design.spread[k], posterior, confidence),
+        common=() if tuned else _at_common(one, name, design.spread[k], surface),
         best=one.best,
     )
 
 
-def _at_common(
-    one: Covariate, name: str, spread: float, posterior: Posterior, confidence: float
-) -> tuple[DepthHeld, ...]:
+def _at_common(one: Covariate, name: str, spread: float, surface: ask.LossSurface) -> tuple[DepthHeld, ...]:
     """Best depths at the middle size, with a column at each of its equally common values."""
-    found, x, deepest = [], posterior.frame.x0, math.exp(posterior.frame.last)
+    found, x = [], surface.posterior.frame.x0
     for value in one.common:
-        setting = {name: (math.log(value + one.shift) - one.at) / spread}
-        depth = near(ask.best_depth(posterior, x, confidence, setting).interval.map(math.exp), deepest)
-        found.append(DepthHeld(value=value, n_params=math.exp(x), **depth.columns("depth")))
+        depth, decimals = surface.at_setting(x, {name: (math.log(value + one.shift) - one.at) / spread})
+        row = {**near(depth, surface.deepest).columns("depth"), "depth_decimals": decimals}
+        found.append(DepthHeld(value=value, n_params=math.exp(x), **row))
     return tuple(found)
 
 
@@ -186,14 +191,15 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     return {"rates": tuple(rows), "shared_rate": float(math.exp(grid[shared]))}
 
 
-def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence: float) -> dict[str, Any]:
+def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dict[str, Any]:
     """Best depth at the middle size after a few counts of tokens that the runs have: for the held value of a text and
     for each other that has several counts, at the same counts where these overlap."""
     place = next((k for k, one in enumerate(means.columns) if one.name == TOKENS), None)
     if place is None:
         return {}
+    posterior, confidence = surface.posterior, surface.record.confidence
     value, one, x = design.values[place], means.columns[place], posterior.frame.x0
-    name, deepest = design.names[place], math.exp(posterior.frame.last)
+    name = design.names[place]
     texts = {design.names[k]: design.values[k] > 0.5 for k, text in enumerate(means.columns) if text.kind == TEXT}
     held = ~np.any(list(texts.values()), axis=0) if texts else np.ones(len(value), dtype=bool)
     has = {label: member for label, member in texts.items() if np.ptp(value[member]) > 0.0}
@@ -212,7 +218,8 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
         drawn = [ask.best_depths(posterior, x, own) for own in settings]
         rows: list[DepthAfter] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
-            depth = near(ask.best_depth(posterior, x, confidence, own).interval.map(math.exp), deepest)
+            depth, decimals = surface.at_setting(x, own)
+            depth = near(depth, surface.deepest)
             with np.errstate(invalid="ignore"):
                 ratio = found - drawn[0]
             known = ratio[np.isfinite(ratio)]
@@ -227,6 +234,7 @@ def _along_tokens(means: Means, design: Design, posterior: Posterior, confidence
                     **depth.columns("depth"),
                     **change.columns("ratio"),
                     of=of,
+                    depth_decimals=decimals,
                 )
             )
         return rows, ratio
@@ -332,8 +340,8 @@ def _held_said(column: AdjustedColumn) -> str:
     why = "has the least loss at equal size" if column.best else "is the middle one"
     return (
         f"The values {values} of {column.name} are about as common, and {text(own.value)} {why}; at "
-        f"{format_count(own.n_params)} the best depth is {own.depth_interval.format('.1f')} there and "
-        f"{far.depth_interval.format('.1f')} at {text(far.value)} (--at)"
+        f"{format_count(own.n_params)} the best depth is {_depth(own)} there and {_depth(far)} at {text(far.value)} "
+        "(--at)"
     )
 
 
@@ -372,7 +380,7 @@ def _equal_sentence(record: Adjustment) -> str:
         return ""
     n = shared[len(shared) // 2]
     found = {name: of[n] for name, of in rows.items() if n in of}
-    texts = [f"{row.depth_interval.format('.1f')} at equal {name}" for name, row in found.items()]
+    texts = [f"{_depth(row)} at equal {name}" for name, row in found.items()]
     return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"
 
 
@@ -383,5 +391,5 @@ def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
     return rows[middle], rows[middle + 1]
 
 
-def _depth(row: Reading) -> str:
-    return row.depth_interval.format(".0f")
+def _depth(row: Reading | DepthHeld | EqualWhat) -> str:
+    return row.depth_interval.format(layers(1 if row.depth_decimals is None else row.depth_decimals))

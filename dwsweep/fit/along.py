@@ -56,6 +56,7 @@ from dwsweep.records.fit import AlongFit, Fit, FitOptions
 from dwsweep.text import SHORT, format_count, join
 
 SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # the arm that is ahead, by the sign of (the other's loss − the base's loss)
+NOT_ADJUSTED = "NOT ADJUSTED"
 WITH_HEADS = {"heads", "head_size"}  # either column determines the other
 
 
@@ -107,7 +108,13 @@ def fit_beside_along(
     found = fit_along(table, column, others, baseline=baseline, margin=margin, **options)
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
-    return replace(fit_table(table, **options), along=found.along)
+    result = fit_table(table, **options)
+    along = found.along
+    if result.adjusted and not along.answer[0].startswith(NOT_ADJUSTED):
+        names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
+        said = f"{NOT_ADJUSTED}: losses along {column} are as they are, and not at held values of {names}"
+        along = replace(along, answer=(said, *along.answer))
+    return replace(result, along=along)
 
 
 def compared(
@@ -321,7 +328,7 @@ def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
     if len(names) < HEAP:
         return []
     change = f"{join(names)} change along {column}, too, and losses are adjusted for none of them"
-    return [f"NOT ADJUSTED: {change}; a fit without {argument('column', '--along')} adjusts for them"]
+    return [f"{NOT_ADJUSTED}: {change}; a fit without {argument('column', '--along')} adjusts for them"]
 
 
 NOUNS = {"depth": "layers", "heads": "heads"}

@@ -21,9 +21,10 @@ from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
+from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth
+from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth, plain
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -51,6 +52,7 @@ from dwsweep.fit.transitions import Judged, Pair, contrasts, disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
+from dwsweep.records.columns import STEPS
 from dwsweep.records.equal_budgets import FLOPS
 from dwsweep.records.fit import (
     LARGEST_SIZE,
@@ -72,6 +74,7 @@ FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to t
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
 N_PARAMS = "n_params"  # default axis
+LENGTHS = ("tokens", "steps")  # columns of the length of training
 HEAP = 3  # fewest settings that differ between shapes for the account to mention them
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
@@ -447,7 +450,8 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
 
 
 def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth, and one on a vocabulary or a tokenizer that does."""
+    """One sentence per unknown setting that follows depth, and one on a length of training, a vocabulary or a tokenizer
+    that does."""
     settings = (*asked.data.settings, *beside_blanks(asked.data.rows))
     names = [name for name in settings if name not in asked.options.adjust]
     for name, where in following_depth(asked.data.rows, names).items():
@@ -456,10 +460,23 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
+    known = [*LENGTHS, *(name for name in asked.data.columns if plain(name) in STEPS)]
+    lengths = [name for name in known if name not in asked.options.adjust and _varies(asked.data.rows, name)]
+    for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
+        yield (
+            f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
+            "effect of longer training from the effect of depth"
+        )
     if asked.data.unit != BITS:
         for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
             word = "VOCABULARY" if name == "vocab_size" else name.upper()
             yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
+
+
+def _varies(rows: Sequence[Row], name: str) -> bool:
+    """True if a count differs between rows by more than an incomplete last batch."""
+    counts = [row[name] for row in rows if positive(row.get(name))]
+    return bool(counts) and max(counts) > COUNT_TOLERANCE * min(counts)
 
 
 def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:

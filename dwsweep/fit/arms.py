@@ -46,7 +46,7 @@ from dwsweep.fit.posterior import Posterior, weigh
 from dwsweep.fit.token_group import TokenGroup, joint_model
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
-from dwsweep.interval import Interval
+from dwsweep.interval import Interval, written
 from dwsweep.records.along import BASE, OTHER
 from dwsweep.records.comparison import (
     BEST_DEPTH,
@@ -62,7 +62,7 @@ from dwsweep.records.comparison import (
     Divergence,
 )
 from dwsweep.records.fit import FitOptions, FitResult, Surface
-from dwsweep.records.transitions import numbers
+from dwsweep.records.transitions import coarse, numbers
 from dwsweep.text import BITS, NATS, format_count, join
 
 MOST_ARMS = 50  # limit, since each arm takes a fit
@@ -104,20 +104,20 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         if result.adjusted:
             names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
             column = "" if others else chosen.arm
-            said = [_not_adjusted(names, column, one.arm) for one in comparisons]
-            comparisons = [replace(one, answer=(a, *one.answer)) for a, one in zip(said, comparisons, strict=True)]
+            comparisons = [_unadjusted(one, names, column) for one in comparisons]
         return replace(result, comparisons=comparisons)
 
 
-def _not_adjusted(names: str, column: str | None, arm: str) -> str:
-    """Line on the settings ``names`` of a heap, and the option that answers for an ``arm`` of a ``column`` at held
-    values of them."""
+def _unadjusted(found: Comparison, names: str, column: str | None) -> Comparison:
+    """The comparison of a heap whose fit adjusts for the settings ``names``: its first line and all of its rows have
+    them. The line names the option that answers for an arm of a ``column`` at held values."""
+    arm, rows = found.arm, tuple(replace(row, unadjusted=names) for row in found.rows)
     said = f"NOT ADJUSTED: arms are compared as they are, and not at held values of {names}; "
     said += either(argument("where")) + " keeps one value"
     if column:
         at = either(argument("at", f"--at {column}={arm}"))
         said += f", and {at} in place of a comparison gives the best depths of {arm} at held values"
-    return said
+    return replace(found, answer=(said, *found.answer), rows=rows)
 
 
 def chosen_options(*, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any) -> FitOptions:
@@ -256,10 +256,13 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None if there is none."""
+    """ln of a size or of a depth under one arm. se: its standard error, None if there is none. decimals: known decimals
+    of a depth. coarse: Monte-Carlo error of a size that takes digits."""
 
     se: float | None = None
     status: str = ""
+    decimals: int | None = None
+    coarse: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -408,6 +411,10 @@ def _row(
         correlation=change.correlation,
         confidence=confidence,
         verdict=NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[off.sign],
+        base_decimals=base.decimals,
+        other_decimals=other.decimals,
+        base_coarse=base.coarse,
+        other_coarse=other.coarse,
     )
 
 
@@ -477,8 +484,10 @@ def _transitions(base: Arm, other: Arm, together: Together, confidence: float) -
 
 
 def _crossing(pair: Pair) -> Estimate:
-    c = pair.verdict
-    return Estimate(c.root, c.low, c.high, c.se, c.status)
+    c, found = pair.verdict, pair.verdict.errors
+    width = None if c.low is None or c.high is None else c.high - c.low
+    error = 0.0 if width is None else coarse((found.value, found.low, found.high), width)
+    return Estimate(c.root, c.low, c.high, c.se, c.status, coarse=error)
 
 
 def _alone(base: Estimate, other: Estimate) -> Drawn | None:
@@ -508,13 +517,13 @@ def _best_depths(base: Arm, other: Arm, together: Together, confidence: float) -
 
 def _depth(surface: LossSurface, x: float) -> Estimate | None:
     """ln of the best depth at ln axis ``x``; None if too few depths have shapes of that size."""
-    found = surface.optimum(x)
+    found = surface.sized(x)
     if found is None:
         return None
     ln = found.depth_interval.map(math.log)
-    if found.depth is None:
-        return Estimate(ln.value, ln.low, ln.high, status=found.beyond)
-    return Estimate(ln.value, ln.low, ln.high)
+    return Estimate(
+        ln.value, ln.low, ln.high, status="" if found.depth is not None else found.beyond, decimals=found.digits
+    )
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
@@ -533,9 +542,10 @@ def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
         return "best depth: no size has a bounded one under both arms, so no change can be shown or excluded"
+    one, two = (written(each, form) for each, form in zip((row.base, row.other), row.forms, strict=True) if each)
     return (
-        f"best depth at N = {format_count(row.n_params)}: {row.base:.1f} under {base}, {row.other:.1f} under "
-        f"{row.arm}; ratio {row.change:.2f} ({span(row)}): {row.verdict}"
+        f"best depth at N = {format_count(row.n_params)}: {one} under {base}, {two} under {row.arm}; ratio "
+        f"{row.change:.2f} ({span(row)}): {row.verdict}"
     )
 
 

@@ -35,7 +35,7 @@ from dwsweep.fit.posterior import (
 )
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
-from dwsweep.records.transitions import Optimum, SizedOptimum
+from dwsweep.records.transitions import Optimum, SizedOptimum, depth_decimals
 
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
@@ -285,14 +285,39 @@ class LossSurface:
         return best_depths(self.posterior, x)
 
     def at(self, n: float) -> Interval:
-        """The best depth at a size (a value of the axis), with the interval of the fit's confidence; no value where
-        more than half of the draws lie beyond the depths trained."""
+        """The best depth at a size (a value of the axis), with the interval of the fit's confidence, open as in
+        ``bounded_at``; no value where more than half of the draws lie beyond the depths trained."""
         if self.record.flat:
             return Interval()
         if n not in self._depths:
-            found = best_depth_interval(self.posterior, math.log(n), self.record.confidence)
-            self._depths[n] = found.map(math.exp)
+            self._depths[n] = self.bounded_at(math.log(n), self.drawn_at(n))
         return self._depths[n]
+
+    def drawn_at(self, n: float) -> Interval:
+        """The best depth at a size with the interval of its draws alone, whose ends may lie beyond every net tried."""
+        return best_depth_interval(self.posterior, math.log(n), self.record.confidence).map(math.exp)
+
+    def bounded_at(self, x: float, depth: Interval) -> Interval:
+        """The interval of a best depth at ln axis x, layers, open at an end beyond the depths that have nets of that
+        size, as in ``optimum``: no loss there bounds it. One layer stays an end, since no net is shallower; an interval
+        beyond the sizes of the data stays as it is."""
+        present = self.present(x)
+        if len(present) < FEWEST_SHARED_DEPTHS:
+            return depth
+        first, last = min(present), max(present)
+        below = depth.low is not None and first > 1 and depth.low <= first
+        above = depth.high is not None and depth.high >= last
+        return replace(depth, low=None if below else depth.low, high=None if above else depth.high)
+
+    def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int]:
+        """Best depth at ln axis x with columns at other values than the held ones, open as in ``bounded_at``, and its
+        known decimals."""
+        found = best_depth(self.posterior, x, self.record.confidence, setting)
+        depth, errors = self.bounded_at(x, found.interval.map(math.exp)), found.errors
+        numbers = ((depth.value, errors.value), (depth.low, errors.low), (depth.high, errors.high))
+        present: Sequence[float] = self.present(x) or (self.shallowest, self.deepest)
+        known = [error for number, error in numbers if number is not None]
+        return depth, depth_decimals(depth, known, min(present), max(present))
 
     def spread(self, x: float) -> float:
         """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
@@ -325,6 +350,19 @@ class LossSurface:
             depth_min=first,
             depth_max=last,
         )
+
+    def sized(self, x: float) -> SizedOptimum | None:
+        """``optimum`` with its size and the Monte-Carlo errors that bound its digits."""
+        found = self.optimum(x)
+        if found is None:
+            return None
+        more: dict[str, Any] = self.errors(found)
+        return SizedOptimum(**vars(found), n_params=math.exp(x), **more)
+
+    def decimals(self, n: float) -> int:
+        """Known decimals of the best depth at a size, as in the list of them: one beyond the sizes of the data."""
+        found = None if self.record.flat else self.sized(math.log(n))
+        return 1 if found is None else found.digits
 
     def errors(self, found: Optimum) -> dict[str, float | None]:
         """Monte-Carlo errors of ln of the best depth and of its finite interval ends."""
@@ -612,10 +650,9 @@ def with_optima(record: Surface) -> Surface:
     shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
     rows = []
     for x in np.linspace(min(shared), max(shared), ROWS):
-        found = surface.optimum(float(x))
+        found = surface.sized(float(x))
         if found is not None:
-            more = {**surface.worst(float(x)), **surface.errors(found)}
-            rows.append(SizedOptimum(**vars(found), n_params=math.exp(found.ln_x), **more))
+            rows.append(replace(found, **surface.worst(float(x))))
     return replace(record, optima=tuple(rows))
 
 

@@ -164,7 +164,9 @@ class _Question:
 
     def sizes(self) -> Iterator[EqualWhat]:
         for x in self.x:
-            yield self._row("N", math.exp(x), "", x, self.surface.at(math.exp(x)), self.held)
+            n = math.exp(x)
+            found = self._row("N", n, "", x, self.surface.at(n), self.held)
+            yield replace(found, depth_decimals=self.surface.decimals(n))
 
     def totals(self) -> Iterator[EqualWhat]:
         """Best depth at the total size of the best net of each size."""
@@ -196,8 +198,9 @@ class _Question:
             t = x + math.log(ratio)
             if self.low <= t <= self.high:
                 setting = {self.runs.column: float(self._standard(t))}
-                depth = ask.best_depth(self.posterior, x, self.surface.record.confidence, setting).interval
-                yield self._row("tokens per parameter", ratio, "", x, depth.map(math.exp), t)
+                depth, decimals = self.surface.at_setting(x, setting)
+                found = self._row("tokens per parameter", ratio, "", x, depth, t)
+                yield replace(found, depth_decimals=decimals)
 
     def as_trained(self, budget: Budget) -> Iterator[EqualWhat]:
         """Best depth at the budget of all runs: at equal size, and with each depth at its best size."""

@@ -30,7 +30,7 @@ from dwsweep.fit.laws import (
 )
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
-from dwsweep.records.transitions import GuidelineRow, SizedOptimum
+from dwsweep.records.transitions import GuidelineRow, SizedOptimum, layers
 from dwsweep.shapes import STANDARD, width_at
 from dwsweep.text import SHORT, format_count
 
@@ -233,6 +233,7 @@ def guideline_row(
         n_params_actual=12 * depth_int * width_int**2,
         rival_depth_min=ends[0],
         rival_depth_max=ends[1],
+        depth_decimals=law.surface.decimals(n_params) if isinstance(law, OwnGuide) else None,
     )
     return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
 
@@ -363,11 +364,11 @@ def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str)
 
 
 def _depth(record: Surface, row: SizedOptimum) -> str:
-    def text(depth: float) -> str:
-        return f"{round(depth, row.digits):.{max(row.digits, 0)}f}"
-
+    text = layers(row.digits)
     low, high = (None if end is None else text(end) for end in (row.depth_low, row.depth_high))
     best = text(row.depth) if row.depth else "1" if row.is_one_layer else record.beyond(row)
+    if row.is_one_layer and (high is None or high == text(1.0)):
+        return best  # an upper end of one layer only means that one layer is best
     if low and high:
         return f"{best} ({low} to {high})"
     return f"{best} (below {high})" if high else f"{best} (above {low})"

@@ -27,7 +27,7 @@ from dwsweep.fit.data.covariates import (
     why_refused,
 )
 from dwsweep.fit.data.rows import Row, why_no_loss
-from dwsweep.fit.data.settings import KNOWN, NAME_WORDS, RUN_WORDS, beside_blanks, plain
+from dwsweep.fit.data.settings import KNOWN, NAME_WORDS, RUN_WORDS, beside_blanks, is_moment, names_depths, plain
 from dwsweep.fit.data.shape import n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import f_tail
@@ -96,7 +96,9 @@ def _candidates(rows: Sequence[Row], taken: Collection[str]) -> list[str]:
         if not skipped and not (
             words & (RUN_WORDS | MACHINES) or "seed" in words or MACHINES & {*bare(name).split("_")}
         ):
-            found.append(name)
+            values, depths = ([row.get(one) for row in rows] for one in (name, "depth"))
+            if not is_moment(name, values) and not names_depths(name, values, depths):
+                found.append(name)
     return found
 
 

@@ -415,6 +415,7 @@ def best_depth(
         width_high=width_at(n_params, low, weights),
         rival_depth_min=min(every) if rivals else None,
         rival_depth_max=max(every) if rivals else None,
+        depth_decimals=None if isinstance(source.law, Law | Predicted) else source.law.surface.decimals(n_params),
     )
 
 

@@ -51,6 +51,7 @@ class BestDepth:
     every other form that is not rejected; for public evidence, by each form if the two differ by more than a tenth.
     extrapolation_factor: factor by which the size lies outside the data, 1 inside. basis: ``compared`` (shapes were
     compared at such sizes), ``projection``, ``range`` (no best depth can be named), ``law`` or ``refused``.
+    depth_decimals: known decimals of a best depth by a fit's own losses, at sizes of its data.
     """
 
     name: str
@@ -77,6 +78,7 @@ class BestDepth:
     rivals: Mapping[str, float]
     rival_depth_min: float | None = None
     rival_depth_max: float | None = None
+    depth_decimals: int | None = None
 
 
 @dataclass(frozen=True)

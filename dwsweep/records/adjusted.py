@@ -19,6 +19,7 @@ class DepthHeld(Record):
     depth_low: float | None
     depth_high: float | None
     depth_interval = IntervalOf()
+    depth_decimals: int | None = None  # known ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ class Reading(Record):
     depth_low: float | None
     depth_high: float | None
     depth_interval = IntervalOf()
+    depth_decimals: int | None = None  # known ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,7 @@ class DepthAfter(Record):
     ratio_high: float | None = None
     ratio_interval = IntervalOf()
     of: str = ""
+    depth_decimals: int | None = None  # known ones
 
 
 EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time", "FLOPs", "wall time")
@@ -114,6 +117,7 @@ class EqualWhat(Record):
     depth_high: float | None
     depth_interval = IntervalOf()
     known_from: str = ""  # columns or formulas behind the budget
+    depth_decimals: int | None = None  # known ones, at equal N
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ Sequences that belong together have one length; None in them is a value that doe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -63,6 +63,21 @@ def known_to(value: float, error: float) -> float:
     if not error or not value:
         return value
     return round(value, max(decimals(error), -math.floor(math.log10(abs(value)))))
+
+
+def layers(decimals: int) -> Callable[[float], str]:
+    """Form of a best depth that is known to so many ``decimals``, at most one: see ``depth_decimals``."""
+    return lambda value: f"{round(value, decimals):.{max(decimals, 0)}f}"
+
+
+def depth_decimals(depth: Interval, errors: Iterable[float | None], first: float, last: float) -> int:
+    """Known decimals of a best depth and its ends, in every output: one, or fewer if a Monte-Carlo error of their
+    logarithms exceeds a tenth of the interval, which ends with the depths tried, ``first`` to ``last``, where it has no
+    end of its own."""
+    low, high = depth.low or first, depth.high or last
+    if not low or not high or low >= high:
+        return 1
+    return min(1, decimals(ROUNDED_TO * (high - low))) if coarse(errors, math.log(high / low)) else 1
 
 
 def coarse(errors: Iterable[float | None], width: float) -> float:
@@ -216,6 +231,7 @@ class GuidelineRow(Record):
     penalty_low: float | None
     penalty_high: float | None
     equivalent_size_percent: float | None  # size at which the best depth would have the same loss
+    depth_decimals: int | None = None  # known decimals of the depth and its ends, of the fit's own losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,13 +450,9 @@ class SizedOptimum(Optimum):
 
     @property
     def digits(self) -> int:
-        """Known decimals of the depth and its ends: one, or none if a Monte-Carlo error exceeds a tenth of the
-        interval, which ends with the depths tried where it has no end of its own."""
-        low, high = self.depth_low or self.depth_min, self.depth_high or self.depth_max
-        if not low or not high or low >= high:
-            return 1
+        """Known decimals of the depth and its ends."""
         errors = (self.depth_error, self.depth_low_error, self.depth_high_error)
-        return min(1, decimals(ROUNDED_TO * (high - low))) if coarse(errors, math.log(high / low)) else 1
+        return depth_decimals(self.depth_interval, errors, self.depth_min, self.depth_max)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import math
 from functools import partial
 
 from dwsweep.fit.data.covariates import LARGE, value_text
-from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, EqualWhat, NextRuns
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, DepthAfter, EqualWhat, NextRuns, Reading
+from dwsweep.records.transitions import layers
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
@@ -32,8 +32,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         readings = Table(title, [*map(number, ("column", "N", "follows")), INTERVAL, number("held"), INTERVAL])
         rows = list(record.readings)
         for fixed, follows in zip(rows[0::2], rows[1::2], strict=True):
-            cells = [*_best(follows.depth_interval), *_best(fixed.depth_interval)]
-            readings.add(fixed.column, format_count(fixed.n_params), *cells)
+            readings.add(fixed.column, format_count(fixed.n_params), *_best(follows), *_best(fixed))
         parts.append(readings)
     if len(record.along_tokens) > 1:
         title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
@@ -46,7 +45,7 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
         for later in record.along_tokens:
             ratio = estimate(later.ratio_interval, ".2f")
             of = [later.of] if several else []
-            after.add(*of, format_count(later.tokens), *_best(later.depth_interval), *ratio)
+            after.add(*of, format_count(later.tokens), *_best(later), *ratio)
         parts.append(after)
     if record.equal:
         parts += equal_parts(record)
@@ -76,7 +75,7 @@ def equal_parts(record: Adjustment) -> list[Part]:
         bounds = row.n_params_interval
         n = format_count(row.n_params) if row.n_params else MISSING if bounds.unbounded else bounds.ends(format_count)
         tokens = MISSING if row.tokens is None else format_count(row.tokens)
-        table.add(row.equal, budget(row), *_best(row.depth_interval), n, tokens)
+        table.add(row.equal, budget(row), *_best(row), n, tokens)
     known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in record.equal}
@@ -130,5 +129,6 @@ def _tried(one: AdjustedColumn) -> str:
     return f"{text(one.low)} … {text(one.high)}"
 
 
-def _best(found: Interval) -> list[str]:
-    return [shown(found.value, ".1f"), "unbounded" if found.unbounded else found.ends(".1f")]
+def _best(row: Reading | DepthAfter | EqualWhat) -> list[str]:
+    found, text = row.depth_interval, layers(1 if row.depth_decimals is None else row.depth_decimals)
+    return [shown(found.value, text), "unbounded" if found.unbounded else found.ends(text)]

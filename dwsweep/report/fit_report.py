@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -27,6 +28,7 @@ from dwsweep.records.transitions import (
     SizedOptimum,
     Transition,
     known_to,
+    layers,
     verdicts,
 )
 from dwsweep.report import console
@@ -48,7 +50,7 @@ from dwsweep.report.document import (
 )
 from dwsweep.report.studies_report import along_parts, budget_parts, budget_text, comparison_parts
 from dwsweep.shapes import STANDARD, are_other_blocks, width_at
-from dwsweep.text import SHORT, arm_letter, format_count, format_factor
+from dwsweep.text import SHORT, arm_letter, format_count, format_factor, format_rate
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
@@ -151,10 +153,11 @@ def _beyond(result: FitResult) -> str:
     far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    if depth.high is None:  # an average of forms without bounds is no answer
-        bound = "unbounded" if depth.low is None else f"above {depth.low:.1f}"
+    text = _layers(row)
+    if depth.high is None and far > 1:  # an average of forms without bounds is no answer
+        bound = "unbounded" if depth.low is None else f"above {text(depth.low)}"
         return f"{size} the best depth is {bound} by these losses{outside}."
-    return f"{size} the best depth is {depth.format('.1f')} by these losses{outside}."
+    return f"{size} the best depth is {depth.format(text)} by these losses{outside}."
 
 
 def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
@@ -204,9 +207,23 @@ def _cells_line(result: Fit) -> str:
         f"{result.provenance.rows_used} runs, {len(used)} shapes, depths {', '.join(map(str, depths)) or 'none'}"
         + (f", {excluded} shape{'' if excluded == 1 else 's'} excluded (see cells.csv)" if excluded else "")
         + (f"; compared at equal {axis}" if axis != "n_params" else "")
+        + _best_rates(result)
         + (f"; left out: {', '.join(f'{n:,} {why}' for why, n in left.items())}" if left else "")
         + (f"; columns taken: {', '.join(taken)}" if (taken := result.provenance.columns_taken) else "")
     )
+
+
+def _best_rates(result: FitResult) -> str:
+    """Range of the learning rates whose losses count, where shapes were trained at several."""
+    if result.adjusted:  # its own table has them
+        return ""
+    tried = {(row.depth, row.width) for row in result.rates}
+    best = {row.learning_rate for row in result.cells if not row.excluded and (row.depth, row.width) in tried}
+    known = sorted(rate for rate in best if rate is not None)
+    if not known:
+        return ""
+    ends = " … ".join(dict.fromkeys(format_rate(rate) for rate in (known[0], known[-1])))
+    return f"; each shape at its best learning rate, {ends}"
 
 
 def _noise_line(result: Fit) -> str:
@@ -428,7 +445,12 @@ def _best(row: GuidelineRow) -> list[str]:
     found = row.depth_interval
     if found.value is None and found.bounded:
         return [MISSING, found.ends(".0f")]
-    return estimate(found, ".1f", "refused" if "refused" in row.law else MISSING)
+    return estimate(found, _layers(row), "refused" if "refused" in row.law else MISSING)
+
+
+def _layers(row: GuidelineRow) -> Callable[[float], str]:
+    """Form of the best depth of a row."""
+    return layers(1 if row.depth_decimals is None else row.depth_decimals)
 
 
 def _outside(row: GuidelineRow) -> str:
@@ -499,13 +521,11 @@ def _best_depths(result: FitResult) -> list[Part]:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.surface.optima:
-        bounded, digits = row in known, row.digits
-        depth = row.depth_interval.map(lambda value, digits=digits: round(value, digits))  # type: ignore[misc]
-        form = f".{max(digits, 0)}f"
+        bounded, depth, form = row in known, row.depth_interval, layers(row.digits)
         weights = layer_weights(result, row.depth) if bounded and row.depth else None
         width = width_at(row.n_params, row.depth, weights) if weights else None
         # an upper end of one layer only means that one layer is best
-        empty = row.is_one_layer and (depth.high is None or f"{depth.high:.1f}" == "1.0")
+        empty = row.is_one_layer and (depth.high is None or form(depth.high) == form(1.0))
         table.add(
             format_count(row.n_params),
             shown(depth.value, form, result.surface.beyond(row)) if bounded else "not known",
@@ -520,7 +540,8 @@ def _shape_matters(result: FitResult) -> str:
     without a shown effect of depth."""
     shown = result.surface.optima if result.surface and not result.surface.flat else ()
     rows = [row for row in shown if row.worst_percent is not None]
-    if not rows or (result.along is not None and result.along.column == "depth"):  # the runs show it
+    along = result.along
+    if not rows or (along and along.column == "depth" and not result.adjusted):  # the runs show it
         return ""
     axis = result.curves.size_name
 

@@ -90,8 +90,8 @@ def _said(*parts: Said) -> Lines:
 
 
 def _estimate(found: Interval, digits: int = 1) -> str:
-    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``."""
-    return found.format(lambda value: f"{value:,.{digits if value < 99.95 else 0}f}", MISSING)
+    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``. digits: known decimals."""
+    return found.format(lambda value: f"{round(value, digits):,.{max(digits, 0) if value < 99.95 else 0}f}", MISSING)
 
 
 WASTED = "Percent of compute wasted at equal size, FLOPs, training time, decode latency"
@@ -330,7 +330,7 @@ def _apart(row: BudgetAnswer, shape: Candidate) -> str:
     """Reason why the shape to build is deeper or shallower than the best depth: uncertainty, or the steps of widths;
     empty if equal."""
     likeliest, depth = row.optimum.depth, shape.depth
-    if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.5:
+    if row.at != "size" or row.default is not None or likeliest is None or abs(depth - likeliest) < 1.0:
         return ""
     if max(depth / likeliest, likeliest / depth) <= BUILD_APART:
         return ""
@@ -407,7 +407,8 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 def _best_depth(best: BestDepth) -> str:
     depth = best.depth_interval
     text = "Median over possible recipes: depth" if best.basis == "range" else "Best depth"
-    text += f" {_estimate(depth)}, width {_estimate(best.width_interval, 0)}"
+    text += f" {_estimate(depth, 1 if best.depth_decimals is None else best.depth_decimals)}"
+    text += f", width {_estimate(best.width_interval, 0)}"
     if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"
         text += f"; the law alone: {_estimate(Interval(depth.value, best.law_low, best.law_high))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dwsweep.fit.along import value_text
@@ -10,6 +11,7 @@ from dwsweep.records import transitions
 from dwsweep.records.along import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
 from dwsweep.records.comparison import (
     BEST_DEPTH,
+    LOSS,
     NOT_COMPARABLE,
     TRANSITION,
     UNCHANGED,
@@ -30,6 +32,7 @@ from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Tabl
 from dwsweep.text import NATS, SHORT, format_count, format_duration
 
 MILLI = 1e3  # nats → 10⁻³ nats
+SAME_RATIO = 0.02  # difference of ln of a ratio and of a quotient that reads as rounding
 SYMBOLS = {"n_params": "N", "tokens": "D", "depth": "L", "width": "d"}
 HEADS = {"flops": "FLOPs", "device_seconds": "time"}
 
@@ -284,12 +287,29 @@ def comparison_parts(found: Comparison, letter: str, axis: str) -> list[Part]:
     paired = f"paired by {found.pairing}" if found.paired else found.pairing
     parts: list[Part] = [Lines([title], apart=True), Lines([*found.answer, paired], indent=2)]
     level = round(100 * found.rows[0].confidence) if found.rows else 95
-    best, pairs = f"Best depth at each size, {level} % intervals", f"Transitions, {level} % intervals"
-    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis, ".1f"))
-    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair", format_count))
+    # a fit of a heap has best depths of its own, at held values
+    plain = "not adjusted, " if any(row.unadjusted for row in found.rows) else ""
+    best, pairs = (f"{name}, {plain}{level} % intervals" for name in ("Best depth at each size", "Transitions"))
+    parts.append(_ratios(found.of(BEST_DEPTH), letter, best, axis))
+    parts.append(_ratios(found.of(TRANSITION), letter, pairs, "pair"))
     parts.append(_losses(found, letter))
-    notes = [line for line in (*found.notes, each_by_itself(found)) if line]
+    notes = [line for line in (*found.notes, of_both_arms(found, letter), each_by_itself(found)) if line]
     return [*parts, *([Lines(notes, indent=2, apart=True)] if notes else [])]
+
+
+def of_both_arms(found: Comparison, letter: str) -> str:
+    """Sentence on ratios that are not the quotients of their two columns; empty where all look like them."""
+
+    def differs(row: ComparedRow) -> bool:
+        known = row.quantity != LOSS and row.change is not None and row.base and row.other
+        return bool(known) and abs(math.log(row.other / row.base / row.change)) > SAME_RATIO  # type: ignore[operator]
+
+    if not any(map(differs, found.rows)):
+        return ""
+    return (
+        f"{letter}/A is of both arms in one model, in which effects of depth shrink towards each other, and mostly "
+        f"lies nearer to 1 than the quotient of A and {letter}, which are fitted apart."
+    )
 
 
 def each_by_itself(found: Comparison) -> str:
@@ -304,14 +324,13 @@ def each_by_itself(found: Comparison) -> str:
     )
 
 
-def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str, text: Form) -> Table:
+def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str) -> Table:
     table = Table(title, [number(key), label("A"), label(letter), number(f"{letter}/A"), INTERVAL, label("change")])
     for row in rows:
-        change = row.change_interval
+        change, statuses = row.change_interval, (row.base_status, row.other_status)
         table.add(
             f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
-            _estimate(row.base_interval, row.base_status, text),
-            _estimate(row.other_interval, row.other_status, text),
+            *map(_estimate, row.known, statuses, row.forms),
             shown(change.value, ".2f"),
             "" if change.unbounded else change.ends(".2f"),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),

@@ -22,12 +22,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -37,6 +37,9 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import Pack
 from dwsweep.spec import LENGTHS, ModelSpec, Section, TrainSpec
 from dwsweep.train.mesh import agreed, all_agree
+
+if TYPE_CHECKING:
+    from orbax.checkpoint import CheckpointManager
 
 FORMAT = 2
 """Version of the format of a checkpoint's meta data."""
@@ -173,8 +176,16 @@ class Checkpoints:
         self._hash: dict[Any, Any] = {}  # jitted functions by the place of their results
         self._written: tuple[int, int | None] | None = None  # number and inode of the checkpoint being committed
         self._number = 0  # number of the last checkpoint that was begun
-        self._manager = ocp.CheckpointManager(
-            self._mirror.local if self._mirror else self.directory,
+        if jax.process_count() > 1:
+            _ = self._manager  # made by all processes together, since they wait for each other
+
+    @cached_property
+    def _manager(self) -> CheckpointManager:
+        """Orbax's manager, imported and made for the first checkpoint: a pack that ends sooner needs none."""
+        import orbax.checkpoint as ocp
+
+        return ocp.CheckpointManager(
+            self._folder,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=self.keep,
                 create=True,
@@ -185,6 +196,16 @@ class Checkpoints:
             item_handlers={"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()},
         )
 
+    @property
+    def _folder(self) -> epath.Path:
+        """Folder that Orbax writes to."""
+        return epath.Path(self._mirror.local) if self._mirror else self.directory
+
+    @property
+    def _is_used(self) -> bool:
+        """True once the manager is made."""
+        return "_manager" in self.__dict__
+
     def save(self, state: Any, meta: Mapping[str, object]) -> None:
         """Begin to write; the arrays may be donated as soon as this returns. ``meta``: JSON values.
 
@@ -193,6 +214,8 @@ class Checkpoints:
                 next call writes one in place of that which failed.
             FencedOff: somebody else owns the directory.
         """
+        import orbax.checkpoint as ocp
+
         paths.check_fence(self.directory)
         hashes = self._hashes(state)
         try:
@@ -231,6 +254,8 @@ class Checkpoints:
             OSError: it failed.
             FencedOff: somebody else owns the directory; it was taken back.
         """
+        if not self._is_used:
+            return
         try:
             self._finish()
         except FencedOff:
@@ -270,6 +295,8 @@ class Checkpoints:
 
     def numbers(self) -> list[int]:
         """Numbers of the existing checkpoints, newest first."""
+        if not self._is_used and not paths.names_in(self._folder):
+            return []
         return sorted(self._manager.all_steps(), reverse=True)
 
     def restore(self, like: Callable[[Meta], Any]) -> tuple[Any, Meta] | None:
@@ -280,7 +307,12 @@ class Checkpoints:
         Raises:
             InputError: a checkpoint that can be read holds other arrays than those expected.
         """
-        for number in self.numbers():
+        numbers = self.numbers()
+        if not numbers:
+            return None
+        import orbax.checkpoint as ocp
+
+        for number in numbers:
             problem: object = None
             try:
                 restored = self._manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))
@@ -331,7 +363,8 @@ class Checkpoints:
     def close(self) -> None:
         """Wait and release threads; a failure of the last save is raised."""
         self.wait()
-        self._manager.close()
+        if self._is_used:
+            self._manager.close()
         if self._mirror:
             self._mirror.close()
 

@@ -176,8 +176,8 @@ class _Trainer:
             if phase.forks:
                 self._return_to_trunk()
             self.progress.phase += 1
-            if phase.branch is not None:
-                self._save()  # a finished run is not trained again
+            if phase.branch is not None and (not self._is_complete() or self.pack.execution.keep_finished_checkpoints):
+                self._save()  # a finished run is not trained again; of a complete pack the results prove it
         return self._outcome(interrupted=False)
 
     def _is_complete(self) -> bool:

@@ -277,11 +277,16 @@ class Program:
         rates = np.array([replica.learning_rate for replica in self.blueprint.pack.replicas], np.float32)
         return self.choices.layout.put(rates, self.choices.layout.by_replica)
 
+    @cached_property
+    def run_init(self) -> Any:
+        """The compiled function from seeds to a state, apart from the others: a pack that resumes does not need it."""
+        return self.blueprint.compiled_init()
+
     def init(self) -> tuple[State, float]:
         """(the state before the first step, seconds that it took to compile and make it)."""
         began = time.monotonic()
         seeds = np.array([replica.seed for replica in self.blueprint.pack.replicas], np.int32)
-        state = self.blueprint.compiled_init()(self.choices.layout.put(seeds))
+        state = self.run_init(self.choices.layout.put(seeds))
         jax.block_until_ready(state)
         return state, time.monotonic() - began
 
@@ -479,6 +484,7 @@ class Ahead:
     def _compile(self, blueprint: Blueprint) -> None:
         with contextlib.suppress(Exception):
             self._program = compile_program(blueprint)
+            _ = self._program.run_init
 
     @property
     def is_busy(self) -> bool:

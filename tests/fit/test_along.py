@@ -15,8 +15,10 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
+from dwsweep.fit.along import fit_beside_along
 from dwsweep.records import fit as fit_record
 from dwsweep.records.along import NEITHER, OTHER, WORSE, Along
+from dwsweep.records.fit import FitResult
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.results import AlongResult
@@ -362,11 +364,27 @@ def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> 
     assert compared.record.adjusted
     first = compared.comparisons[0].answer[0]
     assert first.startswith("NOT ADJUSTED: ") and says(first, "fit: arms compared as they are")
+    text = compared.summary()
+    assert "Transitions, not adjusted, 95 % intervals" in text
+    assert {row.unadjusted for row in compared.comparisons[0].rows} == {"batch, warm-up, context"}
     for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
             dwsweep.fit_along(heap(), "depth", draws=DRAWS, **option)
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
             dwsweep.compare(heap("a"), heap("b", 1), draws=DRAWS, **option)
+
+
+def test_losses_along_depth_beside_an_adjusted_fit_are_said_to_be_as_they_are() -> None:
+    """Two settings were too few for the line, though the table above it was adjusted for both."""
+    rows = [{name: value for name, value in row.items() if name not in ("seq_len", "warmup")} for row in heap()]
+    found = fit_beside_along(rows, "depth", draws=DRAWS)
+    assert isinstance(found, FitResult) and found.adjusted and found.along
+    assert found.along.answer[0] == "NOT ADJUSTED: losses along depth are as they are, and not at held values of batch"
+    text = plain_text(fit_report.render(found))
+    assert "NOT ADJUSTED: losses along depth" in text
+    bare = [{name: value for name, value in row.items() if name != "batch_size"} for row in rows]
+    alone = fit_beside_along(bare, "depth", draws=DRAWS)
+    assert alone.along and not any("NOT ADJUSTED" in line for line in alone.along.answer)
 
 
 def test_the_unit_of_the_losses_moves_no_verdict_along_a_column() -> None:

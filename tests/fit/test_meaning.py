@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -577,6 +578,96 @@ def test_an_unknown_setting_that_follows_depth_is_named_before_the_answer():
     assert not any(
         "FOLLOWS DEPTH" in one for one in dwsweep.fit_table(rows, draws=200, drop=["mixer"]).provenance.account.notes
     )
+
+
+@pytest.mark.parametrize("name", ["mixer", "n_tok", "tokens", "steps"])
+def test_a_column_with_a_value_for_each_of_eight_depths_is_named_before_the_answer(name: str) -> None:
+    """Beyond six depths nothing named it, and a length under its own name had a warning below the tables alone: twice
+    the depth meant twice the tokens, and the deepest net was best at every size."""
+    rows = [
+        {
+            "n_layer": depth,
+            "d_model": width,
+            "val_loss": loss(12 * depth * width**2, depth) - 0.09 * math.log(depth / 16),
+            name: f"m{depth}" if name == "mixer" else 125_000_000 * depth // (2**19 if name == "steps" else 1),
+        }
+        for depth, width in nets((4, 6, 8, 12, 16, 20, 28, 36))
+    ]
+    first = fitted(rows).provenance.account.notes[0]  # type: ignore[union-attr]
+    said = "FOLLOW DEPTH" if name in ("tokens", "steps") else "FOLLOWS DEPTH"
+    value = {"mixer": "m4", "steps": "953"}.get(name, "500M")
+    assert first.startswith(f"{name.upper()} {said} ({value} at L 4; ") and "; 2 more)" in first
+    other = [{**row, name: 2_000_000_000 + 1000 * row["n_layer"]} for row in rows]  # an incomplete last batch
+    if name != "mixer":
+        assert "FOLLOW DEPTH" not in account(fitted(other))
+
+
+@pytest.mark.parametrize("name", ["Val Loss (nats)", "val_ce", "final_validation_loss", "eval/wikitext/loss"])
+def test_a_loss_of_training_beside_a_held_out_one_of_an_unusual_name_is_said_first(name: str) -> None:
+    """The training loss, which falls with depth, was fitted without a word."""
+    rows = [
+        {"n_layer": row["n_layer"], "d_model": row["d_model"], "loss": row["val_loss"] - 0.01 * row["n_layer"]}
+        for row in drawn()
+    ]
+    both = [{**row, name: own["val_loss"]} for row, own in zip(rows, drawn(), strict=True)]
+    said = f"THE LOSS IS THE COLUMN loss, which may be of training, and not {name}: "
+    assert account(fitted(both)).startswith(f"35 rows read, all used; {said}")
+    assert fitted(both, columns={"loss": name}).cells == clean().cells
+    for table, chosen in ((rows, None), (both, {"loss": "loss"})):
+        assert "THE LOSS" not in account(fitted(table, columns=chosen))
+
+
+@pytest.mark.parametrize("name", ["step", "_step", "epoch"])
+def test_runs_of_deep_nets_that_ended_early_are_named_before_the_answer(name: str) -> None:
+    ended = [{**row, name: 70 if row["n_layer"] > 16 else 100} for row in drawn()]
+    assert f"{name.upper()} FOLLOWS DEPTH (100 at L 6, 10, 16; 70 at L 24, 36)" in account(fitted(ended))
+    assert "FOLLOWS" not in account(fitted([{**row, name: 100 + row["n_layer"] % 2} for row in drawn()]))
+
+
+def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
+    """depth won over n_layer, and n_layer was told to follow depth."""
+    blocks = [{**row, "depth": 2 * row["n_layer"]} for row in drawn()]
+    with pytest.raises(InputError, match=r"depth: depth \(12\) and n_layer \(6\) are both usual names of it"):
+        fitted(blocks)
+    assert fitted(blocks, columns={"depth": "n_layer"}).cells == clean().cells
+    inner = [{"depth": row["n_layer"], "width": row["d_model"], "hidden_dim": 2 * row["d_model"]} for row in drawn()]
+    inner = [{**row, "loss": own["val_loss"]} for row, own in zip(inner, drawn(), strict=True)]
+    with pytest.raises(InputError, match=r"columns=\{'width': 'width', 'd_ff': 'hidden_dim'\}"):
+        fitted(inner)
+    same = [{**row, "depth": row["n_layer"], "l": 512} for row in drawn()]
+    assert fitted(same).cells == clean().cells
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        ("end_time", lambda k: 1_764_143_726_000 + 1000 * (k // 2 % 3)),  # MLflow, milliseconds
+        ("start_time", lambda k: f"2026-11-26 07:55:{k // 2 % 3:02d}"),
+        ("created_at", lambda k: f"2026-11-26T07:55:{k // 2 % 3:02d}Z"),
+        ("endTime", lambda k: 1_764_143_726.25 + k // 2 % 3),
+        ("_runtime", lambda k: 1 + k // 2 % 3),
+    ],
+    ids=["milliseconds", "text", "ISO", "seconds", "duration"],
+)
+def test_moments_that_runs_share_are_no_setting(name: str, moment: Callable[[int], Any]) -> None:
+    """Two runs of a shape that ended in one second, and a third a second later, were two recipes."""
+    rows = [{**row, "seed": seed} for row in drawn() for seed in range(3)]
+    timed = [{**row, name: moment(k)} for k, row in enumerate(rows)]
+    assert [vars(row) for row in fitted(timed).cells] == [vars(row) for row in fitted(rows).cells]
+
+
+@pytest.mark.parametrize("name", ["run", "name", "Run ID", "run_name", "experiment.name"])
+def test_a_name_for_each_depth_names_rows(name: str) -> None:
+    """It had "RUN FOLLOWS DEPTH"; an unknown column of the same values still has it."""
+    of_depth, other = ([{**row, column: f"net of {row['n_layer']}"} for row in drawn()] for column in (name, "mixer"))
+    assert "FOLLOWS DEPTH" not in account(fitted(of_depth))
+    assert "MIXER FOLLOWS DEPTH" in account(fitted(other))
+
+
+def test_a_name_that_differs_within_a_shape_is_still_asked_about() -> None:
+    rows = [{**row, "name": name} for row in drawn() for name in ("ours", "theirs")]
+    with pytest.raises(InputError, match="name \\(ours, theirs at"):
+        fitted(rows)
 
 
 @pytest.mark.parametrize(

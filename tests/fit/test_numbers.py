@@ -39,6 +39,9 @@ def test_counts_are_read_as_people_write_them(tmp_path):
         ),  # all with three decimals: the semicolon shows it
         ('depth,width,loss\n6,64,"3,21"\n6,96,"3,105"\n', [3.21, 3.105]),
         ("depth\twidth\tloss\n6\t64\t3,21\n6\t96\t3,105\n", [3.21, 3.105]),
+        # a loss of thousands of nats is none, so its comma stands before decimals
+        ("depth\twidth\tval_loss\n6\t64\t3,210\n6\t96\t3,105\n", [3.21, 3.105]),
+        ('depth,width,loss\n6,64,"3,210"\n6,96,"3,105"\n', [3.21, 3.105]),
         ("depth;width;loss\n6;64;3.21\n6;96;3.105\n", [3.21, 3.105]),
         ("depth;width;loss;tokens\n6;64;3,21;1.000.000\n6;96;3,105;2.000.000\n", [3.21, 3.105]),
     ],
@@ -57,6 +60,12 @@ def test_a_comma_separates_thousands_beside_decimal_points(tmp_path):
 def test_a_comma_that_reads_both_ways_is_asked_about(tmp_path):
     with pytest.raises(InputError, match=r"column 'loss' has '3,210' beside semicolons, .* is it 3\.210 or 3210\?"):
         written(tmp_path, "depth;width;loss;lr\n6;64;3,210;0.5\n")
+
+
+def test_a_loss_that_reads_both_ways_beside_decimal_points_is_asked_about(tmp_path):
+    """It was read as 4582 nats, and refused as a perplexity."""
+    with pytest.raises(InputError, match=r"column 'val_loss' has '4,582', and other .* is it 4\.582 or 4582\?"):
+        written(tmp_path, "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n")
 
 
 def test_a_column_of_both_marks_is_refused_by_its_value(tmp_path):

@@ -35,13 +35,17 @@ from claims import (
 )
 
 import dwsweep
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface
+from dwsweep.guide import answer
 from dwsweep.paths import as_path
 from dwsweep.records import fit as fit_record
+from dwsweep.records import transitions
 from dwsweep.records.record import csv_text
 from dwsweep.records.transitions import TokenTransition, Transition
-from dwsweep.report import answers_box, card, fit_report
+from dwsweep.report import answers_box, card, fit_report, guide_report
 from dwsweep.report import page as sweep_page
+from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 from tests.simulations.sweeps import SmoothTruth, draw
 
@@ -326,7 +330,7 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
     head = " ".join(result.summary().split()).partition(". ")[0]
     for best, low, high, size in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\) at ([\d.]+[KMB]?)", head):
         assert shown[size] == f"{best} {low} … {high}"
-    asked = [row.n_params for row in optima if row.depth_interval.bounded and row.depth]
+    asked = [row.n_params for row in optima if row.depth]  # open ends too: no net of that size bounds them
     again = dwsweep.fit_table(TABLES[name](), params=asked) if name in ("clean",) else result
     guided = {row.n_params: row for row in again.guideline if row.n_params in asked}
     for row in optima if guided else ():
@@ -338,6 +342,34 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
     for cut in result.curves.fixed_n:
         at = LossSurface(result.surface).optimum(math.log(cut.x))
         assert cut.surface is None or cut.surface.optimum == at
+
+
+def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables had 30 (27 … 35) where the comparison below them, the guideline and guide had 29.6 (27.1 … 35.4)."""
+    asked = [row.n_params for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
+    monkeypatch.setattr(transitions, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits
+    other = losses(SmoothTruth((6, 12, 18, 24)), 5, 1e6, 2e8, 7, sigma=0.002, shape_sd=0.002)
+    result = compare_arms(clean(), [other], params=asked)
+    text = plain_text(fit_report.render(result))
+    shown = best_in_cells(table_of(text, BEST))
+    sizes = [format_count(n) for n in asked]
+    assert any("." not in shown[size] for size in sizes)
+    against = {row[0]: row[1] for row in table_of(text, "Best depth at each size, 95")}
+    assert {size: against[size].translate({ord(mark): None for mark in "()"}) for size in sizes} == {
+        size: shown[size] for size in sizes
+    }
+    rows = {row[0]: row for row in fit_report.guideline(result).rows if row[0] in sizes}
+    assert {size: f"{row[3]} {row[4]}" for size, row in rows.items()} == {size: shown[size] for size in sizes}
+    (base,) = {one.base for one in result.comparisons}
+    for best, size in re.findall(rf"best depth at N = (\S+): (\S+) under {re.escape(base)}", " ".join(text.split())):
+        assert shown[best].split()[0] == size
+    crossed = {row.pair: row for row in result.verdicts}
+    for row in result.comparisons[0].of("transition"):
+        assert row.known[0] == crossed[row.depth, row.deep].known
+    fit_record.write(result, tmp_path)
+    said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path))).split())
+    found = re.findall(r"Best depth (\S+) \(([^)]+)\)", said)
+    assert [f"{best} {ends}" for best, ends in found] == [shown[size] for size in sizes]
 
 
 def test_page_and_card_say_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,12 @@ from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
 from dwsweep.records.run import RunResult
 from dwsweep.records.transitions import PairCurve, RateRun
+from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import losses, registry, style
 from dwsweep.report.figures import runs as run_figures
 from dwsweep.report.markup import on_dark
+from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences"]
@@ -495,4 +497,6 @@ def test_a_fit_draws_it_where_shapes_have_several_rates_and_only_then(tmp_path: 
         assert drawing.title in page and drawing.caption in page, drawing.name
     one_rate = fit_table([row for row in sweep({2: 4e-3, 8: 4e-3}) if row["learning_rate"] == 4e-3], draws=100)
     assert one_rate.rates == []
+    counted = [" ".join(plain_text(fit_report.render(one)).split()) for one in (fit, one_rate)]
+    assert "each shape at its best learning rate, 4e-3" in counted[0] and "best learning rate" not in counted[1]
     assert "learning_rates" not in {drawing.name for drawing in registry.drawings(one_rate)}

@@ -43,7 +43,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("programs_again")
 def test_killed_in_a_bucket(store: Store, tmp_path: Path, objects: Path) -> None:
-    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 2}))
+    pack = make_pack(store, make_spec(execution={"checkpoint_steps": 2, "keep_finished_checkpoints": True}))
     whole, parts, last = Kept(), KilledAt(11), Kept()
     train_pack(pack, store, tmp_path / "whole", whole, dispatch_steps=2)
     with pytest.raises(Killed):

@@ -86,7 +86,7 @@ def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(kept, outcome, folder, (objects, len(jax.live_arrays()) - arrays, cached._cache_size()))
 
 
-def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: Whole) -> None:
+def test_a_pack_is_trained_and_recorded(store: Store, whole: Whole) -> None:
     kept, outcome, folder, _ = whole
     # the reading of the held-out set is heard of, rising to its end
     assert kept.evaluated == sorted(kept.evaluated) and kept.evaluated[-1] == 1.0
@@ -106,8 +106,14 @@ def test_a_pack_is_trained_recorded_and_not_trained_again(store: Store, whole: W
     footing = kept.facts[0]["footing"]
     assert footing["cores"] and footing["versions"] == kept.results["s0-lr0.01-12"].versions and footing["backend"]
     assert kept.losses("s0-lr0.01-12") != kept.losses("s1-lr0.01-12")
+    assert not (folder / "checkpoints").exists()  # its results prove that it is complete
+
+
+def test_a_pack_whose_checkpoint_is_kept_is_not_trained_again(store: Store, tmp_path: Path) -> None:
+    pack = make_pack(store, make_spec(execution={"keep_finished_checkpoints": True}))
+    assert len(train(pack, store, tmp_path)[0].results) == 2
     again = Kept()
-    assert train_pack(make_pack(store), store, folder, again).finished == ()
+    assert train_pack(pack, store, tmp_path, again).finished == ()
     assert not again.facts and not again.results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ NO_LOSS = {
 }
 """Words in place of a loss, in small letters, for a run without one."""
 DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
+LOSS_WORDS = {"loss", "nll", "bpb"}
 LARGEST_INT = 10**300  # larger integers are read as infinite
 
 
@@ -76,10 +78,11 @@ def decimal_marks(
     held: Mapping[str, Iterable[Any]], what: str = "table:", separator: str = ""
 ) -> dict[str, numerals.Mark]:
     """Columns with decimal commas. A column shows it by one number such as ``3,21``; one whose
-    numbers read both ways (``3,210``) follows the other columns, and a semicolon between the fields.
+    numbers read both ways (``3,210``) follows the other columns, and a semicolon between the fields. A loss of
+    thousands of nats is none, so ``3,210`` of a loss has decimals.
 
     Raises:
-        InputError: numbers read both ways, and the semicolon contradicts the other columns.
+        InputError: numbers read both ways, and the semicolon or the loss contradicts the other columns.
     """
     kinds: dict[str, set[str]] = {}
     example: dict[str, str] = {}
@@ -89,18 +92,25 @@ def decimal_marks(
             continue
         kinds[name] = {kind for text in texts if (kind := numerals.shows(text))}
         if kinds[name] == {"either"}:
-            example[name] = next((text for text in texts if "," in text and numerals.shows(text)), "")
+            example[name] = min((text for text in texts if "," in text and numerals.shows(text)), default="")
     commas = {name for name, found in kinds.items() if "comma" in found and "point" not in found}
     points = any("point" in found for found in kinds.values())
-    for name, text in example.items():
-        if separator == ";" and points and not commas and text:
-            raise InputError(
-                f"{what} column {name!r} has {text!r} beside semicolons, and other columns have decimal points: is it "
-                f"{text.replace(',', '.')} or {text.replace(',', '')}? Write it with a point, or without a comma"
-            )
-        if (separator == ";" and text) or (commas and not points):
-            commas.add(name)
+    decimal = [name for name, text in example.items() if text and (separator == ";" or _is_loss(name))]
+    if decimal and points and not commas:
+        text, beside = example[decimal[0]], " beside semicolons" if separator == ";" else ""
+        raise InputError(
+            f"{what} column {decimal[0]!r} has {text!r}{beside}, and other columns have decimal points: is it "
+            f"{text.replace(',', '.')} or {text.replace(',', '')}? Write it with a point, or without a comma"
+        )
+    commas.update(decimal)
+    if commas and not points:
+        commas.update(example)
     return dict.fromkeys(commas, "comma")
+
+
+def _is_loss(name: str) -> bool:
+    """True if a column's name is of a loss."""
+    return not LOSS_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
 
 
 def losses(values: Sequence[Any]) -> list[Any]:

@@ -4,7 +4,7 @@ Runs of one shape and learning rate are replicates where nothing but the seed di
 
     known       a recipe, a count of tokens, a seed, a time: ``records.columns`` says what each is
     measured    a number that is all distinct, or that its name calls a loss, a time or a memory
-    a name      a text that belongs to one run or one shape, a machine, a date; one value to a seed
+    a name      a text that belongs to one run or one shape, a machine, a date; one value to a seed; a moment
     a setting   anything else: its values come again at other shapes
 
 Settings that differ within one shape are refused, with the choices that remain; a known one settles the cell by the
@@ -27,6 +27,7 @@ from dwsweep.fit.data.rows import VALUES_LISTED, Row, listed_values
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.records import columns
+from dwsweep.text import format_count
 
 RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
 TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
@@ -39,6 +40,7 @@ SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
 MOSTLY = 0.4  # share of such pairs with different settings above which a setting follows depth
 ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth
 MOST_COMPARED = 2000
+LARGE = 1e5  # numbers from which a value is written as a count
 TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 OFTEN = 0.5  # share of rows in which a setting's values repeat
 MEASURED_WORDS = {
@@ -83,6 +85,15 @@ RUN_WORDS = {
     *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
     *("finished", "ended", "updated", "heartbeat", "gen", "generation", "cand", "candidate", "individual", "attempt"),
 }  # words for a number that belongs to one run
+MOMENT_WORDS = {
+    *("time", "date", "at", "ts", "stamp", "clock", "when", "start", "end", "begin", "stop", "finish", "launch"),
+    *("submit", "log", "update", "creation", "modification"),
+}  # words of a column of seconds since 1970
+MOMENTS = ((6e8, 4.2e9), (6e11, 4.2e12))  # seconds and milliseconds since 1970, of years 1989 to 2103
+LONGEST_STUDY = 1.2  # last over first of these
+CLOCK = re.compile(r"(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})[ T,]+\d{1,2}:\d{2}.*")
+ROW_NAME, BESIDE_IT = {"run", "name", "id", "exp", "experiment"}, {"display", "wandb", "job", "trial"}
+"""Words of a column that names rows, and words that may stand beside them."""
 KNOWN = {*(column.name for column in columns.COLUMNS), *OF_SHAPE, BLOCK}
 
 
@@ -101,7 +112,7 @@ def plain(name: str) -> str:
 
 def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
     """Unknown settings among the columns ``names``, recognised by values that repeat over ``rows``."""
-    seeds = [row.get("seed") for row in rows]
+    seeds, depths = ([row.get(name) for row in rows] for name in ("seed", "depth"))
     shapes = [(row.get("depth"), row.get("width"), row.get(BLOCK)) for row in rows]
     return tuple(
         name
@@ -109,6 +120,7 @@ def found(rows: Sequence[Row], names: Iterable[str]) -> tuple[str, ...]:
         if name not in KNOWN
         and plain(name) not in columns.STEPS
         and not any(all(row.get(name) == row.get(size) for row in rows) for size in ("depth", "width"))
+        and not names_depths(name, [row.get(name) for row in rows], depths)
         and _is_setting(name, [row.get(name) for row in rows], shapes, seeds)
     )
 
@@ -137,7 +149,8 @@ def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = Tr
         cells = {
             (*cell[:2], "blank" if cell[2] is None else cell[2]) for cell in cells if blanks or cell[2] is not None
         }
-        if not 2 <= len({value for *_, value in cells}) <= VALUES_LISTED or len(cells) > MOST_COMPARED:
+        most = max(VALUES_LISTED, len({depth for depth, *_ in cells}))
+        if not 2 <= len({value for *_, value in cells}) <= most or len(cells) > MOST_COMPARED:
             continue
         depths, sizes, values = zip(*sorted(cells, key=str), strict=True)
         common = {d: Counter(v for own, v in zip(depths, values, strict=True) if own == d) for d in set(depths)}
@@ -149,8 +162,36 @@ def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = Tr
             of = {
                 v: sorted({d for d, own in zip(depths, values, strict=True) if own == v}) for v in dict.fromkeys(values)
             }
-            found_[name] = "; ".join(f"{v} at L {', '.join(f'{d:g}' for d in own)}" for v, own in of.items())
+            by_depth = sorted(of.items(), key=lambda one: one[1])
+            shown = [f"{_text(v)} at L {', '.join(f'{d:g}' for d in own)}" for v, own in by_depth]
+            more = f"; {len(shown) - VALUES_LISTED} more" if len(shown) > VALUES_LISTED else ""
+            found_[name] = "; ".join(shown[:VALUES_LISTED]) + more
     return found_
+
+
+def _text(value: Any) -> str:
+    """A value of a setting in a sentence: ``500M`` tokens."""
+    return format_count(value) if _is_number(value) and LARGE <= abs(value) < math.inf else str(value)
+
+
+def is_moment(name: str, values: Sequence[Any]) -> bool:
+    """True if a column has moments, which runs that end in one second share: texts of a day and a time, or seconds or
+    milliseconds since 1970 under the name of a time (``end_time``, ``created_at``, ``startTime``)."""
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, str) for value in known):
+        return all(CLOCK.fullmatch(value.strip()) for value in known)
+    words = plain(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).split("_")
+    if not known or not all(map(_is_number, known)) or not (MOMENT_WORDS & {*words}):
+        return False
+    low, high = min(known), max(known)
+    return high <= LONGEST_STUDY * low and any(first <= low and high <= last for first, last in MOMENTS)
+
+
+def names_depths(name: str, values: Sequence[Any], depths: Sequence[Any]) -> bool:
+    """True if a column called run, name or id has one value for each depth: it names rows by their depth."""
+    words = {*plain(name).split("_")}
+    called = bool(words & ROW_NAME) and words <= ROW_NAME | BESIDE_IT
+    return called and _one_to_one([_hashable(value) for value in values], depths)
 
 
 def names_a_result(name: str) -> bool:
@@ -173,7 +214,7 @@ def is_measured(name: str, values: Sequence[Any]) -> bool:
 def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], seeds: Sequence[Any]) -> bool:
     levels = [_hashable(value) for value in values]
     distinct = set(levels)
-    if len(distinct) < 2 or distinct <= {None} or is_measured(name, values):
+    if len(distinct) < 2 or distinct <= {None} or is_measured(name, values) or is_moment(name, values):
         return False
     words = set(plain(name).split("_"))
     texts = any(isinstance(value, str) for value in values)

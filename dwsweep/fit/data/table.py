@@ -43,6 +43,9 @@ SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of
 EVAL = {"eval", "val"}  # trackers' sections of held-out losses
 BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
 MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
+HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
+LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
+OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -127,7 +130,7 @@ def read_table(
     held = _rename(held, renamed)
     given = tuple(held)
     taken = understood(given, lambda name: _has_numbers(held[name]), renamed)
-    _check_one_meaning(held, taken)
+    _check_one_meaning(held, {**{name: name for name in ("depth", "width") if name not in renamed}, **taken})
     unusual = _unusual(held, taken, given)
     if unusual.get("loss") == taken.get("bits_per_byte"):
         taken.pop("bits_per_byte", None)
@@ -189,7 +192,13 @@ def read_table(
         settings=tuple(name for name in settings if name not in named),
         theirs=theirs,
         account=tuple(account),
-        notes=(*_said_of_loss(given, taken, of_loss), *units.mixed(rows), *of_units, *settled.said),
+        notes=(
+            *_said_of_loss(given, taken, of_loss),
+            *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
+            *units.mixed(rows),
+            *of_units,
+            *settled.said,
+        ),
         doubts=(*settled.doubts, *_contradicted(rows)),
     )
 
@@ -215,10 +224,12 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
     ``hidden_dim``, of which the larger may be the inner width of the MLP."""
     for ours in ("depth", "width"):
         first = taken.get(ours)
-        if first is None:
+        if first not in held:
             continue
         for other in held:
-            known = plain(other).removeprefix("config_") in ALIASES[ours] and _has_numbers(held[other])
+            usual = plain(other).removeprefix("config_")
+            # a letter beside the word itself is another quantity: a sequence length l, a head size d
+            known = usual in ALIASES[ours] and _has_numbers(held[other]) and (first != ours or len(usual) > 1)
             pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
             if found is None:
@@ -330,6 +341,19 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
         yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
     if unit == BITS:
         yield f"Losses are in bits per byte ({loss})"
+
+
+def _beside_loss(held: Columns) -> Iterator[str]:
+    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
+    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
+        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
+
+
+def _names_held_out(name: str) -> bool:
+    """True if a column is named as a loss on text that is held out, under whatever further words."""
+    words = {*plain(name).split("_")}
+    return bool(words & HELD_OUT_WORDS and words & LOSS_WORDS) and not words & OTHER_WORDS
 
 
 def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
