@@ -48,7 +48,7 @@ def alternatives(
             return by_key.get(key) or block.shape(*key)
 
         added = {key: cells[key] - planned.get(key, frozenset()) for key in cells}
-        judged = (judge if depths is None else Judge(judge.prior, depths, judge.target)).judge(cells)
+        judged = (judge if depths is None else Judge(judge.prior, depths, judge.target, judge.precise)).judge(cells)
         found.append(
             Alternative(
                 name,

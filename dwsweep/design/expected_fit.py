@@ -30,7 +30,9 @@ from dwsweep.fit.posterior import Posterior, weigh
 Planned = Mapping[tuple[int, int], frozenset[int]]
 """Seeds to run by shape (depth, width)."""
 SUP_T = 2.9  # typical critical value of the sup-t band at 95 %
-ENOUGH = 150.0  # effective nodes of an expectation
+# effective nodes and draws of an expectation: of a design that is compared with many others, whose stated error is
+# then known to 5 %; and of one that is printed, to 1.5 %
+ROUGH, PRECISE = (150.0, 1024), (2400.0, 4096)
 
 
 def covariance(cells: Planned, noise: float, seed_sd: float) -> np.ndarray:
@@ -146,7 +148,7 @@ class ExpectedDepth:
     b: float | None
 
 
-def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
+def expected_posterior(prior: Prior, cells: Planned, precise: bool = False) -> Posterior:
     """Posterior of the planned runs, with the prior's losses, free of noise, as data."""
     depth = np.array([depth for depth, _ in cells], dtype=float)
     x = prior.ln_size(depth, np.array([width for _, width in cells]))
@@ -155,12 +157,13 @@ def expected_posterior(prior: Prior, cells: Planned) -> Posterior:
     kept = values > 1e-6 * max(float(values.max()), 1e-300)
     factors = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, kept]
     given = Cells(x, np.log(depth), prior.losses(depth, x), own, factors, math.inf, declared(prior.shape_sd))
-    return Posterior(given, weigh(given, enough=ENOUGH))
+    enough, draws = PRECISE if precise else ROUGH
+    return Posterior(given, weigh(given, enough=enough, draws=draws))
 
 
-def expected_depth(prior: Prior, cells: Planned, target: float) -> ExpectedDepth:
+def expected_depth(prior: Prior, cells: Planned, target: float, precise: bool = False) -> ExpectedDepth:
     """Expected best depth at ``target`` (non-embedding parameters), by the estimator of ``fit``."""
-    posterior = expected_posterior(prior, cells)
+    posterior = expected_posterior(prior, cells, precise)
     low, middle, high = quantiles(best_depths(posterior, math.log(target)), ONE_SD)
     ties = law(posterior, prior.law.form)
     a, b = None, None

@@ -101,7 +101,7 @@ def study(
     blocks = [shape.n_params / (shape.depth * shape.width**2) for shape in shapes]
     prior = replace(prior, layer_weights=float(np.median(blocks)))
     aim = target or float(max(shape.n_params for shape in shapes))
-    judge, lengths = Judge(prior, depths, aim), plan.lengths
+    judge, lengths = Judge(prior, depths, aim, precise=True), plan.lengths
 
     @cache
     def costs(shape: Shape) -> int:
