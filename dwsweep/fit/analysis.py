@@ -24,7 +24,16 @@ from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import COUNT_TOLERANCE, beside_blanks, following_depth, plain
+from dwsweep.fit.data.settings import (
+    COUNT_TOLERANCE,
+    OF_LENGTH,
+    RECIPE,
+    TUNING,
+    beside_blanks,
+    following_depth,
+    plain,
+)
+from dwsweep.fit.data.shape import COLUMNS as SHAPE
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -74,6 +83,8 @@ FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to t
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
 N_PARAMS = "n_params"  # default axis
+# known settings beside the shape, the length, the tokenizer, and rates that a rule may set by the depth
+CHOSEN = tuple(name for name in (*RECIPE, *TUNING) if name not in (*SHAPE, *OF_LENGTH, "min_lr"))
 LENGTHS = ("tokens", "steps")  # columns of the length of training
 HEAP = 3  # fewest settings that differ between shapes for the account to mention them
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
@@ -454,7 +465,9 @@ def _followed(asked: Request) -> Iterator[str]:
     that does."""
     settings = (*asked.data.settings, *beside_blanks(asked.data.rows))
     names = [name for name in settings if name not in asked.options.adjust]
-    for name, where in following_depth(asked.data.rows, names).items():
+    known = [name for name in CHOSEN if name not in (*names, *asked.options.adjust)]
+    followed = following_depth(asked.data.rows, names) | following_depth(asked.data.rows, known, blanks=False)
+    for name, where in followed.items():
         adjust, drop = either(argument("adjust")), either(argument("drop"))
         yield (
             f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "

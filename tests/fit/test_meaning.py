@@ -624,6 +624,19 @@ def test_runs_of_deep_nets_that_ended_early_are_named_before_the_answer(name: st
     assert "FOLLOWS" not in account(fitted([{**row, name: 100 + row["n_layer"] % 2} for row in drawn()]))
 
 
+@pytest.mark.parametrize("name", ["batch_size", "seq_len", "precision", "dropout", "weight_decay"])
+def test_a_known_setting_that_follows_depth_is_named_before_the_answer(name: str) -> None:
+    """A dropout of deep nets alone cost 0.1 nats and halved the best depth, without a word."""
+    values = {"precision": ("bf16", "fp32"), "dropout": (0.0, 0.1), "weight_decay": (0.01, 0.1)}.get(name, (64, 256))
+    rows = [{**row, name: values[row["n_layer"] > 12]} for row in drawn()]
+    rows = [{**row, "val_loss": row["val_loss"] + 0.1 * (row["n_layer"] > 12)} for row in rows]
+    assert f"{name.upper()} FOLLOWS DEPTH ({values[0]} at L 6, 10; {values[1]} at L 16, 24, 36)" in account(
+        fitted(rows)
+    )
+    by_rule = [{**row, "lr": 6e-3 / row["n_layer"], "n_head": row["n_layer"] // 2} for row in drawn()]
+    assert "FOLLOWS DEPTH" not in account(fitted(by_rule))
+
+
 def test_two_columns_of_the_depth_or_the_width_are_asked_about() -> None:
     """depth won over n_layer, and n_layer was told to follow depth."""
     blocks = [{**row, "depth": 2 * row["n_layer"]} for row in drawn()]
