@@ -71,7 +71,7 @@ def fit(
     out: Annotated[
         PathValue | None,
         folder_option(
-            "--out", "Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./fit-NAME."
+            "--out", "Folder to write; default DIR/fit, table.csv: table-fit, a published table: ./NAME-fit."
         ),
     ] = None,
     compare: Annotated[
