@@ -157,7 +157,8 @@ class Source:
                 said = f"{away} times outside the sizes at which your losses give a best depth; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
-        where = f"the range of the law, {span}"
+        of = "the range of the law" if isinstance(law, Law) else "the sizes at which your losses give a best depth"
+        where = f"{of}, {span}"
         away, last = f"{format_factor(factor)} times outside {where}", format_count(law.valid_to * EXTRAPOLATION_LIMIT)
         depth = law.depth(n_params)[0]
         if depth is not None and depth < 1.0:
