@@ -48,6 +48,7 @@ def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
     """The published law puts two layers 0.14 nats behind one where the runs have them level or ahead."""
     inside = source.at(largest)
     assert inside.own is not None and source.at(FAR) is source
+    assert "your losses" in inside.reach(largest) and "law" not in inside.reach(largest)
     one, two = inside.loss(largest).penalties(np.array([1.0, 2.0]))
     measured = [c for c in found.contrasts if (c.shallow, c.deep) == (1, 2) and abs(np.log(c.n_params / largest)) < 1]
     assert measured
