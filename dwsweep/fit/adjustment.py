@@ -392,4 +392,4 @@ def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
 
 
 def _depth(row: Reading | DepthHeld | EqualWhat) -> str:
-    return row.depth_interval.format(layers(1 if row.depth_decimals is None else row.depth_decimals))
+    return row.depth_interval.format(layers(row.depth_decimals))

@@ -68,8 +68,7 @@ class ComparedRow(Record):
         """Forms of the number under the base and under the other arm, which are those of each arm by itself."""
         if self.quantity != BEST_DEPTH:
             return format_count, format_count
-        base, other = (1 if each is None else each for each in (self.base_decimals, self.other_decimals))
-        return layers(base), layers(other)
+        return layers(self.base_decimals), layers(self.other_decimals)
 
     @property
     def shown(self) -> bool:

@@ -65,9 +65,11 @@ def known_to(value: float, error: float) -> float:
     return round(value, max(decimals(error), -math.floor(math.log10(abs(value)))))
 
 
-def layers(decimals: int) -> Callable[[float], str]:
-    """Form of a best depth that is known to so many ``decimals``, at most one: see ``depth_decimals``."""
-    return lambda value: f"{round(value, decimals):.{max(decimals, 0)}f}"
+def layers(decimals: int | None) -> Callable[[float], str]:
+    """Form of a best depth that is known to so many ``decimals``, at most one: see ``depth_decimals``. None: one, where
+    no Monte-Carlo error is known."""
+    digits = 1 if decimals is None else decimals
+    return lambda value: f"{round(value, digits):.{max(digits, 0)}f}"
 
 
 def depth_decimals(depth: Interval, errors: Iterable[float | None], first: float, last: float) -> int:

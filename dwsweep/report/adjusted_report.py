@@ -130,5 +130,5 @@ def _tried(one: AdjustedColumn) -> str:
 
 
 def _best(row: Reading | DepthAfter | EqualWhat) -> list[str]:
-    found, text = row.depth_interval, layers(1 if row.depth_decimals is None else row.depth_decimals)
+    found, text = row.depth_interval, layers(row.depth_decimals)
     return [shown(found.value, text), "unbounded" if found.unbounded else found.ends(text)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -153,7 +152,7 @@ def _beyond(result: FitResult) -> str:
     far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
     outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    text = _layers(row)
+    text = layers(row.depth_decimals)
     if depth.high is None and far > 1:  # an average of forms without bounds is no answer
         bound = "unbounded" if depth.low is None else f"above {text(depth.low)}"
         return f"{size} the best depth is {bound} by these losses{outside}."
@@ -445,12 +444,7 @@ def _best(row: GuidelineRow) -> list[str]:
     found = row.depth_interval
     if found.value is None and found.bounded:
         return [MISSING, found.ends(".0f")]
-    return estimate(found, _layers(row), "refused" if "refused" in row.law else MISSING)
-
-
-def _layers(row: GuidelineRow) -> Callable[[float], str]:
-    """Form of the best depth of a row."""
-    return layers(1 if row.depth_decimals is None else row.depth_decimals)
+    return estimate(found, layers(row.depth_decimals), "refused" if "refused" in row.law else MISSING)
 
 
 def _outside(row: GuidelineRow) -> str:

@@ -89,8 +89,9 @@ def _said(*parts: Said) -> Lines:
     return Lines([parts], indent=2)
 
 
-def _estimate(found: Interval, digits: int = 1) -> str:
-    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``. digits: known decimals."""
+def _estimate(found: Interval, decimals: int | None = None) -> str:
+    """Text of a value with its interval: ``48.5 (47.4 … 49.6)``. decimals: known ones; None: one."""
+    digits = 1 if decimals is None else decimals
     return found.format(lambda value: f"{round(value, digits):,.{max(digits, 0) if value < 99.95 else 0}f}", MISSING)
 
 
@@ -407,7 +408,7 @@ def _hours(shape: Candidate, assumptions: Assumptions) -> str:
 def _best_depth(best: BestDepth) -> str:
     depth = best.depth_interval
     text = "Median over possible recipes: depth" if best.basis == "range" else "Best depth"
-    text += f" {_estimate(depth, 1 if best.depth_decimals is None else best.depth_decimals)}"
+    text += f" {_estimate(depth, best.depth_decimals)}"
     text += f", width {_estimate(best.width_interval, 0)}"
     if (depth.low, depth.high) != (best.law_low, best.law_high):
         text += f", over forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid"

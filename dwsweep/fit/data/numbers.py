@@ -28,7 +28,7 @@ NO_LOSS = {
 }
 """Words in place of a loss, in small letters, for a run without one."""
 DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
-LOSS_WORDS = {"loss", "nll", "bpb"}
+DECIMAL_WORDS = {"loss", "nll", "bpb"}  # words of a column whose numbers have decimals
 LARGEST_INT = 10**300  # larger integers are read as infinite
 
 
@@ -110,7 +110,7 @@ def decimal_marks(
 
 def _is_loss(name: str) -> bool:
     """True if a column's name is of a loss."""
-    return not LOSS_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+    return not DECIMAL_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
 
 
 def losses(values: Sequence[Any]) -> list[Any]:

@@ -40,7 +40,7 @@ SAME_SIZE = 0.22  # largest gap in ln N between two nets of equal size
 MOSTLY = 0.4  # share of such pairs with different settings above which a setting follows depth
 ONE_VALUE = 0.9  # share of shapes with the commonest value of their depth
 MOST_COMPARED = 2000
-LARGE = 1e5  # numbers from which a value is written as a count
+COUNT_FROM = 1e5  # numbers from which a value is written as a count: a vocabulary or a window is not
 TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 OFTEN = 0.5  # share of rows in which a setting's values repeat
 MEASURED_WORDS = {
@@ -171,7 +171,7 @@ def following_depth(rows: Sequence[Row], names: Iterable[str], blanks: bool = Tr
 
 def _text(value: Any) -> str:
     """A value of a setting in a sentence: ``500M`` tokens."""
-    return format_count(value) if _is_number(value) and LARGE <= abs(value) < math.inf else str(value)
+    return format_count(value) if _is_number(value) and COUNT_FROM <= abs(value) < math.inf else str(value)
 
 
 def is_moment(name: str, values: Sequence[Any]) -> bool:
