@@ -505,7 +505,7 @@ def _shapes(rows: Sequence[ShapeAnswer], several: bool) -> Table:
             row.verdict,
             *(_percent(row.costs.get(constraint)) for constraint in CONSTRAINTS),
             _nats(row.costs.get("size")),
-            _estimate(best.depth_interval),
+            _estimate(best.depth_interval, best.depth_decimals),
             best.trust.level,
         )
     return table

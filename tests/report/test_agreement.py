@@ -370,6 +370,14 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
     said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path))).split())
     found = re.findall(r"Best depth (\S+) \(([^)]+)\)", said)
     assert [f"{best} {ends}" for best, ends in found] == [shown[size] for size in sizes]
+    # the table of several shapes, and the sentence on each of them alone
+    shapes = [f"12x{8 * round(math.sqrt(n / 144.0) / 8)}" for n in asked]
+    table = plain_text(guide_report.render(answer(shapes=shapes, fit=tmp_path)))
+    for shape in shapes:
+        alone = " ".join(plain_text(guide_report.render(answer(shapes=[shape], fit=tmp_path))).split())
+        (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", alone)
+        (row,) = [line for line in table.splitlines() if shape.replace("x", " × ") in line]
+        assert best in row
 
 
 def test_page_and_card_say_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
