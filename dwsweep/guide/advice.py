@@ -635,4 +635,5 @@ def _rule_row(rule: Rule, n_params: float, source: Source, options: Options) -> 
         time=at_time,
         loss_percent=loss_percent,
         trust=found.trust.level,
+        best_decimals=found.depth_decimals,
     )

@@ -276,6 +276,7 @@ class RuleRow:
     time: Cost | None
     loss_percent: float | None
     trust: str
+    best_decimals: int | None = None  # known ones, as in ``BestDepth``
 
 
 @dataclass(frozen=True)

@@ -521,7 +521,7 @@ def _rule(rule: RuleAnswer) -> list[Part]:
             _percent(row.size),
             _percent(row.time),
             shown(row.loss_percent, lambda percent: f"{percent:.2f} %"),
-            _estimate(Interval(row.best_depth, row.best_low, row.best_high)),
+            _estimate(Interval(row.best_depth, row.best_low, row.best_high), row.best_decimals),
             row.trust,
         )
     spans = [
