@@ -167,9 +167,7 @@ def answer(
         if law is None and size > LARGEST * AS_PRINTED:
             raise InputError(_too_large(*(("flops", None, f"{flops:g}") if flops else ("hours", None, f"{hours:g}"))))
         params, chosen = (size,), replace(chosen, tokens=spent)
-        sources = [
-            replace(one, inside=replace(one.inside, tokens=spent)) if one.inside is not None else one for one in sources
-        ]
+        sources = [one.after(Tokens(spent)) for one in sources]
     asked = params or parsed or parsed_rules
     budgets = tuple(budget(value, source, chosen) for value in params for source in sources)
     if by_source:
@@ -415,7 +413,7 @@ def best_depth(
         width_high=width_at(n_params, low, weights),
         rival_depth_min=min(every) if rivals else None,
         rival_depth_max=max(every) if rivals else None,
-        depth_decimals=None if isinstance(source.law, Law | Predicted) else source.law.surface.decimals(n_params),
+        depth_decimals=source.decimals(n_params),
     )
 
 
@@ -451,7 +449,7 @@ def budget(n_params: float, source: Source, options: Options) -> BudgetAnswer:
         )
     risks = asked.risks(bests | ({"size": default} if default else {}))
     if no_best is None and (at_size := bests["size"]) and at_size.size:
-        trust = guide_sources.judge(source, size, risks.get("size"))
+        trust = guide_sources.judge(source, size, risks.get("size"), at_size.depth)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,
@@ -548,7 +546,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     cost = mine.size
     said = "balanced"
     public = isinstance(source.law, Predicted)
-    if (source.own or public) and cost is not None and cost.less_compute <= BALANCED:
+    if public and cost is not None and cost.less_compute <= BALANCED:
         pass
     elif public:
         said = "undecided"

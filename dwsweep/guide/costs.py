@@ -229,7 +229,7 @@ class Budget:
             drawn = rows + more
             of_depth = constraint == "size" and not self.options.total
             lost = rows[:, at] if of_depth else drawn[:, at] - drawn.min(axis=1)
-            expected, worst = regret(lost, self.source.own is not None)
+            expected, worst = regret(lost)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found
 
