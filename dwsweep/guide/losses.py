@@ -609,10 +609,10 @@ class PredictedLoss(LossAt):
         if self.law.own is None or not self._share:
             return _parabola(*self.public_prices, apart)
         part, window = self.law.own.price_share(self.n_params), self._window
-        mixed = (
+        shallow, deep = (
             public ** (1.0 - part) * own**part for public, own in zip(self.public_prices, self.own_prices, strict=True)
         )
-        rows = _parabola(*mixed, apart)
+        rows = _parabola(shallow, deep, apart)
         rows[self._by_losses] = window.prices(np.log(depths)[None])[self._by_losses]
         return rows
 

@@ -310,7 +310,9 @@ def judge(source: Source, n_params: float, risk: Risk | None = None, depth: floa
 
 def _doubts(source: Source, law: Predicted, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
     """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
-    doubts, remarks, own = [], [], source.own
+    doubts: list[str] = []
+    remarks: list[str] = []
+    own = source.own
     if source.misfit:
         remarks.append("at some sizes no form fits your losses")
     ratio = law.tokens.at(n_params) / n_params
