@@ -443,38 +443,19 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     return {"calibrations": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
-@_command(epilog="Examples: dwsweep report runs/smoke --out smoke.html · dwsweep report runs/smoke --card")
+@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
 def report(
     directory: SweepDirectory,
-    out: Annotated[
-        PathValue | None,
-        path_option("--out", "FILE|DIR", "Page to write, default DIR/report.html; --card: folder, default DIR/card."),
-    ] = None,
-    card: Annotated[
-        bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
-    ] = False,
-    license_: Annotated[
-        str | None, typer.Option("--license", metavar="ID", help="Licence of the card, such as cc-by-4.0.")
-    ] = None,
+    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write, default DIR/report.html.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML page with answer, figures and tables; or a card for the Hugging Face Hub."""
+    """Write one self-contained HTML page with answer, figures and tables."""
+    from dwsweep.report import page
     from dwsweep.sweep.snapshot import settle_results
 
     settle_results(directory, _note)
-    if card:
-        if follow:
-            raise InputError("--follow: refreshes the page; not allowed with --card")
-        from dwsweep.report import card as cards
-
-        print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
-        return
-    if license_ is not None:
-        raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
-    from dwsweep.report import page
-
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")

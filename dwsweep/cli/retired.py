@@ -1,0 +1,17 @@
+"""Commands and options that this version removed, each with what to use instead."""
+
+from __future__ import annotations
+
+# by "command" or "command --option"
+INSTEAD = {
+    "sample": "`dwsweep export` writes a model that transformers generates text with",
+    "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",
+    "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
+    "report --license": "state the licence where you publish results.csv",
+}
+
+
+def line(command: str, option: str = "") -> str:
+    """Line that refuses a command or an option that was removed; empty for any other."""
+    instead = INSTEAD.get(f"{command} {option}".strip())
+    return f"{option or command}: removed in this version; {instead}" if instead else ""
