@@ -369,7 +369,7 @@ class Options:
             self.positions,
             mlp_ratio=self.mlp_ratio or (8 / 3 if gated else 4.0),
             kv_heads=self.kv_heads,
-            mlp=self.mlp,
+            mlp="gated" if gated else "plain",
             positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,
