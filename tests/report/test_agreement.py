@@ -37,7 +37,7 @@ from claims import (
 import dwsweep
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface
-from dwsweep.guide import advice, answer
+from dwsweep.guide import answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records import transitions
 from dwsweep.records.record import csv_text
@@ -377,13 +377,6 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
         (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", alone)
         (row,) = [line for line in table.splitlines() if shape.replace("x", " × ") in line]
         assert best in row
-    monkeypatch.setattr(advice, "RULE_SIZES", tuple(asked))
-    table = plain_text(guide_report.render(answer(rules=["width = 64 * depth"], fit=tmp_path)))
-    rows = {line.split()[0]: line for line in table.splitlines() if line.split()[:1] and line.split()[0] in sizes}
-    assert set(rows) == set(sizes)
-    for size in sizes:
-        best, _, ends = shown[size].partition(" ")
-        assert f" {best} ({ends}) " in rows[size]
 
 
 def test_the_page_says_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
