@@ -46,6 +46,7 @@ MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
 LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
+SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
 UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
 
 
@@ -138,6 +139,7 @@ def read_table(
     taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
     held = _rename(held, taken)
     held, of_units = units.all_scaled(held, {**renamed, **taken})
+    held, of_ratio = units.as_ratio(held, {**renamed, **taken}.get("mlp_ratio", "mlp_ratio"))
     _require(held, given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
@@ -197,6 +199,7 @@ def read_table(
             *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
             *units.mixed(rows),
             *of_units,
+            *of_ratio,
             *settled.said,
         ),
         doubts=(*settled.doubts, *_contradicted(rows)),
@@ -229,14 +232,17 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
         for other in held:
             usual = plain(other).removeprefix("config_")
             # a letter beside the word itself is another quantity: a sequence length l, a head size d
-            known = usual in ALIASES[ours] and _has_numbers(held[other]) and (first != ours or len(usual) > 1)
+            meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
+            # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
+            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
+            known = meant and _has_numbers(held[other])
             pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
             if found is None:
                 continue
             least, most = (first, other) if found[0] < found[1] else (other, first)
             names = [{ours: least}, {ours: most}]
-            if ours == "width":
+            if ours == "width" and len(plain(most)) > 1:
                 names[0]["d_ff"] = most
             allowed = " or ".join(
                 example(f"columns={one}", " ".join(f"--column {a}={shlex.quote(b)}" for a, b in one.items()))
@@ -560,10 +566,6 @@ def understood(
 
 def likely(ours: str, names: Sequence[str]) -> str:
     """Column of the table that may be ours, by words in its name; THEIRS where none does."""
-    parts = {
-        "depth": ("layer", "layers", "depth"),
-        "width": ("width", "hidden", "embd", "model", "dim"),
-        "loss": ("loss", "nll", "ce"),
-    }
-    found = [name for part in parts.get(ours, ()) for name in names if part in plain(name).split("_")]
+    words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
+    found = [name for word in words for name in names if word in plain(name).split("_")]
     return found[0] if found else "THEIRS"
