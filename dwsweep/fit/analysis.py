@@ -474,7 +474,8 @@ def _followed(asked: Request) -> Iterator[str]:
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
     known = [*LENGTHS, *(name for name in asked.data.columns if plain(name) in STEPS)]
-    lengths = [name for name in known if name not in asked.options.adjust and _varies(asked.data.rows, name)]
+    adjusted = {*asked.options.adjust, *(one.column for one in (asked.heap.record.columns if asked.heap else ()))}
+    lengths = [name for name in known if name not in adjusted and _varies(asked.data.rows, name)]
     for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
         yield (
             f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
