@@ -10,6 +10,7 @@ import json
 import lzma
 import zipfile
 
+import dialects
 import pytest
 
 from dwsweep import fit_table
@@ -339,6 +340,14 @@ def test_a_parquet_file_of_two_columns_of_one_name_is_refused(tmp_path):
     for given in (tmp_path / "t.parquet", table):
         with pytest.raises(InputError, match="column 'loss' is there twice"):
             read_table(given)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1500, marks=pytest.mark.slow)])
+def test_no_dialect_of_a_table_is_misread(count):
+    """An eighth was: units that counted twice, labels joined by place. A dialect may be refused."""
+    outcomes, misread = dialects.tried(count)
+    assert not misread, misread[0]
+    assert outcomes["refused"] < 0.1 * outcomes["read"]
 
 
 def test_public_tables_come_with_the_package_by_name(monkeypatch, tmp_path):
