@@ -103,11 +103,25 @@ def test_what_is_no_text_is_refused(tmp_path):
         CSV + ",,\n\n",
         CSV + "depth,width,loss\n",  # files put one behind the other
         CSV.replace("6,96", "# resumed here\n6,96"),
+        "# Shapes\n\nsee below\n\n| depth | width | loss |\n| ---: | :--- | --- |\n"
+        + "".join(f"| {line.replace(',', ' | ')} |\n" for line in CSV.splitlines()[1:]),
     ],
 )
 def test_what_people_put_around_a_table_is_passed_over(tmp_path, text):
     assert rows_of(tmp_path / "t.csv", text) == ROWS
     assert rows_of(tmp_path / "t.txt", text) == ROWS
+
+
+def test_dicts_in_the_cells_of_a_table_are_columns(tmp_path):
+    """As the interface of a tracker gives settings and last values."""
+    for write in (str, json.dumps):
+        shapes = [({"depth": row["depth"], "width": row["width"]}, {"val/loss": row["loss"]}) for row in ROWS]
+        rows = [{"config": write(config), "summary": write(summary)} for config, summary in shapes]
+        made = io.StringIO()
+        table = csv.DictWriter(made, ["config", "summary"])
+        table.writeheader()
+        table.writerows(rows)
+        assert rows_of(tmp_path / "t.csv", made.getvalue()) == ROWS
 
 
 def test_a_row_that_is_longer_than_the_header_is_no_title(tmp_path):
@@ -208,23 +222,32 @@ def test_a_curve_of_one_run_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "columns"),
+    "names",
     [
-        (("h264_numh4_numl6_lr1.0e-03", "h360_numh5_numl10_lr1.0e-03"), (r"run~numl(\d+)", r"run~h(\d+)")),
-        (("L6-d264", "L10-d360"), (r"run~L(\d+)", r"run~d(\d+)")),
-        (("model3_6L_264d", "model3_10L_360d"), (r"run~(\d+)L", r"run~(\d+)d")),
-        (("n_layer=6,d_model=264", "n_layer=10,d_model=360"), (r"run~n_layer=(\d+)", r"run~d_model=(\d+)")),
+        ("h264_numh4_numl6_lr1.0e-03", "h360_numh5_numl10_lr1.0e-03"),
+        ("L6-d264", "L10-d360"),
+        ("model3_6L_264d", "model3_10L_360d"),
+        ("n_layer=6,d_model=264", "n_layer=10,d_model=360"),
+        ("d6w264", "d10w360"),  # the depth was proposed as the width
+        ("6x264", "10x360"),
+        ("264 × 6", "360 × 10"),
+        ("gpt-6-264", "gpt-10-360"),
+        ("depth6_width264_seed0", "depth10_width360_seed0"),
     ],
 )
-def test_shapes_that_stand_in_names_are_refused_with_the_pattern_that_reads_them(names, columns):
-    rows = [{"run": name, "loss": 3.5} for name in names]
+def test_shapes_that_stand_in_names_are_read_where_one_reading_explains_all(names):
+    table = read_table([{"run": name, "loss": 3.5} for name in names])
+    assert [(row["depth"], row["width"]) for row in table.rows] == [(6, 264), (10, 360)]
+    assert f"shapes are read in run: {names[0]!r} is depth 6, width 264" in table.notes[0]
+    assert table.rows[0].get("seed") == (0 if "seed" in names[0] else None)
+
+
+@pytest.mark.parametrize("names", [("L6-d264-h512", "L10-d360-h720"), ("6x264", "360x10"), ("L6-d264", "big")])
+def test_shapes_in_names_of_several_readings_are_refused_with_one_to_copy(names):
     with pytest.raises(InputError, match="columns 'depth' and 'width' are missing") as refused:
-        read_table(rows)
-    depth, width = columns
-    assert "'run' names shapes" in str(refused.value)
-    assert f"--column depth='{depth}' --column width='{width}'" in refused.value.option_lines[0].replace("\\\\", "\\")
-    read = read_table(rows, {"depth": depth, "width": width}).rows
-    assert [(row["depth"], row["width"]) for row in read] == [(6, 264), (10, 360)]
+        read_table([{"run": name, "loss": 3.5} for name in names])
+    if "h512" in names[0]:
+        assert "'run' names shapes" in str(refused.value) and "--column depth='run~L(" in refused.value.option_lines[0]
 
 
 @pytest.mark.parametrize(

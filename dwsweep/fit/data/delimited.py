@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, zip_longest
@@ -36,6 +37,7 @@ def read(what: str, text: str) -> Read:
     Raises:
         InputError: a name is there twice, a row has more fields than the header. csv.Error: it is no such text.
     """
+    text = _of_markdown(text)
     lines = text[:HEAD].splitlines()[:LOOKED_AT]
     if len(text) > HEAD and len(lines) < LOOKED_AT:
         lines = lines[:-1] or lines
@@ -44,6 +46,16 @@ def read(what: str, text: str) -> Read:
     if filled[separator] < 2 and any(len(line.split()) > 2 for line in lines):
         return of_fields(what, (line.split() for line in text.splitlines()))
     return of_fields(what, _whole(what, csv.reader(io.StringIO(text), delimiter=separator), separator), separator)
+
+
+def _of_markdown(text: str) -> str:
+    """Rows of the Markdown table in a text, without their outer bars and the rule below the header; any other text
+    unchanged."""
+    rule = re.search(r"^[ ]*\|?[ ]*:?-{2,}:?[ ]*(?:\|[ ]*:?-{2,}:?[ ]*)+\|?[ ]*$", text[:HEAD], re.MULTILINE)
+    if not rule:
+        return text
+    rows = [line.strip() for line in text.splitlines() if "|" in line]
+    return "\n".join(line.removeprefix("|").removesuffix("|") for line in rows if line != rule[0].strip())
 
 
 def _whole(what: str, rows: Iterable[Fields], separator: str) -> Iterator[Fields]:
@@ -87,8 +99,8 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
     if len(header) > MOST_COLUMNS:
         raise InputError(f"{what} {len(header):,} columns; must be at most {MOST_COLUMNS:,}, one row per run")
     names = _names(what, header)
-    held: Columns = {one: [] for one in names}
-    marks, comments = None, 0
+    held: Columns = {}
+    marks, comments, count = None, 0, 0
     lines = (row if len(row) <= len(header) else _trimmed(row) for row in chain(first[begin:], rows) if any(row))
     while part := list(islice(lines, ROWS_AT_A_TIME)):
         runs = _data(what, part, header)
@@ -97,10 +109,14 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
         texts = {one: list(map(_unquoted, next(columns, [None] * len(runs)))) for one in names}
         if marks is None:
             marks = decimal_marks(texts, what, separator)
-        for one, column in in_columns(texts, what, marks).items():
-            held[one] += column
-    for name in [name for name in names if not name.strip() and not any(value is not None for value in held[name])]:
-        del held[name]
+        read = in_columns(texts, what, marks)
+        for one in {**held, **read}:  # a column of dicts becomes one per key, which another part may lack
+            held.setdefault(one, [None] * count).extend(read.get(one, [None] * len(runs)))
+        count += len(runs)
+    held = held or {one: [] for one in names}
+    for name in names:
+        if not name.strip() and not any(value is not None for value in held.get(name, ())):
+            held.pop(name, None)
     _check_commas(what, held, separator)
     return Read(held, comments)
 

@@ -22,7 +22,7 @@ from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
 from dwsweep.records.sweep import RESULTS_NAME, read_results
 from dwsweep.text import printable
 
-FORMATS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
+FORMATS = (".csv", ".tsv", ".txt", ".md", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
 STANDARD_INPUT = "-"
 SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
 BUILT_IN = {
@@ -142,7 +142,7 @@ def _of_content(content: bytes, said: str, name: str | None) -> Loaded:
     try:
         content, inner = packing.unpacked(content, name or "")
         suffix = f".{inner.lower().rpartition('.')[2]}"
-        kind = suffix if suffix in FORMATS and suffix != ".txt" else _kind(content)
+        kind = suffix if suffix in FORMATS and suffix not in (".txt", ".md") else _kind(content)
         held, comments = _read(f"table: {said};", content, kind)
     except InputError:
         raise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +58,7 @@ def in_columns(
     found: Columns = {}
     for name, values in held.items():
         ours = shown(name)
-        inner = [{} if value is None else value for value in values]
+        inner = [{} if value is None else _opened(value) for value in values]
         if any(inner) and all(isinstance(value, Mapping) for value in inner):
             found |= {f"{ours}.{key}": column for key, column in in_columns(of_rows(inner), what).items()}
             continue
@@ -75,6 +78,15 @@ def in_columns(
             column.append(read[value])
         found[ours] = column
     return found
+
+
+def _opened(value: Any) -> Any:
+    """A dict that is written as a text, as trackers give the settings of a run; anything else unchanged."""
+    if value.__class__ is str and value[:1] == "{" and value[-1:] == "}":
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                return read(value)
+    return value
 
 
 def shown(name: Any) -> str:

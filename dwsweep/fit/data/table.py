@@ -137,6 +137,12 @@ def read_table(
         taken.pop("bits_per_byte", None)
     taken |= unusual
     taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
+    of_names: list[str] = []
+    if not {"depth", "width"} & {*held, *taken}:
+        in_names, alone = foreign.shapes_in_names(held)
+        if alone:
+            taken |= in_names
+            of_names = [_said_of_names(in_names, held)]
     held = _rename(held, taken)
     held, of_units = units.all_scaled(held, {**renamed, **taken})
     held, of_ratio = units.as_ratio(held, {**renamed, **taken}.get("mlp_ratio", "mlp_ratio"))
@@ -198,6 +204,7 @@ def read_table(
             *_said_of_loss(given, taken, of_loss),
             *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
             *units.mixed(rows),
+            *of_names,
             *of_units,
             *of_ratio,
             *settled.said,
@@ -220,6 +227,14 @@ def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
             f"run_id: {join(names, 3)} {'has' if len(names) == 1 else 'have'} several losses in rows that are equal "
             "otherwise; they count as replicates: check the table"
         )
+
+
+def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
+    """Sentence on a shape that was read in the names of runs, by its first one."""
+    column = in_names["depth"].partition("~")[0]
+    numbers = {ours: (_part(held, pattern) or [None])[0] for ours, pattern in in_names.items()}
+    of = ", ".join(f"{ours} {number}" for ours, number in numbers.items())
+    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
 
 
 def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
@@ -462,7 +477,7 @@ def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], sourc
             raise InputError(f"table: {source}; {why}")
         if missing == ["loss"] and likely("loss", given) == "THEIRS" and (why := foreign.why_no_loss_column(given)):
             raise InputError(f"table: {source}; column 'loss' is missing; {why}")
-        in_names = foreign.shapes_in_names(missing, held)
+        in_names = foreign.shapes_in_names(held)[0] if {"depth", "width"} <= {*missing} else {}
         pairs = {**renamed, **{name: in_names.get(name) or likely(name, given) for name in missing}}
         renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
         command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
