@@ -76,7 +76,7 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.footing import versions
 from dwsweep.records.transitions import TokenTransition, numbers, verdicts
-from dwsweep.text import BITS, format_count, join
+from dwsweep.text import OF_TEXT, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -481,7 +481,7 @@ def _followed(asked: Request) -> Iterator[str]:
             f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
             "effect of longer training from the effect of depth"
         )
-    if asked.data.unit != BITS:
+    if asked.data.unit not in OF_TEXT:
         for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
             word = "VOCABULARY" if name == "vocab_size" else name.upper()
             yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"

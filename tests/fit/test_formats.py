@@ -250,6 +250,44 @@ def test_shapes_in_names_of_several_readings_are_refused_with_one_to_copy(names)
         assert "'run' names shapes" in str(refused.value) and "--column depth='run~L(" in refused.value.option_lines[0]
 
 
+def test_a_folder_holds_one_file_a_run(tmp_path):
+    for row in ROWS:
+        curve = "".join(f"{step},{row['loss'] + 1 / step:.4f}\n" for step in (100, 200)) + f"300,{row['loss']}\n"
+        (tmp_path / f"depth{row['depth']}_width{row['width']}.csv").write_text("step,val_loss\n" + curve)
+    (tmp_path / ".hidden.csv").write_text("x")
+    table = read_table(tmp_path)
+    assert {(row["depth"], row["width"], row["loss"]) for row in table.rows if row["step"] == 300} == {
+        tuple(row.values()) for row in ROWS
+    }
+    assert len(table.rows) == 9 and any("shapes are read in run" in note for note in table.notes)
+
+
+def test_a_folder_holds_one_folder_a_run_with_its_settings(tmp_path):
+    for k, row in enumerate(ROWS):
+        (place := tmp_path / f"run-{k}").mkdir()
+        (place / "config.json").write_text(json.dumps({"num_hidden_layers": row["depth"], "hidden_size": row["width"]}))
+        log = [{"step": 10, "loss": 4.0}, {"step": 20, "loss": 3.9}, {"step": 20, "eval_loss": row["loss"]}]
+        (place / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    found = read_table(tmp_path).rows
+    assert [(row["depth"], row["width"], row["loss"], row["step"]) for row in found] == [
+        (*row.values(), 20) for row in ROWS
+    ]
+    (tmp_path / "run-0" / "trainer_state.json").write_text('{"log_history": 3}')
+    with pytest.raises(InputError, match="must have a list of objects under 'log_history'"):
+        read_table(tmp_path)
+    (tmp_path / "run-0" / "trainer_state.json").unlink()
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / "run-0" / name).write_text(CSV)
+    with pytest.raises(InputError, match=r"2 tables \(a\.csv, b\.csv\); must be one a run"):
+        read_table(tmp_path)
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(InputError, match=r"a directory needs a results\.csv .* or a file or a folder for each run"):
+        read_table(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("pattern", "why"), [("L(", "not a pattern"), ("L", "one group"), ("(L)(d)", "one group"), ("x(y)", "depth: None")]
 )

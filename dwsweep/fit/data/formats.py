@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.data import delimited, objects, packing, trackers, workbook
+from dwsweep.fit.data import delimited, folder, objects, packing, trackers, workbook
 from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
 from dwsweep.records.sweep import RESULTS_NAME, read_results
 from dwsweep.text import printable
@@ -115,7 +115,10 @@ def _load_path(name: str) -> Loaded:
     if path.is_dir():
         directory, path = str(path), path / RESULTS_NAME
         if not path.exists():
-            raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+            if paths.is_remote(path) or (path.parent / "spec.yaml").exists():
+                raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+            held, digest = folder.read(path.parent, _of_file)
+            return Loaded(held, printable(directory), digest)
     elif not path.exists():
         if name not in BUILT_IN:
             raise InputError(f"table: {said}; no such file or directory")
@@ -132,6 +135,11 @@ def _load_path(name: str) -> Loaded:
     content = read_results(path) if path.name == RESULTS_NAME else paths.read_bytes(path)
     found = _of_content(content, said, path.name)
     return found._replace(source=printable(str(path)), directory=directory)
+
+
+def _of_file(what: str, path: Path) -> Columns:
+    """Columns of one file of a folder."""
+    return _of_content(paths.read_bytes(path), what.removeprefix("table: ").removesuffix(";"), path.name).columns
 
 
 def _of_content(content: bytes, said: str, name: str | None) -> Loaded:

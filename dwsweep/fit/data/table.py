@@ -24,12 +24,13 @@ from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, OF_TEXT, PER_CHARACTER, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # larger than any net, far below the largest float
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
+OF_OPTUNA = {"number", "value", "state"}  # columns of a study's trials, whose value is the loss
 NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
@@ -47,7 +48,8 @@ HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "d
 LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
 SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
-UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
+UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
+BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,10 @@ def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> d
     if "loss" not in known:
         if "bits_per_byte" in known:
             more["loss"] = taken.get("bits_per_byte", "bits_per_byte")
+        elif per_character := [name for name in given if BPC.search(plain(name)) and _has_numbers(held[name])]:
+            more["loss"] = per_character[0]
+        elif set(given) >= OF_OPTUNA:
+            more["loss"] = "value"
         elif training := next((n for usual in TRAINING for n in given if plain(n) == usual), None):
             more["loss"] = training
     return more
@@ -360,8 +366,8 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
     others = [name for name in given if plain(name) in HELD_OUT and name != loss]
     if "loss" in taken and others:
         yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
-    if unit == BITS:
-        yield f"Losses are in bits per byte ({loss})"
+    if unit in OF_TEXT:
+        yield f"Losses are in {unit} ({loss})"
 
 
 def _beside_loss(held: Columns) -> Iterator[str]:
@@ -396,6 +402,8 @@ def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
 def unit_named(column: str) -> str:
     """Unit of the losses, by the name of their column; nats per token by default."""
     words = plain(column).split("_")
+    if BPC.search(plain(column)):
+        return PER_CHARACTER
     if "bpb" in words or "bits_per_byte" in plain(column):
         return BITS
     return BITS_PER_TOKEN if "bits" in words else NATS
