@@ -200,7 +200,7 @@ Distributed = Annotated[
 Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
 
 
-Unit = StrEnum("Unit", ["nats", "bits", "bpb"])
+Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 """Unit in which losses are counted."""
 
 
