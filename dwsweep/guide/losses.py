@@ -251,10 +251,12 @@ MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best d
 
 @dataclass(frozen=True)
 class OwnLosses:
-    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count."""
+    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. in_nats: False
+    for losses in bits."""
 
     surface: LossSurface
     tokens: float | None = None
+    in_nats: bool = True
 
     @cached_property
     def sizes(self) -> list[float]:
@@ -327,8 +329,9 @@ class OwnLosses:
         return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
 
     def slope(self, n_params: float) -> float:
-        """Slope −d ``level_of`` / d ln N, nats."""
-        return self._steepness(self._inside(n_params)) * levels.slope(n_params)
+        """Slope −d ``level_of`` / d ln N, nats; at the end of REACH as steep as published laws, if both are in nats."""
+        share = self.price_share(n_params) if self.in_nats else 1.0
+        return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
 
     def _inside(self, n_params: float) -> float:
         return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))

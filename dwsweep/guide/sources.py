@@ -233,7 +233,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
         return replace(public_source(tokens, notes), nets=fit.nets, instead=f"{path}: {why}")
-    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None)
+    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS)
     one_sided = (
         "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
     )
