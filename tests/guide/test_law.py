@@ -596,7 +596,7 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
 
     row = next(row for row in fit_record.read(fitted).guideline if row.name == "125M")
     source = fitted_source(fitted).at(row.n_params)
-    assert source.law.depth(row.n_params) == (row.depth, row.depth_low, row.depth_high)
+    assert source.law.depth(row.n_params) == pytest.approx((row.depth, row.depth_low, row.depth_high))
     assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
     surface = source.loss(row.n_params)
     assert surface.best == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
@@ -614,7 +614,9 @@ def test_fit_and_guide_give_one_answer_for_one_size(fitted: Any) -> None:
     assert own
     for row, budget in zip(own, found.budgets, strict=True):
         best = budget.optimum
-        assert (best.depth, best.depth_low, best.depth_high) == (row.depth, row.depth_low, row.depth_high)
+        assert (best.depth, best.depth_low, best.depth_high) == pytest.approx(
+            (row.depth, row.depth_low, row.depth_high)
+        )
 
 
 def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(fitted: Any) -> None:
