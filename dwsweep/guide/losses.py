@@ -8,8 +8,8 @@ evidence, for each draw of a recipe like the public ones (evidence/random_effect
 
 and, beside losses of one's own, for each draw of the joint posterior of own losses and public evidence
 (evidence/joined.py), the price of the own surface at their nearest size, moved along with L*, and a parabola beyond the
-depths tried. At their sizes all draws are of this kind. Beyond, a share of them that falls to none at OWN_REACH times: the
-others are draws of public evidence alone, so nothing jumps where the losses end or their reach does.
+depths tried. At their sizes all draws are of this kind. Beyond, a share of them that falls to none at OWN_REACH times:
+the others are draws of public evidence alone, so nothing jumps where the losses or their reach end.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sources of a guideline: public evidence, with or without a user's own losses, or the published law; each with
 range, losses and trust.
 
-Own losses and public evidence answer together, by one function inside and outside the own sizes (losses.py). From OWN_REACH
-times the own sizes on public evidence answers alone. The published law states errors of its two constants only. Its
-interval here therefore covers all forms that fit its points equally well (fit/guideline.py).
+Own losses and public evidence answer together, by one function inside and outside the own sizes (losses.py). From
+OWN_REACH times the own sizes on public evidence answers alone. The published law states errors of its two constants
+only. Its interval here therefore covers all forms that fit its points equally well (fit/guideline.py).
 
 Shapes were compared up to 1.5 billion parameters. Up to ten times that an answer is a projection; beyond, it is a range
 without a best depth; beyond 1T it is refused.
@@ -63,10 +63,10 @@ class Source:
     """Source of answers: a law, or public evidence with or without the losses of a user's sweep.
 
     alternatives: forms that are not rejected. spacing: layers between neighbouring depths of a law's grid, since a
-    depth ties with the next at its transition. near: source within OWN_REACH of the user's losses. nets: the nets of the
-    user's fit. misfit: True if the losses contradict every form somewhere. instead: why public evidence replaces the
-    fit at every size; empty if it does not. unit: of the losses: the fit's, also where published slopes are as steep as
-    its losses.
+    depth ties with the next at its transition. near: source within OWN_REACH of the user's losses. nets: the nets of
+    the user's fit. misfit: True if the losses contradict every form somewhere. instead: why public evidence replaces
+    the fit at every size; empty if it does not. unit: of the losses: the fit's, also where published slopes are as
+    steep as its losses.
     """
 
     name: str
@@ -239,8 +239,8 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     )
     span = " to ".join(format_count(n) for n in (own.low, own.high))
     notes.append(
-        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times outside "
-        "them on, public evidence alone"
+        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times "
+        "outside them on, public evidence alone"
     )
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if fit.adjusted:
