@@ -1,7 +1,7 @@
 """Guideline of a fit, completed: at each size the answer of ``guide --fit``.
 
-Inside the data the rows come from the fit. Elsewhere public evidence answers, from where the losses end; without a
-known best depth, a row holds the depths that waste at most 5 % of compute.
+Own losses and public evidence answer together, and public evidence alone far from the losses; without a known best
+depth, a row holds the depths that waste at most 5 % of compute.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 
 
 def completed(fit: FitResult) -> FitResult:
-    """Fit whose guideline is completed by public evidence outside its data; unchanged without a law of its own, since
-    its rows then follow the published law, labelled so."""
+    """Fit with the guideline of its losses and public evidence; unchanged without a law of its own, since its rows then
+    follow the published law, labelled so."""
     if not fit.own_law:
         return fit
     source = source_of(fit, "this fit")
@@ -34,7 +34,7 @@ def completed(fit: FitResult) -> FitResult:
 
 
 def _row(row: GuidelineRow, source: Source, confidence: float) -> GuidelineRow:
-    """A row by public evidence outside the data, with the confidence of the rows inside."""
+    """A row by own losses and public evidence, with the confidence of the fit."""
     law, n = source.law, row.n_params
     if not isinstance(law, Predicted):
         return row
@@ -66,6 +66,7 @@ def _row(row: GuidelineRow, source: Source, confidence: float) -> GuidelineRow:
         "n_params_actual": 12 * built[0] * built[1] ** 2,
         "rival_depth_min": min(forms),
         "rival_depth_max": max(forms),
+        "depth_decimals": source.decimals(n),
     }
     return replace(row, **(empty | found), law=name, extrapolation_factor=factor)
 

@@ -258,6 +258,7 @@ SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectati
 TWICE = (
     2.0  # factor beyond known tokens above which a remark names them, and beyond known depths above which trust is low
 )
+FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
 OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
@@ -326,10 +327,13 @@ def _doubts(source: Source, law: Predicted, n_params: float, depth: float | None
     here = own.away(n_params) <= 1.0
     if not own.bounds_both(n_params):
         remarks.append(f"your losses bound the best depth on one side at most at {format_count(own.nearest(n_params))}")
-    if law.contradicted and not (here and own.bounds_both(n_params)):
-        small, large = map(format_count, law.contradicted)
-        between = f"at {small}" if small == large else f"between {small} and {large}"
-        doubts.append(f"your losses contradict public evidence on the best depth {between}")
+    if not (here and own.bounds_both(n_params)):
+        if law.contradicted:
+            small, large = map(format_count, law.contradicted)
+            between = f"at {small}" if small == large else f"between {small} and {large}"
+            doubts.append(f"your losses contradict public evidence on the best depth {between}")
+        elif law.joined.ess < FEWEST_PAIRS:
+            doubts.append("hardly any recipe of public evidence agrees with your losses")
     if own.away(n_params) > FAR and abs(math.log(ratio := law.price_ratio(n_params))) > math.log(OTHER_PRICE):
         doubts.append(
             f"your losses price a wrong depth {format_factor(ratio)} times as high as public evidence does, and it "
