@@ -326,7 +326,7 @@ def _doubts(source: Source, law: Predicted, n_params: float, depth: float | None
         return doubts, remarks
     here = own.away(n_params) <= 1.0
     if not own.bounds_both(n_params):
-        remarks.append(f"your losses bound the best depth on one side at most at {format_count(own.nearest(n_params))}")
+        remarks.append(f"at {format_count(own.nearest(n_params))} your losses bound the best depth on one side at most")
     if not (here and own.bounds_both(n_params)):
         if law.contradicted:
             small, large = map(format_count, law.contradicted)
