@@ -17,8 +17,8 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
         their spectral densities (Solin and Särkkä 2020). S is the effect of depth near the best depth, and grows with
         the loss above it, so that shapes far from the best one do not set the size of departures beside it
         (``Effect``).
-scatter of a shape, and a smooth curve of x that all shapes of a depth share: such scatter is no effect of depth. A depth
-        whose shapes all lie off the others has an offset of its own (``posterior.with_odd_depths``).
+scatter of a shape, and a smooth curve of x that all shapes of a depth share: such scatter is no effect of depth. A
+        depth whose shapes all lie off the others has an offset of its own (``posterior.with_odd_depths``).
 
 Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
 precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
