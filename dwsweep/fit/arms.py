@@ -77,7 +77,7 @@ SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
-    """The record behind ``dwsweep.compare``: ``fit_table`` of the first arm, with every other arm against it.
+    """``fit_table`` of the first arm, with every other arm against it.
 
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sentences import says, shows
+from shown import summary
 
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import Request, fit_options
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.data.covariates import _held as held_value
@@ -441,7 +443,7 @@ def test_a_comparison_of_arms_names_the_option_that_adjusts_an_arm_and_the_optio
         return {"mixer": name, "batch_size": batch}, 0.03 * math.log(batch / 128) - 0.03 * (name == "b")
 
     rows = list({(row["depth"], row["width"]): row for row in piled(60, more=arms)}.values())
-    (comparison,) = dwsweep.compare(rows, arm="mixer", draws=DRAWS).comparisons
+    (comparison,) = compare_arms(rows, arm="mixer", draws=DRAWS).comparisons
     other = comparison.arm
     assert f"--at mixer={other} (in Python at)" in comparison.answer[0]
     found = heap(rows, at={"mixer": other})
@@ -819,4 +821,4 @@ def test_no_sentence_of_a_heap_in_bits_is_in_nats() -> None:
     rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=batches)]
     found = dwsweep.fit_table(rows, unit="bits", draws=DRAWS)
     assert any("bits (at most" in line for line in found.adjusted.sentences)
-    assert "nats" not in dwsweep.summary(found).replace("alternatives", "")
+    assert "nats" not in summary(found).replace("alternatives", "")
