@@ -182,9 +182,12 @@ class Guidance(Answer, Shown):
         return laws.figures(self)
 
     def _said(self) -> str:
+        if self.overview:
+            return f"best depth at {len(self.overview)} sizes"
         parts = [part for part in self._document() if isinstance(part, Heading | Lines)]
-        said = [f"{part.text}{part.more}" if isinstance(part, Heading) else plain(part.lines[0]) for part in parts[:2]]
-        return ": ".join(said) if self.budgets else said[0] if said else f"{len(self.verdicts)} verdicts"
+        said = [f"{part.text}{part.more}" if isinstance(part, Heading) else plain(part.lines[0]) for part in parts]
+        more = len(self.budgets) + len(self.verdicts) - 1
+        return ": ".join(one.strip() for one in said[:2]) + (f" And {more} more." if more > 0 else "")
 
     def summary(self) -> str:
         return plain_text(guide_report.render(self))

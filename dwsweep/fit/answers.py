@@ -64,7 +64,9 @@ def _by_size(fit: FitResult) -> Iterator[AnswerRow]:
     for row in fit.surface.optima:
         known = row in fit.surface.bounded
         depth = row.depth_interval if known else Interval()
-        at = {N_PARAMS if equal == N_PARAMS else "cost": row.n_params}  # the axis may be a cost or a total
+        at: dict[str, Any] = {
+            N_PARAMS if equal == N_PARAMS else "cost": row.n_params
+        }  # the axis may be a cost or a total
         yield AnswerRow(
             question=BEST_DEPTH,
             equal=equal,
@@ -180,12 +182,14 @@ def _compared(found: Comparison, equal: str) -> Iterator[AnswerRow]:
     for row in found.rows:
         at: dict[str, Any] = {"equal": equal, N_PARAMS: row.n_params}
         change = row.change_interval.columns("estimate")
-        said = {"reason": row.verdict + (f"; not adjusted for {row.unadjusted}" if row.unadjusted else "")}
+        said: dict[str, Any] = {
+            "reason": row.verdict + (f"; not adjusted for {row.unadjusted}" if row.unadjusted else "")
+        }
         if row.quantity == COMPARED_DEPTH:
             yield AnswerRow(question=BEST_DEPTH, **at, arm=found.arm, **row.other_interval.columns("depth"))
             yield AnswerRow(question=RATIO, **at, arm=found.arm, column="best_depth", **change, **said)
         elif row.quantity == TRANSITION:
-            pair = {"column": "transition", "value": row.pair}
+            pair: dict[str, Any] = {"column": "transition", "value": row.pair}
             yield AnswerRow(question=RATIO, **at, arm=found.arm, **pair, **change, **said)
         elif row.quantity == LOSS:
             yield AnswerRow(question=DIFFERENCE, **at, arm=found.arm, depth=row.depth, **change, **said)

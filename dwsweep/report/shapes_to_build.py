@@ -54,9 +54,16 @@ def _begin(document: Sequence[Part]) -> list[Part]:
 
 def _table(rows: Sequence[BudgetAnswer]) -> Table:
     """Table with a row per size: the shape, the best depth, the depths that cost little, and the trust."""
-    columns = [number("N"), label("build"), number("best depth"), INTERVAL, number("5 % more compute"), number("risk")]
-    title = "Shape to build at each size, best depth with its 95 % interval, depths that waste at most 5 % of compute,"
-    table = Table(f"{title} expected waste of the shape", [*columns, label("trust"), number("outside the data")])
+    columns = [
+        number("N"),
+        label("build"),
+        number("best depth"),
+        INTERVAL,
+        number("depths within 5 %"),
+        number("waste"),
+    ]
+    title = "By size: shape to build, best depth (95 %), depths that waste at most 5 % of compute, expected waste"
+    table = Table(title, [*columns, number("waste"), label("trust"), number("outside the data")])
     for row in rows:
         best, shape, risk = row.optimum, row.recommended, row.risk
         near = row.near_best[1] if len(row.near_best) > 1 else None

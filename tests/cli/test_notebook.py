@@ -122,7 +122,7 @@ def test_every_result_shows_itself(name: str) -> None:
 
 def test_an_overview_prints_and_draws_itself_and_names_no_best_depth_of_a_range() -> None:
     found = dwsweep.guide()
-    assert found.figures == ["overview"] and len(str(found)) < 3000 and repr(found).startswith("Guidance: ")
+    assert found.figures == ["overview"] and len(str(found)) < 3000 and repr(found) == "Guidance: best depth at 9 sizes"
     (axes,) = found.plot().axes
     marks = [line for line in axes.lines if line.get_marker() == "o"]
     assert len(marks) == sum(row.basis != "range" and row.depth is not None for row in found.overview) == 7
@@ -236,6 +236,7 @@ def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) ->
         ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
         ({"params": 3e9, "device": "H1000"}, "device: 'H1000' is not in the table"),
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
+        ({"params": 3e9, "fit": 3}, "fit: 3; must be a result of fit_table, or the path of a fit"),
     ],
 )
 def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, line: str) -> None:

@@ -46,32 +46,28 @@ DRAWINGS = (
         "along",
         "Loss against a column of the table, and how far each value is above the best",
         "Top: the loss at equal size, a line per arm and depth. Bottom: each value's loss above the lowest of its "
-        "line, or the other arm's above the first. Its bars hold for all values of a line together: a bar clear of "
-        "zero shows a difference.",
+        "line, or the other arm's above the first; its bars hold for all values of a line together.",
         lambda fit: along.loss_along(fit.along),
         lambda fit: fit.along is not None,
     ),
     Drawing(
         "loss_vs_depth",
         "Loss above the best against depth at fixed sizes, with the fitted loss surface",
-        "Cuts at fixed size: how flat the optimum is, and where it lies between the depths that were trained. Losses "
-        "are measured from the lowest point of each size, so errors that depths share (seeds, text) cancel. The band "
-        "rests on all sizes together, as the interval of the best depth does: a depth whose band clears zero is worse. "
-        "A point shows one size alone, with the scatter of its shapes.",
+        "Losses above the lowest of each size, in which errors that depths share cancel. A depth whose band clears "
+        "zero is worse. The band rests on all sizes together, a point on one.",
         losses.against_depth,
     ),
     Drawing(
         "best_depth",
         "Best depth with its interval at each size, and at each other equal quantity",
-        "The best depths of answers.csv. Arms, readings of a column and counts of tokens have a line each, and move "
-        "the answer where their bars lie apart. A panel per equal quantity: where panels disagree, what is held equal "
-        "decides which depth is best.",
+        "Arms, readings of a column and counts of tokens have a line each: they move the answer where bars lie apart. "
+        "Where panels disagree, the quantity held equal decides which depth is best.",
         answers.best_depths,
     ),
     Drawing(
         "forms",
         "Weight of each form of the effect of depth",
-        "Every best depth is an average over these forms. A form below 1 % is rejected. Held-out shapes: each shape's "
+        "Every best depth is an average over these forms; one below 1 % is rejected. Held-out shapes: each shape's "
         "mean loss against its prediction from all others.",
         answers.forms,
         lambda fit: fit.surface is not None,
@@ -80,8 +76,7 @@ DRAWINGS = (
         "width_law",
         "Transition width against depth, with the width law, its alternatives and the published law",
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
-        "side only. The law is fitted as the paper does it, to each pair of depths alone. Δχ²: how much worse a form "
-        "fits than the best one; 4 or more rejects it.",
+        "side. The law is fitted to each pair of depths alone, as the paper does it. Δχ² of 4 or more rejects a form.",
         laws.width_law,
         lambda fit: fit.width_law is not None and bool(fit.curves.depths),
     ),
@@ -89,17 +84,15 @@ DRAWINGS = (
         "guideline",
         "Best depth and best width against size, beside the GPT-3 models",
         "Bands are at fixed size: a deeper optimum is a narrower one. Outside the shaded range the law is "
-        "extrapolated, and forms that fit equally well inside it diverge. The published law is drawn in the range of "
-        "its own sizes only.",
+        "extrapolated, and forms that fit equally well inside it diverge.",
         laws.guideline,
         lambda fit: fit.own_law,
     ),
     Drawing(
         "learning_rates",
         "Loss against learning rate of each depth, one panel per parametrization and width",
-        "Star: the optimum of a depth, by a parabola through the best rate and its neighbours; open if the best "
-        "rate is at the edge of the tried rates, so that the optimum may lie beyond. If the parametrization transfers "
-        "the rate over depth, the stars line up vertically. Band: best to worst seed.",
+        "Star: the best rate of a depth, open at the edge of the rates tried. If the parametrization transfers the "
+        "rate over depth, the stars line up vertically. Band: best to worst seed.",
         lambda fit: run_figures.against_rate(run_figures.rate_curves(fit.rates), fit.unit),
         lambda fit: bool(run_figures.rate_curves(fit.rates)),
     ),
