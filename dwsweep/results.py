@@ -245,13 +245,13 @@ def _settled(tables: Iterable[Any]) -> None:
 def fit_table(
     table: Any, *, along: str | None = None, compare: Any = None, **options: Unpack[FitKeywords]
 ) -> TableResult | AlongResult:
-    others = [] if compare is None or compare is True else _tables(compare)
+    others = [] if compare is None or isinstance(compare, bool) else _tables(compare)
     _settled((table, *others, *options.get("beside", ())))
     if along is not None:
         from dwsweep.fit.along import fit_beside_along
 
         found: Any = fit_beside_along(table, along, others, **options)
-    elif others or compare is True:
+    elif compare is not None and compare is not False:
         from dwsweep.fit.arms import compare_arms
 
         found = compare_arms(table, others, **options)
@@ -294,12 +294,12 @@ def guide(
             f"{argument('fit')}: holds the losses along {fit.along.column} and no best depth; allowed: fit_table of "
             "the table without along"
         )
+    if not isinstance(fit, FitResult | str | os.PathLike | None):
+        raise InputError(f"{argument('fit')}: {fit!r}; must be a result of fit_table, or the path of a fit")
     chosen = Options(**options)
-    own = (
-        source_of(fit, "your fit", Tokens(chosen.tokens, chosen.tokens_per_param))
-        if isinstance(fit, FitResult)
-        else None
-    )
+    own = None
+    if isinstance(fit, FitResult):
+        own = source_of(fit, "your fit", Tokens(chosen.tokens, chosen.tokens_per_param))
     found = answer(
         _sizes(params),
         [shapes] if isinstance(shapes, str) else shapes,

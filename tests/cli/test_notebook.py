@@ -217,8 +217,8 @@ def test_guide_takes_what_the_command_takes_and_shows_all_of_it() -> None:
 
 
 def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) -> None:
-    fit, found = _result("small table"), dwsweep.guide(3e9)
-    for made in (fit.plot(), fit.plot(fit.figures[-1]), found.plot(), found.plot("guide")):
+    fit, found = _result("table"), dwsweep.guide(3e9)
+    for made in (fit.plot(), fit.plot("best_depth"), found.plot(), found.plot("guide")):
         before = made._repr_png_()  # type: ignore[attr-defined]
         made.axes[0].set_title("mine")
         made.savefig(tmp_path / "a.png")

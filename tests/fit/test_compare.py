@@ -401,7 +401,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
     with open(directory / "fit" / "comparison.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == ComparedRow.keys() and len(rows) == len(read.comparisons[0].rows)
-    assert (directory / "fit" / "best_depth.svg").exists()
+    assert (directory / "fit" / "loss_vs_depth.svg").exists()
     with pytest.MonkeyPatch.context() as patch:
         report_sweeps.without_answers(patch)
         sweep_page.write(directory)

@@ -80,10 +80,11 @@ def test_what_is_not_reached_is_said_with_what_to_train() -> None:
 def test_the_figures_can_be_read(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = fitted(case)
     drawings = registry.drawings(fit)
-    assert [drawing.name for drawing in drawings][:2] == ["loss_vs_depth", "best_depth"]
+    assert drawings[0].name == "loss_vs_depth"
     with style.styled():
-        for drawing in drawings[:2]:
-            report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
+        for drawing in drawings:
+            if drawing.name in ("loss_vs_depth", "best_depth"):
+                report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
 
 
 def test_the_figure_shows_the_best_loss_of_each_depth() -> None:

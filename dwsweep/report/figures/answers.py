@@ -53,8 +53,6 @@ def _series(row: AnswerRow, fit: FitResult) -> str:
 def best_depths(fit: FitResult) -> Figure:
     """Draw the best depth with its interval against size, and against each other equal quantity, a panel each."""
     panels = drawn(fit)
-    if not panels:
-        return style.empty("These losses bound the best depth at no size.")
     names = list(panels)[:MOST_PANELS]
     columns = min(2, len(names))
     made = style.figure(style.WIDTH, 1.1 + (2.4 if columns > 1 else 3.2) * -(-len(names) // columns))

@@ -63,6 +63,7 @@ DRAWINGS = (
         "Arms, readings of a column and counts of tokens have a line each: they move the answer where bars lie apart. "
         "Where panels disagree, the quantity held equal decides which depth is best.",
         answers.best_depths,
+        lambda fit: bool(answers.drawn(fit)),
     ),
     Drawing(
         "forms",
