@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dwsweep.fit.answers import N_PARAMS, answers
@@ -31,10 +32,10 @@ AXES = {  # equal quantity → label of its axis
 def drawn(fit: FitResult) -> dict[str, dict[str, list[AnswerRow]]]:
     """Best depths to draw: equal quantity → name of the series → rows with a place on the axis and a bound."""
     found: dict[str, dict[str, list[AnswerRow]]] = {}
-    for row in answers(fit):
-        known = row.depth is not None or not row.depth_interval.unbounded
-        if row.question == BEST_DEPTH and known and _place(row):
-            found.setdefault(row.equal, {}).setdefault(_series(row, fit), []).append(row)
+    rows = [row for row in answers(fit) if row.question == BEST_DEPTH and _place(row)]
+    rows = [row for row in rows if row.depth is not None or not row.depth_interval.unbounded]
+    for row in rows:
+        found.setdefault(row.equal, {}).setdefault(_series(row, rows, fit.nets.tokens), []).append(row)
     return found
 
 
@@ -42,12 +43,15 @@ def _place(row: AnswerRow) -> float | None:
     return row.n_params if row.equal == N_PARAMS else row.cost
 
 
-def _series(row: AnswerRow, fit: FitResult) -> str:
-    """Name of the rows that one line joins: an arm, a column's reading, a count of tokens."""
-    tokens = f"{format_count(row.tokens)} tokens" if row.tokens and row.tokens != fit.nets.tokens else ""
-    by_tokens = tokens if row.equal == N_PARAMS and not row.column else ""
+def _series(row: AnswerRow, rows: Sequence[AnswerRow], held: float | None) -> str:
+    """Name of the rows that one line joins: an arm, a column's reading, tokens that are not ``held``."""
+    if row.equal != N_PARAMS:
+        return row.arm
     reading = f"{row.column}: {row.value}" if row.column else ""
-    return ", ".join(part for part in (row.arm, reading, by_tokens) if part)
+    tokens = "" if row.column or not row.tokens else format_count(row.tokens)
+    counts = {format_count(one.tokens) for one in rows if one.equal == N_PARAMS and one.tokens and not one.column}
+    other = tokens and len(counts) > 1 and tokens != format_count(held or 0.0)
+    return ", ".join(part for part in (row.arm, reading, f"{tokens} tokens" if other else "") if part)
 
 
 def best_depths(fit: FitResult) -> Figure:
