@@ -20,7 +20,7 @@ from dwsweep.text import format_count, format_factor
 
 LEAST, MOST = 1e3, 1e12  # smallest and largest sizes listed; with a fit the smallest is guide's limit
 DIGITS = (1, 3)  # sizes per decade: an answer takes 0.1 to 0.3 s of a CPU, a page may spend 3 s
-FIRST = 2  # paragraphs of the answer on the first screen: the shape and its risk
+FIRST = 3  # paragraphs of the answer on the first screen: the shape, the best depth, the risk
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,6 @@ def test_published_files_say_what_their_csv_says(name: str) -> None:
     }
     kept = json.loads((folder / "fit" / "fit.json").read_text("utf-8"))
     agree(expected, {pair: of_row(row) for pair, row in _first(kept["transitions"]).items()}, "fit.json")
-    agree(expected, in_sentence((folder / "README.md").read_text("utf-8")), "README.md")
     if (folder / "fit.txt").exists():
         agree(expected, in_cells(table_of((folder / "fit.txt").read_text("utf-8"), PAIRS)), "fit.txt")
 

@@ -147,7 +147,9 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     answer = fit_report.answer(fit)
     assert 3 <= len(answer) <= fit_report.ANSWER_LINES and all(text.count(line) == 1 for line in answer)
     page = (law / "report.html").read_text("utf-8")
-    headings = list(dict.fromkeys(html.unescape(one) for one in re.findall(r"<(?:h[1-6]|summary)\b[^>]*>([^<]+)", page)))
+    headings = list(
+        dict.fromkeys(html.unescape(one) for one in re.findall(r"<(?:h[1-6]|summary)\b[^>]*>([^<]+)", page))
+    )
     assert shows(headings, "report: headings of a page") and text.index(answer[0]) < text.index(headings[2])
     for row in fit.verdicts:
         size = row.n_params_interval
