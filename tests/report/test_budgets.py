@@ -96,8 +96,13 @@ def test_the_figure_shows_the_best_loss_of_each_depth() -> None:
     drawn = {(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata() if len(line.get_xdata()) == 1}
     assert {(row.depth, row.loss) for row in fit.equal_budgets.depths if row.loss} <= drawn
     assert f"best depth {fit.equal_budgets.best[0].depth_interval.format('.1f')}" in words_of(made)
+    deep = fitted("too deep")
+    assert deep.equal_budgets is not None
+    bound = deep.equal_budgets.best[0].depth_interval
+    assert bound.value is None and bound.high
     with style.styled():
-        assert "best depth not reached" in words_of(registry.figures(fitted("too deep"))["loss_vs_depth"]())
+        words = words_of(registry.figures(deep)["loss_vs_depth"]())
+    assert f"best depth {bound.ends('.1f')}" in words
 
 
 def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
