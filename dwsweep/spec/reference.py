@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec, parts_of, section_in
 
 # keys that the commented spec sets: keys without a default, and one key per section
@@ -126,7 +126,7 @@ def _yaml(value: Any) -> str:
     """Format a value as YAML on one line."""
     plain = value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
     plain = list(plain) if isinstance(plain, tuple) else plain
-    return yaml.safe_dump(plain, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
+    return dump_yaml(plain, one_line=True).strip()
 
 
 def readme() -> str:

@@ -25,7 +25,7 @@ from pydantic import (
 
 from dwsweep import numerals
 from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
-from dwsweep.spec import yaml_numbers
+from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.spec.vocabulary import vocabulary
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
@@ -496,4 +496,4 @@ class Spec(Section):
         return Block(head_rule or self.grid.head_rules()[0], self.data.vocab_size, self.train.seq_len, **keys)
 
     def to_yaml(self) -> str:
-        return yaml_numbers.dump(self.model_dump(mode="json", by_alias=True))
+        return dump_yaml(self.model_dump(mode="json", by_alias=True))
