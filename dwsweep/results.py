@@ -297,8 +297,7 @@ class Guidance(Answer, Shown):
         return laws.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """Rows of budgets, candidate shapes, models built near them, public sources, verdicts, rules and overview, if
-        any.
+        """Rows of budgets, candidate shapes, models built near them, public sources, verdicts and overview, if any.
 
         Shapes name the budget and the source that they are of.
         """
@@ -307,7 +306,6 @@ class Guidance(Answer, Shown):
             for row in self.budgets
             for shape in row.candidates
         ]
-        rules = [{"rule": rule.rule, "source": rule.source, **to_dict(row)} for rule in self.rules for row in rule.rows]
         found = {
             "budgets": [{"budget": row.budget, **to_dict(row.optimum)} for row in self.budgets],
             "shapes": shapes,
@@ -317,7 +315,6 @@ class Guidance(Answer, Shown):
                 {"depth": row.depth, "width": row.width, "verdict": row.verdict, "best": to_dict(row.optimum)}
                 for row in self.verdicts
             ],
-            "rules": rules,
             "overview": [to_dict(row) for row in self.overview],
         }
         return {name: rows for name, rows in found.items() if rows}
@@ -412,9 +409,7 @@ def guide(
     params: float | str | Iterable[float | str] = (),
     *,
     shapes: str | Sequence[str] = (),
-    rules: str | Sequence[str] = (),
     fit: Any = None,
-    compare: bool = False,
     law: str | None = None,
     flops: float | None = None,
     hours: float | None = None,
@@ -424,22 +419,19 @@ def guide(
     """Guidance for a budget: the shape to build, the cost of other shapes, and the trust in the answer.
 
     params: budgets in non-embedding parameters: ``3e9``, ``"3B"`` or several. shapes: to be judged, such as
-    ``"96x12288"``. rules: of thumb, such as ``"width = 64 * depth"``. None of them: the GPT-3 sizes. fit: the directory
-    or fit.json of your own fit; None: public evidence. compare: your fit and the published law, side by side. law:
-    ``"levine2020"``, the published law in place of the evidence. flops, hours: a budget of training, from which
-    parameters and tokens follow. sources: adds the answer of each public source. options: the fields of
+    ``"96x12288"``. None of them: the GPT-3 sizes. fit: the directory or fit.json of your own fit; None: public
+    evidence. law: ``"levine2020"``, the published law in place of the evidence. flops, hours: a budget of training,
+    from which parameters and tokens follow. sources: adds the answer of each public source. options: the fields of
     ``dwsweep.guide.Options``: kv_heads, mlp, vocab_size, device and others.
 
     Raises:
-        InputError: numbers, shapes, rules or options that cannot be, or no fit at ``fit``; all at once.
+        InputError: numbers, shapes or options that cannot be, or no fit at ``fit``; all at once.
     """
     check_keywords(options, [field.name for field in fields(Options)])
     found = answer(
         _sizes(params),
         [shapes] if isinstance(shapes, str) else shapes,
-        rules=[rules] if isinstance(rules, str) else rules,
         fit=fit,
-        compare=compare,
         law=law,
         flops=flops,
         hours=hours,

@@ -76,7 +76,7 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.footing import versions
 from dwsweep.records.transitions import TokenTransition, numbers, verdicts
-from dwsweep.text import BITS, format_count, join
+from dwsweep.text import OF_TEXT, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -474,13 +474,14 @@ def _followed(asked: Request) -> Iterator[str]:
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
     known = [*LENGTHS, *(name for name in asked.data.columns if plain(name) in STEPS)]
-    lengths = [name for name in known if name not in asked.options.adjust and _varies(asked.data.rows, name)]
+    adjusted = {*asked.options.adjust, *(one.column for one in (asked.heap.record.columns if asked.heap else ()))}
+    lengths = [name for name in known if name not in adjusted and _varies(asked.data.rows, name)]
     for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
         yield (
             f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
             "effect of longer training from the effect of depth"
         )
-    if asked.data.unit != BITS:
+    if asked.data.unit not in OF_TEXT:
         for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
             word = "VOCABULARY" if name == "vocab_size" else name.upper()
             yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"

@@ -29,7 +29,6 @@ from dwsweep.report.losses_chart import columns_of, losses_chart, run_point, tra
 from dwsweep.report.markup import html_of
 from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of
-from dwsweep.report.samples import sample_parts
 from dwsweep.report.status_report import parts_of
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
@@ -167,7 +166,6 @@ def _content(
         Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
         Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
-        Section("samples", "Text by the models", html_of(sample_parts(root))),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
         Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
     ]

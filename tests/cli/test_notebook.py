@@ -75,7 +75,7 @@ RESULTS: dict[str, tuple[type, Callable[[], Shown]]] = {
     "along the heads": (AlongResult, lambda: dwsweep.fit_along(_heads(), "heads", draws=100)),
     "comparison": (ComparisonResult, lambda: dwsweep.compare(_small(), [_worse()], draws=100)),
     "table": (dwsweep.FitResult, lambda: dwsweep.fit_table(LAPTOP, draws=100)),
-    "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], rules="gpt3", shapes="96x12288")),
+    "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], shapes="96x12288")),
 }
 
 
@@ -160,7 +160,6 @@ def test_guide_answers_as_the_command_does() -> None:
     assert [row.budget for row in dwsweep.guide(["1B", 3e9]).budgets] == [1e9, 3e9]
     assert dwsweep.guide("3B").to_dict() == dwsweep.guide(3e9).to_dict()
     assert [v.depth for v in dwsweep.guide(shapes="96x12288").verdicts] == [96]
-    assert len(dwsweep.guide(rules="width = 64 * depth").rules) == 1
 
 
 def test_guide_takes_what_the_command_takes_and_shows_all_of_it() -> None:
@@ -201,10 +200,8 @@ def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) ->
         ({"params": 3.0}, "params: 3; must be"),
         ({"params": ["3X", 3e9, None]}, "params: '3X'; must be a positive number"),
         ({"shapes": "2560x24"}, "shapes: '2560x24'; the depth comes first"),
-        ({"rules": "width = import"}, "rules: 'width = import'; "),
         ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
         ({"params": 3e9, "device": "H1000"}, "device: 'H1000' is not in the table"),
-        ({"params": 3e9, "compare": True}, "compare: compares a fit of your own with the published law; allowed"),
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
     ],
 )
@@ -212,7 +209,7 @@ def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, 
     with pytest.raises(dwsweep.InputError) as error:
         dwsweep.guide(**arguments)
     assert str(error.value).startswith(line)
-    options = {"shapes": "--shape", "rules": "--rule", "kv_heads": "--kv-heads"}
+    options = {"shapes": "--shape", "kv_heads": "--kv-heads"}
     name, rest = line.split(":", 1)
     assert error.value.option_lines[0].startswith(f"{options.get(name, f'--{name}')}:{rest}")
 

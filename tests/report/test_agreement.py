@@ -37,13 +37,12 @@ from claims import (
 import dwsweep
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface
-from dwsweep.guide import advice, answer
-from dwsweep.paths import as_path
+from dwsweep.guide import answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records import transitions
 from dwsweep.records.record import csv_text
 from dwsweep.records.transitions import TokenTransition, Transition
-from dwsweep.report import answers_box, card, fit_report, guide_report
+from dwsweep.report import answers_box, fit_report, guide_report
 from dwsweep.report import page as sweep_page
 from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
@@ -378,16 +377,9 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
         (best,) = re.findall(r"Best depth (\S+ \([^)]+\))", alone)
         (row,) = [line for line in table.splitlines() if shape.replace("x", " × ") in line]
         assert best in row
-    monkeypatch.setattr(advice, "RULE_SIZES", tuple(asked))
-    table = plain_text(guide_report.render(answer(rules=["width = 64 * depth"], fit=tmp_path)))
-    rows = {line.split()[0]: line for line in table.splitlines() if line.split()[:1] and line.split()[0] in sizes}
-    assert set(rows) == set(sizes)
-    for size in sizes:
-        best, _, ends = shown[size].partition(" ")
-        assert f" {best} ({ends}) " in rows[size]
 
 
-def test_page_and_card_say_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_says_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers_box, "MOST_BY_LOSSES", 2)
     monkeypatch.setattr(answers_box, "MOST_BY_LAW", 4)
     directory = tmp_path / "laptop"
@@ -401,8 +393,6 @@ def test_page_and_card_say_what_the_csv_says(tmp_path: Path, monkeypatch: pytest
     page = (directory / "report.html").read_text("utf-8")
     agree(expected, in_cells(in_html(page, PAIRS)), "the page's table")
     agree(expected, in_sentence(page), "the page's answer")
-    card.write(as_path(directory), as_path(tmp_path / "card"))
-    agree(expected, in_sentence((tmp_path / "card" / "README.md").read_text("utf-8")), "the card")
 
 
 @pytest.mark.parametrize("name", ["laptop", "laptop-tokens"])
@@ -413,7 +403,6 @@ def test_published_files_say_what_their_csv_says(name: str) -> None:
     }
     kept = json.loads((folder / "fit" / "fit.json").read_text("utf-8"))
     agree(expected, {pair: of_row(row) for pair, row in _first(kept["transitions"]).items()}, "fit.json")
-    agree(expected, in_sentence((folder / "README.md").read_text("utf-8")), "README.md")
     if (folder / "fit.txt").exists():
         agree(expected, in_cells(table_of((folder / "fit.txt").read_text("utf-8"), PAIRS)), "fit.txt")
 

@@ -34,7 +34,7 @@ from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import PENDING, RUNNING, RunState
 from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
-from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, logs, losses_chart, runs_table
+from dwsweep.report import answers_box, fit_report, guide_report, html_page, logs, losses_chart, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.answers_box import AnswersBox
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
@@ -248,13 +248,12 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
 )
 def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: bytes, why: str) -> None:
     (tmp_path / "results.csv").write_bytes(text)
-    for made in (lambda: sweep_page.write(tmp_path), lambda: card.write(tmp_path, tmp_path / "card")):
-        with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
-            made()
+    with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
+        sweep_page.write(tmp_path)
 
 
 @pytest.mark.parametrize("change", [("\n6,", "\n# a note,,,\n6,"), (",", ";"), ("3.2", "FAIL")])
-def test_a_page_and_a_card_read_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
+def test_a_page_reads_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
     """With a comment among the rows, semicolons between the fields, or a word in the place of a loss."""
     table = "depth,width,n_params,loss,status\n2,64,98304,3.4,done\n6,64,294912,3.2,done\n"
     (tmp_path / "results.csv").write_text(table.replace(*change))
@@ -262,7 +261,6 @@ def test_a_page_and_a_card_read_results_as_a_fit_does(tmp_path: Path, change: tu
     assert [(row["depth"], row["n_params"]) for row in rows] == [(2, 98304), (6, 294912)]
     assert rows[0]["loss"] == 3.4 and rows[1]["loss"] == ("FAIL" if change[1] == "FAIL" else 3.2)
     assert "3.4" in html_of(runs_table.runs(rows))
-    assert card.write(tmp_path, tmp_path / "card")
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
