@@ -63,7 +63,7 @@ def dump_yaml(content: Any, *, one_line: bool = False) -> str:
 
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = one_line
-    writer.sort_base_mapping_type_on_output = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.width = 10_000 if one_line else 80
     stream = io.StringIO()
     writer.dump(content, stream)
