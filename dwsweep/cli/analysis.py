@@ -135,6 +135,7 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
+    from dwsweep.fit import answers
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
@@ -192,7 +193,7 @@ def fit(
 
             result = completed(result)
         note = fit_record.replaced(result, out)
-        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
+        written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
