@@ -135,6 +135,7 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
+    from dwsweep.fit import answers
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
@@ -192,7 +193,7 @@ def fit(
 
             result = completed(result)
         note = fit_record.replaced(result, out)
-        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
+        written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
@@ -532,13 +533,24 @@ def schema() -> None:
 @_command(epilog="Example: dwsweep init my-sweep.yaml")
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source; sets its vocabulary."),
+    ] = None,
 ) -> None:
-    """Write a first spec: every key with its default and meaning."""
+    """Write a first spec: every key with its default, its values and its meaning."""
     from dwsweep.spec import reference
 
     file = paths.as_path(path)
     if file.exists():
         raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    changes: dict[str, Any] = {}
+    if text is not None:
+        from dwsweep.data.sources import vocabulary_for
+        from dwsweep.spec.sections import source_of
+
+        source = source_of(text)
+        changes = {"data.source": source, "data.vocab_size": vocabulary_for(source)}
     paths.make_directory(file.parent)
-    paths.write_atomic(file, reference.commented(str(path)))
-    print(f"wrote {path}")
+    paths.write_atomic(file, reference.commented(str(path), changes))
+    print(f"wrote {path}" + "".join(f", {key} {value}" for key, value in changes.items()))

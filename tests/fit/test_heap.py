@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sentences import says, shows
+from shown import summary
 
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import Request, fit_options
-from dwsweep.fit.ask import LossSurface, best_depth
+from dwsweep.fit.arms import compare_arms
+from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.data import covariates, steps
 from dwsweep.fit.data.covariates import _held as held_value
@@ -442,7 +444,7 @@ def test_a_comparison_of_arms_names_the_option_that_adjusts_an_arm_and_the_optio
         return {"mixer": name, "batch_size": batch}, 0.03 * math.log(batch / 128) - 0.03 * (name == "b")
 
     rows = list({(row["depth"], row["width"]): row for row in piled(60, more=arms)}.values())
-    (comparison,) = dwsweep.compare(rows, arm="mixer", draws=DRAWS).comparisons
+    (comparison,) = compare_arms(rows, arm="mixer", draws=DRAWS).comparisons
     other = comparison.arm
     assert f"--at mixer={other} (in Python at)" in comparison.answer[0]
     found = heap(rows, at={"mixer": other})
@@ -552,7 +554,7 @@ def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: A
         plain = asked.group(asked.rows()[None]).surface
         assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
         for n in (1e7, 3e7, 6e7):
-            a, b = LossSurface(found.surface).drawn_at(n), plain.drawn_at(n)  # type: ignore[arg-type,union-attr]
+            a, b = LossSurface(found.surface).at(n), plain.at(n)  # type: ignore[arg-type,union-attr]
             ratios.append(math.log(a.high / a.low) / math.log(b.high / b.low))  # type: ignore[operator]
     assert 0.85 < np.mean(ratios) < 1.05
 
@@ -779,7 +781,7 @@ def test_an_end_far_beyond_the_deepest_net_is_no_end() -> None:
 def test_the_end_of_an_interval_over_a_flat_bottom_hardly_depends_on_the_seed() -> None:
     rows = flat_heaps.SCENARIOS["flat"].rows(np.random.default_rng(3))
     found = [
-        LossSurface(heap(rows, no_adjust=["heads"], seed=seed).surface).drawn_at(flat_heaps.SIZES[-1])  # type: ignore[arg-type]
+        LossSurface(heap(rows, no_adjust=["heads"], seed=seed).surface).at(flat_heaps.SIZES[-1])  # type: ignore[arg-type]
         for seed in range(4)
     ]
     ends = np.log([one.high or math.inf for one in found])
@@ -799,7 +801,7 @@ def test_intervals_of_flat_heaps_hold_truths_of_other_families(name: str, tmp_pa
 
 def test_the_best_depth_at_another_value_is_a_question() -> None:
     posterior = LossSurface(lengths().surface).posterior  # type: ignore[arg-type]
-    a, b = (best_depth(posterior, math.log(2e7), 0.95, {"tokens": v}).interval.value for v in (-1.2, 1.2))
+    a, b = (best_depth_interval(posterior, math.log(2e7), 0.95, {"tokens": v}).value for v in (-1.2, 1.2))
     assert a and b and b > a
 
 
@@ -807,7 +809,7 @@ def test_no_sentence_of_a_heap_in_bits_is_in_nats() -> None:
     rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=batches)]
     found = dwsweep.fit_table(rows, unit="bits", draws=DRAWS)
     assert any("bits (at most" in line for line in found.adjusted.sentences)
-    assert "nats" not in dwsweep.summary(found).replace("alternatives", "")
+    assert "nats" not in summary(found).replace("alternatives", "")
 
 
 def test_a_step_per_run_is_a_length_of_training(tmp_path) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from sentences import says
 
-from dwsweep import compare_arms, fit_table
+from dwsweep import fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.table import read_table

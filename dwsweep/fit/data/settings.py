@@ -353,14 +353,14 @@ def _refusal(
     if asked := next((name for name in varying if name in found_), None):
         advice.append(
             "or compare them with "
-            + example(f"dwsweep.compare(table, arm={asked!r})", f"--arm {asked} --compare")
+            + example(f"fit_table(table, arm={asked!r}, compare=True)", f"--arm {asked} --compare")
             + ", or adjust losses for it with "
             + example(f"adjust=[{asked!r}]", f"--adjust {asked}")
             + ", or, if it changes nothing, "
             + example(f"drop=[{asked!r}]", f"--drop {asked}")
         )
     elif along := next((n for n, here in values.items() if n not in counts and _are_numbers(here)), None):
-        advice.append(f"or compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
+        advice.append(f"or compare them with {example(f'fit_table(table, along={along!r})', f'--along {along}')}")
     if "lr" in varying:
         advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     how = "; ".join(advice).removeprefix("or ")
