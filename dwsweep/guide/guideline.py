@@ -13,7 +13,7 @@ import numpy as np
 
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit.guideline import nearest_shape
-from dwsweep.guide.losses import Predicted
+from dwsweep.guide.losses import PUBLIC, Predicted
 from dwsweep.guide.sources import Source, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
@@ -42,7 +42,7 @@ def _row(row: GuidelineRow, source: Source, confidence: float) -> GuidelineRow:
     name = law.name
     if law.own is not None:
         inside = law.own.away(n) <= 1.0
-        name = "own: loss of all depths, and public evidence" if inside else "public evidence, beyond your losses"
+        name = f"own: loss of all depths, and {PUBLIC}" if inside else f"{PUBLIC}, beyond your losses"
     factor = law.extrapolation(n)
     if source.silent(n):
         return replace(row, **empty, law=f"{name}: refused, {source.reach(n)}", extrapolation_factor=factor)

@@ -362,6 +362,7 @@ class Tokens:
 
 NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
 SIZES_KEPT = 128  # holds two budgets
+PUBLIC = "public evidence"
 FORMS = ("all", "power", "theory")
 QUANTITIES = ("depth", "shallow", "deep")
 COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
@@ -383,7 +384,7 @@ class Predicted:
 
     @property
     def name(self) -> str:
-        return "public evidence" if self.own is None else "your losses and public evidence"
+        return PUBLIC if self.own is None else f"your losses and {PUBLIC}"
 
     @cached_property
     def _compared(self) -> list[float]:

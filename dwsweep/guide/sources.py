@@ -160,8 +160,8 @@ class Source:
                 return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
             said = ""
             if law.own is not None:
-                away = law.own.away(n_params)
-                said = "inside" if away <= 1.0 else f"{format_factor(away)} times outside"
+                distance = law.own.away(n_params)
+                said = "inside" if distance <= 1.0 else f"{format_factor(distance)} times outside"
                 said += " the sizes of your losses; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
