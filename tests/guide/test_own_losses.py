@@ -16,7 +16,7 @@ from dwsweep.evidence import OwnDepths, joined, read_populations
 from dwsweep.evidence.joined import contradicted
 from dwsweep.evidence.random_effects import CENTRE
 from dwsweep.fit.analysis import fit_table
-from dwsweep.guide import Source, answer, fitted_source, public_source, source_of
+from dwsweep.guide import Source, answer, public_source, source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import completed
 from dwsweep.guide.losses import OWN_REACH, Predicted, Tokens
@@ -108,7 +108,7 @@ def test_own_losses_fade_without_a_jump() -> None:
 
 def test_at_the_edge_of_the_laptop_study_the_answer_keeps_its_kind() -> None:
     """2.01M had 3.7 (> 1.5) and a regret of 6.9 %, 2.05M 2.9 (2.2 to 3.7) and 13 %."""
-    source = fitted_source(ROOT / "sweeps" / "results" / "laptop")
+    source = source_of(fit_table(ROOT / "sweeps" / "results" / "laptop", draws=100, documents=False), "laptop")
     assert source.near is not None and source.near.own is not None
     edge = source.near.own.high
     rows = []
