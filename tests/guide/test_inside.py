@@ -177,4 +177,5 @@ def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence()
         if a.depth is not None and a.depth_high and a.depth_low and b.depth_high and b.depth_low
     ]
     assert any(row.law.startswith("public") and row.depth for row in wide) and len(shares) >= 5
-    assert all(0.2 < share < 0.5 for share in shares)  # of a normal distribution 0.34
+    # of a normal distribution 0.34; less where a part of the draws rests on own losses and the rest does not
+    assert all(0.05 < share < 0.5 for share in shares)
