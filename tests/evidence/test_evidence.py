@@ -11,8 +11,8 @@ import pytest
 
 from dwsweep import published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.evidence import Estimates, check, levels, populations, read, read_populations, recipe
-from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, curve, depth_population
+from dwsweep.evidence import check, levels, populations, read, read_populations, recipe
+from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, Estimates, curve, depth_population
 from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit import laws
