@@ -13,7 +13,7 @@ import numpy as np
 
 from dwsweep import evidence, published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.cost.duration import ASSUMED, Calibration
+from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import AS_PRINTED, Law, published
@@ -196,7 +196,7 @@ def answer(
             devices=chosen.devices,
             vocabulary=chosen.vocabulary,
             context=chosen.positions,
-            training_rate=measured.basis if measured else ASSUMED,
+            training_rate=MEASURED if measured else ASSUMED,
             training_distance=_farthest(measured, (*budgets, *verdicts)),
             training_device=measured.device_kind if measured else chosen.device_name,
             tokens=chosen.tokens,

@@ -30,8 +30,7 @@ from dwsweep.report.markup import html_of
 from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of
 from dwsweep.report.status_report import parts_of
-from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
+from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot
 from dwsweep.text import format_count, printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
@@ -141,9 +140,6 @@ def _content(
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions, left_out = logged(every, shown, root)
-    kept = ""
-    with contextlib.suppress(InputError):  # a page works without plan.csv
-        kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     warned = [] if live else _warnings(fit, every, root, left_out)
     budget = None
@@ -163,7 +159,6 @@ def _content(
         ),
         Section("figures", "Figures", html_of(figures[1:])),
         Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
-        Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
         Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),

@@ -69,7 +69,6 @@ def test_a_bad_spec_is_one_line_and_exit_2(
         ["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"],
         ["design", SMOKE, "--runs", "3"],
         ["design", SMOKE, "--device", "A100"],
-        ["theory", "--check", "--heads", "4"],
     ],
     ids=str,
 )
@@ -271,7 +270,6 @@ def test_a_scheduler_stops_it_at_its_start(tmp_path: Path, seconds: float) -> No
     "arguments",
     [
         ["guide", "--params", "1B", "--out"],
-        ["theory", "--check", "--out"],
         ["plan", SMOKE, "--out"],
         ["run", SMOKE, "--out"],
         ["bench", SMOKE, "--out"],
