@@ -10,6 +10,10 @@ INSTEAD = {
     "theory --check": "`make test` measures the ranks of small networks against the bounds",
     "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
     "report --license": "state the licence where you publish results.csv",
+    "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
+    "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
+    "guide --export maxtext": "`--export hf` prints the same shape for transformers",
+    "guide --export olmo": "`--export hf` prints the same shape for transformers",
 }
 
 

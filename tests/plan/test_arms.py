@@ -12,8 +12,9 @@ from sentences import says
 from spec_tools import DATA, spec_of
 from sweep_tools import run, train_here
 
-from dwsweep import compare_arms, fit_table
+from dwsweep import fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.arms import compare_arms
 from dwsweep.plan import DataFacts, build
 from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.columns import RESULTS
