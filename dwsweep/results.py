@@ -402,7 +402,7 @@ def compare(table: Any, others: Iterable[Any] = (), **options: Unpack[FitKeyword
         InputError: as ``fit_table``; or there is nothing to compare, or the first arm has no usable run.
     """
     _settled(table, others, options.get("beside", ()))
-    return ComparisonResult(arms.compare_arms(table, others, **options))
+    return ComparisonResult(completed(arms.compare_arms(table, others, **options)))
 
 
 def guide(
