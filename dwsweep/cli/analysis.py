@@ -135,6 +135,7 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
+    from dwsweep.fit import answers
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
@@ -192,7 +193,7 @@ def fit(
 
             result = completed(result)
         note = fit_record.replaced(result, out)
-        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
+        written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
@@ -456,38 +457,19 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     return {"calibrations": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
-@_command(epilog="Examples: dwsweep report runs/smoke --out smoke.html · dwsweep report runs/smoke --card")
+@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
 def report(
     directory: SweepDirectory,
-    out: Annotated[
-        PathValue | None,
-        path_option("--out", "FILE|DIR", "Page to write, default DIR/report.html; --card: folder, default DIR/card."),
-    ] = None,
-    card: Annotated[
-        bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
-    ] = False,
-    license_: Annotated[
-        str | None, typer.Option("--license", metavar="ID", help="Licence of the card, such as cc-by-4.0.")
-    ] = None,
+    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write, default DIR/report.html.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML page with answer, figures and tables; or a card for the Hugging Face Hub."""
+    """Write one self-contained HTML page with answer, figures and tables."""
+    from dwsweep.report import page
     from dwsweep.sweep.snapshot import settle_results
 
     settle_results(directory, _note)
-    if card:
-        if follow:
-            raise InputError("--follow: refreshes the page; not allowed with --card")
-        from dwsweep.report import card as cards
-
-        print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
-        return
-    if license_ is not None:
-        raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
-    from dwsweep.report import page
-
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")

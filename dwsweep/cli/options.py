@@ -200,7 +200,7 @@ Distributed = Annotated[
 Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
 
 
-Unit = StrEnum("Unit", ["nats", "bits", "bpb"])
+Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 """Unit in which losses are counted."""
 
 
@@ -266,8 +266,7 @@ COMMANDS = {
     **dict.fromkeys(("new", "create"), "init"),
     **dict.fromkeys(("benchmark", "profile"), "bench"),
     **dict.fromkeys(("watch", "progress", "monitor"), "status"),
-    **dict.fromkeys(("generate", "chat"), "sample"),
-    **dict.fromkeys(("evaluate",), "eval"),
+    **dict.fromkeys(("generate", "chat", "evaluate"), "export"),
 }
 # our options by their names in other tools; each counts for the commands that have it
 OTHER_NAMES = {

@@ -188,8 +188,8 @@ class Options:
             )
         if find(self.device_name) is None:
             wrong.append(
-                f"{argument('device')}: {self.device[:40]!r} is not in the table; allowed: {suggestion(self.device_name)}, "
-                f"{GIVEN}"
+                f"{argument('device')}: {self.device[:40]!r} is not in the table; allowed: "
+                f"{suggestion(self.device_name)}, {GIVEN}"
             )
         if self.at not in AT:
             wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(AT)}")
@@ -378,7 +378,7 @@ class Options:
             self.positions,
             mlp_ratio=self.mlp_ratio or (8 / 3 if gated else 4.0),
             kv_heads=self.kv_heads,
-            mlp=self.mlp,
+            mlp="gated" if gated else "plain",
             positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentences import says
+from shown import summary
 
 import dwsweep
 from dwsweep import published_law
@@ -21,7 +22,6 @@ from dwsweep.errors import InputError
 from dwsweep.fit import analysis, curves, laws, token_group
 from dwsweep.fit.cells import find_bad_runs, select_runs
 from dwsweep.fit.guideline import own_guide
-from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from sentences import says, shows
+from shown import summary
 
 from dwsweep import fit_table as complete_fit
 from dwsweep.errors import InputError
@@ -28,7 +29,6 @@ from dwsweep.guide.sources import judge
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Optimum
 from dwsweep.report import fit_report, guide_report
-from dwsweep.results import summary
 from dwsweep.terminal import plain_text
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from sentences import says
 
-from dwsweep import FitResult, fit_table
+from dwsweep import fit_table
 from dwsweep.guide import Options, Source, answer, exported, public_source, source_of
 from dwsweep.guide.guideline import completed
 from dwsweep.guide.losses import Predicted
 from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
