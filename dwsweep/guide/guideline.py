@@ -36,8 +36,8 @@ def _row(row: GuidelineRow, source: Source, options: Options, confidence: float)
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
     n, at = row.n_params, source.at(row.n_params)
     law, name = at.law, _name(at)
-    if at.own is not None and row.trained_depth is not None:
-        row = _with_cost(row, at.own.surface, row.trained_depth)
+    if source.inside is not None and source.inside.own is not None and row.trained_depth is not None:
+        row = _with_cost(row, source.inside.own.surface, row.trained_depth)
     if at.silent(n):
         return replace(row, law=f"{name}: refused, {at.reach(n)}", extrapolation_factor=law.extrapolation(n))
     depth, decimals = law.depth(n)[0], None
