@@ -1,7 +1,7 @@
 """Guideline of a fit: at each of its sizes the answer of ``guide --fit``.
 
-Inside the data the losses of the fit answer; elsewhere public evidence, from where the losses end. Without a known best
-depth, a row holds the depths that waste at most 5 % of compute.
+The losses of the fit and public evidence answer together, far from the losses public evidence alone. Without a known
+best depth, a row holds the depths that waste at most 5 % of compute.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def completed(fit: FitResult) -> FitResult:
 def _row(row: GuidelineRow, source: Source, options: Options, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
     n, at = row.n_params, source.at(row.n_params)
-    law, name = at.law, _name(at)
-    if source.inside is not None and source.inside.own is not None and row.trained_depth is not None:
-        row = _with_cost(row, source.inside.own.surface, row.trained_depth)
+    law, name = at.law, _name(at, n)
+    own = source.near.own if source.near is not None else None
+    if own is not None and row.trained_depth is not None:
+        row = _with_cost(row, own.surface, row.trained_depth)
     if at.silent(n):
         return replace(row, law=f"{name}: refused, {at.reach(n)}", extrapolation_factor=law.extrapolation(n))
-    depth, decimals = law.depth(n)[0], None
+    depth = law.depth(n)[0]
     low, high = interval(at, n)
     if at.basis(n) == "range":
         depth, name = None, f"{name}: {NO_BEST}"
@@ -48,8 +49,6 @@ def _row(row: GuidelineRow, source: Source, options: Options, confidence: float)
     elif isinstance(law, Predicted):
         tail = (1.0 - confidence) / 2.0
         low, high = np.exp(quantiles(law.loss(n).ln_depth, [tail, 1.0 - tail])).tolist()
-    elif at.own is not None:
-        decimals = at.own.surface.decimals(n)
     forms = [depth, *at.alternative_depths(n).values()] if depth is not None else []
     built = to_build(n, source, options)
     return replace(
@@ -67,16 +66,16 @@ def _row(row: GuidelineRow, source: Source, options: Options, confidence: float)
         rival_depth_min=min(forms, default=None),
         rival_depth_max=max(forms, default=None),
         extrapolation_factor=law.extrapolation(n),
-        depth_decimals=decimals,
+        depth_decimals=at.decimals(n),
     )
 
 
-def _name(source: Source) -> str:
-    """Name of a row's law: the fit's own, or public evidence with the part that own losses have in it."""
-    law = source.law
-    if isinstance(law, Predicted) and law.own is not None:
-        return f"{law.name}, {'beyond your losses' if law.own.bounded else 'inside the bounds of your losses'}"
-    return law.name
+def _name(source: Source, n_params: float) -> str:
+    """Name of a row's law: own losses and public evidence, or one of them."""
+    if source.own is None:
+        return source.law.name
+    inside = source.own.away(n_params) <= 1.0
+    return "own: loss of all depths, and public evidence" if inside else f"{source.law.name}, beyond your losses"
 
 
 def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> GuidelineRow:

@@ -123,7 +123,7 @@ def _at_one_size(found: AtOneSize) -> str:
     ends = found.depth_interval
     best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
     if not ends.value and not ends.unbounded:
-        best += f" ({ends.ends('.1f')})"
+        best += f" ({ends.ends('.3g')})"
     assert found.worst_depth is not None and found.worst_percent is not None
     low, high = found.worst_percent_low, found.worst_percent_high
     return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."
@@ -478,16 +478,11 @@ def _guideline_notes(result: FitResult) -> list[str]:
         f"{BUILD[:1].upper()}{BUILD[1:]}.",
         *(f"{line}." for line in _of_standard_blocks(result)),
     ]
-    if any(row.law.startswith(PUBLIC) for row in result.guideline):
+    if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
         notes.append(
-            "Answers outside the data are from public evidence. Outside: times beyond the nearest sizes at which "
-            "public or these losses compare shapes. Beyond 10 times no best depth can be named; the interval then "
-            "holds the depths that waste at most 5 % of compute."
-        )
-    if any(row.law.startswith(OWN) for row in result.guideline):
-        notes.append(
-            "Best depth inside the data: minimum of the loss surface of all depths. Its interval includes the errors "
-            "of form, parameters and noise."
+            "Inside the data these losses and public evidence answer together; far outside public evidence alone. "
+            "Outside: times beyond the nearest sizes at which public or these losses compare shapes. Beyond 10 times "
+            "no best depth can be named; the interval then holds the depths that waste at most 5 % of compute."
         )
     return notes + [f"Warning: {line}" for line in result.warnings]
 
