@@ -188,7 +188,7 @@ def fit(
             unit=unit.value if unit else None,
         )
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult) and result.own_law:
+        if isinstance(result, fit_record.FitResult):
             from dwsweep.guide.guideline import completed
 
             result = completed(result)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, check_keywords, either, example
-from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.at_budgets import AtBudgets
 from dwsweep.fit.cells import Run
@@ -40,7 +39,7 @@ from dwsweep.fit.guideline import (
     depth_scatter_warnings,
     falling_warning,
     form_guides,
-    guideline_rows,
+    guideline_sizes,
     held_out_warnings,
     own_guide,
     published_record,
@@ -382,7 +381,6 @@ def _result(
     surface = drawn.record if drawn else None
     guide = own_guide(surface) if axis == "n_params" else None
     forms = form_guides(guide) if guide else []
-    alternatives = forms if guide else laws.published_alternatives()
     runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
         cells=main.cells(),
@@ -393,7 +391,7 @@ def _result(
         laws=report.forms(),
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), alternatives, asked.params),
+        guideline=guideline_sizes(asked.params),
         published=published_record(),
         transition_cov=_transition_cov(pairs),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],

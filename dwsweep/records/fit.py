@@ -284,7 +284,6 @@ class PublishedLaw(Record):
     cov_tag: str
     valid_from: float
     valid_to: float
-    guideline: tuple[GuidelineRow, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -485,7 +484,7 @@ class FitResult(_Kept):
     law_statement: str  # the law in a sentence, or the reason for none
     rivals: list[Rival]  # the forms compared, the best first
     laws: list[FittedForm]
-    guideline_law: str | None  # the form that guides; None: the published law does
+    guideline_law: str | None  # the form that guides outside the data; None: no form does
     surface: Surface | None
     guideline: list[GuidelineRow]
     published: PublishedLaw
@@ -515,7 +514,7 @@ class FitResult(_Kept):
 
     @property
     def own_law(self) -> bool:
-        """True if the guideline follows this sweep's own law, and not the published one."""
+        """True if a form of the law guides outside the data."""
         return self.guideline_law is not None
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ tried; recipes of the population of public evidence, and powers and logarithms o
 
     python -m tests.simulations.far --out DIR
 
-All scenarios together, 58 sweeps; "cuts": an earlier estimator, whose bounds cut draws, on 18 of them, at 30 times for 28:
+All scenarios together, 58 sweeps; "cuts": an earlier estimator, whose bounds cut draws, on 18 of them:
 
 | trust | answers | held, % | regret above its bound, % | mean regret, true and stated, nats |
 | --- | --- | --- | --- | --- |
