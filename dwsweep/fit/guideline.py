@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 
@@ -335,30 +336,52 @@ def headline(record: Surface, size: str) -> str:
     known = record.bounded
     if not known:
         return ""
-    below = [row for row in known if row.at_edge == "below"]
-    first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
+    run = _below_from_the_smallest(record)
+    first = run[-1] if run else known[0]
+    if run:  # one bound for all of its sizes
+        ends = [row.depth_high for row in run]
+        first = replace(first, depth_high=None if None in ends else max(end for end in ends if end is not None))
     later = [row for row in known if row.n_params > first.n_params]
     both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [
-        f"{_depth(record, row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown
+        f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.n_params)}"
+        for row in shown
     ]
-    return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."
+    inside = [row for row in known if row.depth_interval.bounded]
+    ends_of_trend = inside if len(inside) > 1 else known
+    return f"{_trend(record, ends_of_trend[0], ends_of_trend[-1], size)}: {', '.join(listed)}."
+
+
+def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
+    """The sizes from the smallest on at which the best depth lies below the shallowest depth of the table."""
+    shallowest = min(span.depth for span in record.spans)
+    return list(
+        takewhile(
+            lambda row: row.at_edge == "below" and row.depth_min <= shallowest and row.depth_interval.high is not None,
+            record.optima,
+        )
+    )
 
 
 def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """Direction of the trend from paired posterior draws, within the depths trained: beyond them a draw rests on the
-    form of its law, which no loss has tested.
+    """Direction of the trend from paired posterior draws (intervals of both may overlap). A draw outside the depths
+    tried at its size rests on the form of its law alone: it counts as anywhere beyond them."""
+    surface, sure = LossSurface(record), (1.0 + record.confidence) / 2.0
+    drawn = [surface.drawn_depths(row.ln_x) for row in (small, large)]
+    spans = [np.log([row.depth_min, row.depth_max]) for row in (small, large)]
 
-    Paired differences can be significant although the intervals overlap.
-    """
-    surface = LossSurface(record)
-    ends = math.log(surface.shallowest), math.log(surface.deepest)
-    before, after = (np.clip(surface.drawn_depths(row.ln_x), *ends) for row in (small, large))
-    sure = (1.0 + record.confidence) / 2.0
-    if np.mean(after > before) >= sure:
+    def at_least(k: int) -> np.ndarray:
+        low, high = spans[k]
+        return np.where(drawn[k] <= low, -math.inf, np.minimum(drawn[k], high))
+
+    def at_most(k: int) -> np.ndarray:
+        low, high = spans[k]
+        return np.where(drawn[k] >= high, math.inf, np.maximum(drawn[k], low))
+
+    if np.mean(at_least(1) > at_most(0)) >= sure:
         return f"The best depth grows with {size}"
-    if np.mean(after < before) >= sure:
+    if np.mean(at_most(1) < at_least(0)) >= sure:
         return f"The best depth falls with {size}"
     return f"The best depth is not shown to change with {size}"
 
