@@ -24,7 +24,7 @@ from dwsweep.records.comparison import Comparison
 from dwsweep.records.equal_budgets import BestAtBudget, Budget, BudgetTrend, DepthAtBudget, EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitKeywords, FitResult, NoiseSummary, Provenance, Surface, WidthLaw
 from dwsweep.records.record import plain, to_dict
-from dwsweep.records.transitions import Cell, Contrast, GuidelineRow, Rival, SizedOptimum, Transition
+from dwsweep.records.transitions import Cell, GuidelineRow, Rival, SizedOptimum, Transition
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report.figures import laws, registry, style
 from dwsweep.report.markup import html_of
@@ -139,8 +139,8 @@ class TableResult(FitResult, Shown):
         return registry.figures(self)
 
     def tables(self) -> dict[str, Rows]:
-        """Rows of each table: cells, transitions, guideline, contrasts, rivals and others."""
-        names = ("cells", "transitions", "guideline", "contrasts", "rivals")
+        """Rows of each table: cells, transitions, guideline, rivals and others."""
+        names = ("cells", "transitions", "guideline", "rivals")
         found = {name: _rows(getattr(self, name)) for name in names}
         if self.equal_budgets:
             found |= _budget_tables(self.equal_budgets)
@@ -188,7 +188,7 @@ class _Part(Shown, Generic[Kind]):
 class TransitionsResult(_Part[FitResult]):
     """Transitions of each pair of depths, the best depth at each size, the width law and the guideline."""
 
-    content = ("cells", "transitions", "width_law", "law_statement", "rivals", "surface", "guideline", "contrasts")
+    content = ("cells", "transitions", "width_law", "law_statement", "rivals", "surface", "guideline")
     cells: list[Cell] = _of("cells")
     transitions: list[Transition] = _of("transitions")
     surface: Surface | None = _of("surface")
@@ -196,7 +196,6 @@ class TransitionsResult(_Part[FitResult]):
     law_statement: str = _of("law_statement", "The width law in a sentence, or why there is none.")
     rivals: list[Rival] = _of("rivals")
     guideline: list[GuidelineRow] = _of("guideline")
-    contrasts: list[Contrast] = _of("contrasts", "Any two depths at equal size.")
 
     @property
     def best_depths(self) -> list[SizedOptimum]:
@@ -204,7 +203,7 @@ class TransitionsResult(_Part[FitResult]):
         return list(self.surface.optima) if self.surface else []
 
     def tables(self) -> dict[str, Rows]:
-        names = ("transitions", "best_depths", "guideline", "rivals", "contrasts", "cells")
+        names = ("transitions", "best_depths", "guideline", "rivals", "cells")
         return {name: _rows(getattr(self, name)) for name in names}
 
 
@@ -270,8 +269,7 @@ def _budget_tables(found: EqualBudgets) -> dict[str, Rows]:
 
 
 def _along_tables(found: Along) -> dict[str, Rows]:
-    equal = {"equal": _rows(row for one in found.equal for row in one.rows)} if found.equal else {}
-    return {"along": _rows(found.rows), "partings": _rows(found.partings), **equal}
+    return {"along": _rows(found.rows), "partings": _rows(found.partings)}
 
 
 def _comparison_rows(found: Iterable[Comparison]) -> Rows:
@@ -376,23 +374,17 @@ def fit_along(
     table: Any,
     column: str,
     others: Iterable[Any] = (),
-    *,
-    baseline: str | None = None,
-    margin: float | None = None,
     **options: Unpack[FitKeywords],
 ) -> AlongResult:
     """The losses along ``column``, such as heads, depth or any number.
 
-    others: tables of further arms; without them the arms of ``table`` itself. baseline: an
-    expression over columns that only one shape meets; every shape is held against it. margin: nats by which a shape may
-    be worse than the baseline, by default 1 % of its loss. table, options: as in ``fit_table``.
+    others: tables of further arms; without them the arms of ``table`` itself. table, options: as in ``fit_table``.
 
     Raises:
         InputError: as ``fit_table``; or the column cannot be compared.
     """
-    check_keywords(options, ["baseline", "margin", *FitKeywords.__annotations__])
     _settled(table, others, options.get("beside", ()))
-    return AlongResult(along.fit_along(table, column, others, baseline=baseline, margin=margin, **options))
+    return AlongResult(along.fit_along(table, column, others, **options))
 
 
 def compare(table: Any, others: Iterable[Any] = (), **options: Unpack[FitKeywords]) -> ComparisonResult:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import numerals, paths
+from dwsweep.cli import retired
 from dwsweep.errors import InputError
 from dwsweep.text import parse_count
 
@@ -316,6 +317,8 @@ def _option_hint(error: Any, context: Any) -> str:
     name = getattr(error, "option_name", None)
     if not name:
         return ""
+    if left := retired.line(context.info_name, name):
+        return left
     if other := OTHER_COMMANDS.get((context.info_name, name)):
         return f"{name}: no such option; {other}"
     known = [
@@ -364,6 +367,8 @@ class Group(typer.core.TyperGroup):
             name, args = rest[0], [rest[0], "--help"]
         known = self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
+            if left := retired.line(name):
+                raise InputError(left)
             meant = COMMANDS.get(name.lower())
             near = [meant] if meant else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
             hint = f"did you mean {near[0]}? " if near else ""

@@ -224,7 +224,6 @@ def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, 
         (lambda: dwsweep.fit_table([], draw=9), r"no argument 'draw'; did you mean draws\?"),
         (lambda: dwsweep.fit_transitions([], sheds=9), r"'sheds'; did you mean seed\?"),
         (lambda: dwsweep.fit_budgets([], axes="flops"), r"no argument 'axes'; did you mean axis\?"),
-        (lambda: dwsweep.fit_along([], "heads", margins=1), r"'margins'; did you mean margin\?"),
         (lambda: dwsweep.compare([], qqqq=1), r"no argument 'qqqq'; allowed: axis, noise, "),
     ],
 )
