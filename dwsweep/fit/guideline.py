@@ -348,9 +348,7 @@ def headline(record: Surface, size: str) -> str:
         f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.n_params)}"
         for row in shown
     ]
-    inside = [row for row in known if row.depth_interval.bounded]
-    ends_of_trend = inside if len(inside) > 1 else known
-    return f"{_trend(record, ends_of_trend[0], ends_of_trend[-1], size)}: {', '.join(listed)}."
+    return f"{_trend(record, known, size)}: {', '.join(listed)}."
 
 
 def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
@@ -364,26 +362,31 @@ def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
     )
 
 
-def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """Direction of the trend from paired posterior draws (intervals of both may overlap). A draw outside the depths
-    tried at its size rests on the form of its law alone: it counts as anywhere beyond them."""
-    surface, sure = LossSurface(record), (1.0 + record.confidence) / 2.0
-    drawn = [surface.drawn_depths(row.ln_x) for row in (small, large)]
-    spans = [np.log([row.depth_min, row.depth_max]) for row in (small, large)]
-
-    def at_least(k: int) -> np.ndarray:
-        low, high = spans[k]
-        return np.where(drawn[k] <= low, -math.inf, np.minimum(drawn[k], high))
-
-    def at_most(k: int) -> np.ndarray:
-        low, high = spans[k]
-        return np.where(drawn[k] >= high, math.inf, np.maximum(drawn[k], low))
-
-    if np.mean(at_least(1) > at_most(0)) >= sure:
+def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
+    """Direction of the trend, by paired posterior draws: growth from the smallest size with an upper end to the largest
+    with a lower end (the intervals may overlap), a fall the other way."""
+    if _rises(record, known, 1):
         return f"The best depth grows with {size}"
-    if np.mean(at_most(1) < at_least(0)) >= sure:
+    if _rises(record, known, -1):
         return f"The best depth falls with {size}"
     return f"The best depth is not shown to change with {size}"
+
+
+def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
+    """True if sign·ln L* surely rises. A draw outside the depths tried at its size rests on the form of its law alone:
+    it counts as anywhere beyond them."""
+    ends = ("depth_high", "depth_low") if sign > 0 else ("depth_low", "depth_high")
+    small, large = ([row for row in known if getattr(row, end) is not None] for end in ends)
+    if not small or not large or small[0].n_params >= large[-1].n_params:
+        return False
+    surface = LossSurface(record)
+    (before, first), (after, last) = (
+        (sign * surface.drawn_depths(row.ln_x), sorted(sign * np.log([row.depth_min, row.depth_max])))
+        for row in (small[0], large[-1])
+    )
+    at_most = np.where(before >= first[1], math.inf, np.maximum(before, first[0]))
+    at_least = np.where(after <= last[0], -math.inf, np.minimum(after, last[1]))
+    return bool(np.mean(at_least > at_most) >= (1.0 + record.confidence) / 2.0)
 
 
 def _depth(record: Surface, row: SizedOptimum) -> str:

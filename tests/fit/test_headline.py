@@ -128,4 +128,10 @@ def test_growth_is_not_claimed_from_depths_that_one_of_two_sizes_lacks(best: flo
 
 
 def test_growth_is_claimed_where_it_is_true() -> None:
-    assert headline(rectangle(), "N").startswith("The best depth grows with N")
+    """At the smallest size of the rectangle the interval is open below, at the largest above: ends between show it."""
+    record = rectangle()
+    assert headline(record, "N").startswith("The best depth grows with N")
+    bounds = [row for row in record.optima if not row.depth_interval.bounded]
+    first, last = bounds[0], bounds[-1]
+    assert first.depth_low is None and last.depth_low is None
+    assert "not shown to change" in headline(replace(record, optima=(first, last)), "N")

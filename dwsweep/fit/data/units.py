@@ -3,7 +3,6 @@ billions); of losses, in a column of units, or by two groups of values that are 
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections import Counter
@@ -31,11 +30,6 @@ WORDS_OF_LOSS = {
     **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
     **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
 }
-BITS_OVER_NATS = -math.log(math.log(2.0))  # ln of 1.4427
-SAME_SIZE, NEIGHBOURS = 0.25, 20  # largest gap in ln N, and most further nets, with which a net is compared
-FEWEST_PAIRS = 12
-NEAR, FAR, SHARE = 0.12, 0.2, 0.05  # ln of ratios of losses in one unit and in two; share of pairs of the rarer kind
-OFF, SCATTER = 0.04, 0.06  # mean and standard deviation of ln ratios of two units about 1.4427
 SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
 
 
