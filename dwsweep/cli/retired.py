@@ -6,6 +6,14 @@ from __future__ import annotations
 INSTEAD = {
     "fit --baseline": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
     "fit --margin": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
+    "sample": "`dwsweep export` writes a model that transformers generates text with",
+    "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",
+    "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
+    "report --license": "state the licence where you publish results.csv",
+    "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
+    "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
+    "guide --export maxtext": "`--export hf` prints the same shape for transformers",
+    "guide --export olmo": "`--export hf` prints the same shape for transformers",
 }
 
 

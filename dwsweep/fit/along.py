@@ -65,8 +65,8 @@ def fit_along(
     others: Iterable[Any] = (),
     **options: Any,
 ) -> AlongFit:
-    """Losses along ``column``: the record behind ``dwsweep.fit_along``. options: as for ``fit_table``; params and
-    beside have no effect here."""
+    """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
+    ``fit_table``; params and beside have no effect here."""
     from threadpoolctl import threadpool_limits
 
     chosen = chosen_options(**options)

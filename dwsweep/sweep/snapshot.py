@@ -250,10 +250,8 @@ def _write_tables(store: SweepStore, state: str | None) -> None:
 def tables(store: SweepStore) -> dict[str, str]:
     """The texts of results.csv and, where there are any, of orphans.csv, by their names."""
     planned, orphans = results_rows(store)
-    found = {row["run_id"]: store.evaluation(row["run_id"]) for row in (*planned, *orphans)}
-    evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
     tables = {store.results_path.name: planned, **({ORPHANS: orphans} if orphans else {})}
-    return {name: sweep_record.results_text(rows, evaluated) for name, rows in tables.items()}
+    return {name: sweep_record.results_text(rows) for name, rows in tables.items()}
 
 
 def _state_of_runs(store: SweepStore) -> str | None:
@@ -261,7 +259,7 @@ def _state_of_runs(store: SweepStore) -> str | None:
     where each look is a request."""
     if paths.is_remote(store.directory):
         return None
-    files = ("config.json", "status.json", "result.json", "eval.json", "documents.npy")
+    files = ("config.json", "status.json", "result.json", "documents.npy")
     root, lines = os.fspath(store.directory), []
     for name in ("plan.csv", *(f"runs/{run_id}/{file}" for run_id in store.run_ids() for file in files)):
         with contextlib.suppress(OSError):
