@@ -528,13 +528,24 @@ def schema() -> None:
 @_command(epilog="Example: dwsweep init my-sweep.yaml")
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source; sets its vocabulary."),
+    ] = None,
 ) -> None:
-    """Write a first spec: every key with its default and meaning."""
+    """Write a first spec: every key with its default, its values and its meaning."""
     from dwsweep.spec import reference
 
     file = paths.as_path(path)
     if file.exists():
         raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    changes: dict[str, Any] = {}
+    if text is not None:
+        from dwsweep.data.sources import vocabulary_for
+        from dwsweep.spec.sections import source_of
+
+        source = source_of(text)
+        changes = {"data.source": source, "data.vocab_size": vocabulary_for(source)}
     paths.make_directory(file.parent)
-    paths.write_atomic(file, reference.commented(str(path)))
-    print(f"wrote {path}")
+    paths.write_atomic(file, reference.commented(str(path), changes))
+    print(f"wrote {path}" + "".join(f", {key} {value}" for key, value in changes.items()))

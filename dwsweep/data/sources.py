@@ -48,6 +48,29 @@ FOLDERS_LEFT_OUT = {
 }
 
 
+SAMPLE_CHARACTERS = 2_000_000  # text by which a vocabulary is chosen
+
+
+def vocabulary_for(source: str, wanted: int = 1000) -> int:
+    """Vocabulary nearest to ``wanted`` that the text of ``data.source`` supports, by its beginning.
+
+    Raises:
+        InputError: the source is missing, or holds no text.
+    """
+    from dwsweep.data.tokenizer import supported_vocabulary
+
+    opened, texts, n = open_source(source), list[str](), 0
+    for item in opened.items():
+        for text in opened.documents(item, Skipped()):
+            texts.append(text)
+            n += len(text)
+        if n > SAMPLE_CHARACTERS:
+            break
+    if not n:
+        raise InputError(f"data.source: {source}; holds no text")
+    return supported_vocabulary(texts, wanted)
+
+
 @dataclass(frozen=True)
 class StdlibDocs(Source):
     """Prose of the running Python's standard library."""

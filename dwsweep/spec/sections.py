@@ -25,7 +25,7 @@ from pydantic import (
 
 from dwsweep import numerals
 from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
-from dwsweep.spec import yaml_numbers
+from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.spec.vocabulary import vocabulary
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
@@ -272,6 +272,12 @@ class _Unreadable(str):
         return found
 
 
+def source_of(text: str) -> str:
+    """``data.source`` for a source, or for a path or pattern whose ending names its form; text by default."""
+    known = {form.partition(":")[0] for form in SOURCE_FORMS}
+    return text if text.partition(":")[0] in known else f"{_form_of_file(text) or 'text'}:{text}"
+
+
 def _form_of_file(path: str) -> str | None:
     """Form of source that reads a file of this name, plain or packed; None: a name of another kind."""
     if ":" in path.removeprefix("gs://"):
@@ -289,7 +295,7 @@ _ENDINGS = {
 
 
 class DataSpec(Section):
-    source: str = Field(default="stdlib-docs", description="text to train on")
+    source: str = Field(default="stdlib-docs", description=f"{' | '.join(SOURCE_FORMS)}; the text to train on")
     tokenizer: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
         description="in place of a trained one: file or folder of a SentencePiece model or tokenizer.json, or `bytes`",
@@ -303,13 +309,15 @@ class DataSpec(Section):
     validation_fraction: float = Field(default=0.02, gt=0, lt=1, description="share of held-out documents")
     text_field: str | None = Field(
         default=None,
-        description="field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name",
+        description="name of the field with the text in jsonl, parquet, tfds and hf sources; None: found by its name",
     )
     tokenizer_sample_bytes: int = Field(
         default=10_000_000, ge=10_000, le=10**12, description="amount of text the tokenizer is trained on"
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of the tokenizer's sample")
-    cache_dir: str | None = Field(default=None, description="not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep")
+    cache_dir: str | None = Field(
+        default=None, description="local folder of prepared text, not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"
+    )
     workers: Processes | None = Field(default=None, description="not hashed; processes of `prepare`; None: all cores")
 
     @model_validator(mode="before")
@@ -496,4 +504,4 @@ class Spec(Section):
         return Block(head_rule or self.grid.head_rules()[0], self.data.vocab_size, self.train.seq_len, **keys)
 
     def to_yaml(self) -> str:
-        return yaml_numbers.dump(self.model_dump(mode="json", by_alias=True))
+        return dump_yaml(self.model_dump(mode="json", by_alias=True))

@@ -11,6 +11,7 @@ from checkout import SWEEPS
 
 from dwsweep.errors import InputError
 from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
+from dwsweep.spec.bounded_yaml import dump_yaml, load_yaml
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
 
@@ -156,6 +157,22 @@ def test_overrides_that_are_none(tmp_path: Path, override: str) -> None:
 def test_files_that_are_no_spec(tmp_path: Path, text: str, wanted: str) -> None:
     with pytest.raises(InputError, match=wanted):
         load_spec(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("1e6", 1e6), ("1_000_000", 10**6), ("010", 10), ("0x10", 16), ("2:30", "2:30"), ("yes", "yes"), ("1E-3", 1e-3)],
+)
+def test_numbers_are_those_of_yaml_1_2(written: str, value: object) -> None:
+    found = load_yaml(f"a: {written}", "text")["a"]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1e5", "1_000", "010", "2:30", "null", "true", "yes", "a: b", "#", "", " x", "é\n"])
+def test_a_text_that_is_written_is_read_as_that_text(text: str) -> None:
+    content = {"b": text, "a": [text, {"c": text}], text: 1e-8}
+    found = load_yaml(dump_yaml(content), "text")
+    assert found == content and list(found) == list(content)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
