@@ -41,7 +41,8 @@ def _row(row: GuidelineRow, source: Source, confidence: float) -> GuidelineRow:
     empty: dict[str, Any] = {name: None for name in GuidelineRow.keys() if name not in KEPT}  # noqa: SIM118
     name = law.name
     if law.own is not None:
-        name += ", beyond your losses" if law.own.bounded else ", inside the bounds of your losses"
+        inside = law.own.away(n) <= 1.0
+        name = "own: loss of all depths, and public evidence" if inside else "public evidence, beyond your losses"
     factor = law.extrapolation(n)
     if source.silent(n):
         return replace(row, **empty, law=f"{name}: refused, {source.reach(n)}", extrapolation_factor=factor)

@@ -124,7 +124,7 @@ def _at_one_size(found: AtOneSize) -> str:
     ends = found.depth_interval
     best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
     if not ends.value and not ends.unbounded:
-        best += f" ({ends.ends('.1f')})"
+        best += f" ({ends.ends('.3g')})"
     assert found.worst_depth is not None and found.worst_percent is not None
     low, high = found.worst_percent_low, found.worst_percent_high
     return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."

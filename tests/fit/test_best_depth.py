@@ -14,7 +14,7 @@ from shown import summary
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.ask import SAME_BUDGET, LossSurface
-from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warning, own_guide
+from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_warnings, own_guide
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record
@@ -301,9 +301,9 @@ def test_a_surface_that_foretells_too_few_shapes_is_said_not_to_fit():
     table = draw(SmoothTruth(depths=(6, 12, 18)), np.random.default_rng(0), sigma=0.001)
     found = dwsweep.fit_table(table, draws=200).surface
     assert found.held_out.shapes == len({(row["depth"], row["width"]) for row in table})
-    assert not found.held_out.too_few and held_out_warning(found) == []
+    assert not found.held_out.too_few and held_out_warnings(found, "N") == []
     bad = replace(found, held_out=replace(found.held_out, inside=found.held_out.shapes - 7, worst=6.0))
-    (line,) = held_out_warning(bad)
+    (line,) = held_out_warnings(bad, "N")
     assert says(line, "fit: no form fits") and "+6.0" in line
 
 

@@ -314,7 +314,7 @@ def test_the_table_of_runs_of_a_page_is_read_back(tmp_path):
             )
         )
     ]
-    page = runs_table.all_runs(runs)
+    (page,) = runs_table.all_runs(runs).parts
     read = read_table(io.StringIO(csv_of(page.heads, page.rows)))
     assert [(row["depth"], row["width"], row["loss"], row["tokens"]) for row in read.rows] == [
         *((6, 64, 3.25, 1_500_000), (6, 64, None, 2_000_000_000)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from sentences import says
 from dwsweep import fit_table
 from dwsweep.guide import Options, Source, answer, exported, public_source, source_of
 from dwsweep.guide.guideline import completed
-from dwsweep.guide.losses import Predicted
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
@@ -178,12 +176,3 @@ def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence()
     ]
     assert any(row.law.startswith("public") and row.depth for row in wide) and len(shares) >= 5
     assert all(0.2 < share < 0.5 for share in shares)  # of a normal distribution 0.34
-
-
-def test_bounds_of_a_lower_confidence_cut_off_nothing(found: FitResult) -> None:
-    assert found.surface is not None
-    loose = replace(found, surface=replace(found.surface, confidence=0.6))
-    sure, unsure = (source_of(one, "laptop") for one in (found, loose))
-    assert isinstance(sure.law, Predicted) and isinstance(unsure.law, Predicted)
-    assert sure.law.own is not None and sure.law.own.bounds
-    assert unsure.law.own is None or not unsure.law.own.bounds

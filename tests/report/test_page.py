@@ -150,7 +150,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     headings = list(
         dict.fromkeys(html.unescape(one) for one in re.findall(r"<(?:h[1-6]|summary)\b[^>]*>([^<]+)", page))
     )
-    assert shows(headings, "report: headings of a page") and text.index(answer[0]) < text.index(headings[2])
+    assert shows(headings, "report: headings of a page") and text.index(answer[0]) < text.index("What to do next")
     for row in fit.verdicts:
         size = row.n_params_interval
         said = (
@@ -335,7 +335,7 @@ def test_the_table_of_runs_names_every_state_and_keeps_every_digit_of_a_size() -
     (table,) = runs_table.all_runs(rows).parts
     assert isinstance(table, Table) and len(table.rows) == 6
     assert [row[table.heads.index("status")] for row in table.rows].count("failed") == 1
-    assert {row[table.heads.index("N")] for row in table.rows} == {f"{row['n_params']:,}" for row in rows}
+    assert {row[table.heads.index("N")] for row in table.rows} == {str(row["n_params"]) for row in rows}
 
 
 def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
