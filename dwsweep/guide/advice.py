@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dwsweep import evidence, published_law
-from dwsweep.cost.duration import ASSUMED, Calibration
+from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import Law, published
@@ -104,7 +104,7 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
         devices=options.devices,
         vocabulary=options.vocabulary,
         context=options.positions,
-        training_rate=measured.basis if measured else ASSUMED,
+        training_rate=MEASURED if measured else ASSUMED,
         training_distance=_farthest(measured, rows),
         training_device=measured.device_kind if measured else options.device_name,
         tokens=options.tokens,
