@@ -81,13 +81,6 @@ def fit(
     along: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Fit the loss along this column, such as heads or depth.")
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and their savings."),
-    ] = None,
-    margin: Annotated[
-        float | None, number_option("NATS", "Margin of these shapes in nats; default 1 % of the baseline's loss.")
-    ] = None,
     beside: Annotated[
         list[PathValue] | None,
         path_option("--with", "DIR|TABLE", "Also fit this table, for comparison; may be repeated."),
@@ -132,6 +125,9 @@ def fit(
     tokens_per_param: Annotated[
         float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.")
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
@@ -151,8 +147,6 @@ def fit(
     if along is not None and (compare or beside):
         other = "--compare" if compare else "--with"
         raise InputError(f"--along: {along}; not allowed with {other}: --along compares arms and tables by itself")
-    if along is None and (baseline is not None or margin is not None):
-        raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
     fit_record.check_folder(out)
     for one in (*tables, *(beside or ())):
@@ -165,7 +159,7 @@ def fit(
     if along is not None:
         from dwsweep.fit.along import fit_beside_along
 
-        method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
+        method = functools.partial(fit_beside_along, column=along, others=others)
     with terminal.waiting("fitting"):
         result = method(
             table,
@@ -186,9 +180,10 @@ def fit(
             at_tokens=at_tokens,
             tokens_per_param=tokens_per_param,
             unit=unit.value if unit else None,
+            paper=paper,
         )
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult) and result.own_law:
+        if isinstance(result, fit_record.FitResult):
             from dwsweep.guide.guideline import completed
 
             result = completed(result)

@@ -231,7 +231,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     if no_best is None and (at_size := bests["size"]) and at_size.size:
         built = options.at if options.at in (BALANCED, "size") else BALANCED
         shape = bests[built]
-        trust = guide_sources.judge(source, size, risks.get(built), shape and shape.depth)
+        trust = guide_sources.judge(source, size, risks.get(built), shape.depth if shape else None)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,

@@ -41,11 +41,12 @@ HOW_TO_READ = (
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
     "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
     "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
-    "undecided (neither) or ambiguous. The checks are the pair's own two curves and levine (biased to larger widths).",
+    "undecided (neither) or ambiguous. `fit --paper` also lists the pair's own two curves and levine (biased to larger "
+    "widths).",
     "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
-    "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
-    "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
-    "A pair of depths belongs to its shallower one; the best depth itself comes from the loss of all depths together.",
+    "The width law gives the width at which depth L is the best one: a statement about this model family, data and "
+    "recipe, inside the sizes that it spans. The law of the pairs is a check, half a step of depths shallower, since a "
+    "pair belongs to its shallower depth; the best depth itself comes from the loss of all depths together.",
 )
 
 

@@ -62,8 +62,8 @@ class DrawnLaw:
 
 
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
-    """Laws to draw: forms of the sweep's own law, the exponential first (none without a width law), then the published
-    law."""
+    """Laws of the best depth to draw: the sweep's own, the exponential first (none without a width law), then the
+    published one."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
     worse = {row.form: row.delta_chi2 for row in fit.rivals}
     return _drawn(sorted(own, key=lambda form: form != "exponential"), fit.curves.laws, worse)
@@ -90,8 +90,8 @@ def _drawn(own: Sequence[str], bands: Mapping[str, Any], worse: Mapping[str, flo
 
 
 def width_law(fit: FitResult) -> Figure:
-    """Transition width (log) against the depth of the shallower net: crossed pairs as points with their intervals,
-    pairs bounded on one side as arrows, laws as lines, the guiding one with its band.
+    """Width (log) of the best depth: laws as lines, the exponential with its band. As a check the pairs, each at its
+    shallower depth: crossed ones as points with their intervals, those bounded on one side as arrows.
 
     The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
@@ -123,8 +123,8 @@ def width_law(fit: FitResult) -> Figure:
             value = transition.width if crossed else None
             interval = Interval(value, transition.width_low, transition.width_high)
             style.interval_mark(axes, transition.shallow, interval)
-    axes.set_xlabel("depth L of the shallower net of the pair")
-    axes.set_ylabel("transition width d_x (log scale)")
+    axes.set_xlabel("best depth L; points: the shallower net of a pair")
+    axes.set_ylabel("width d_x (log scale)")
     axes.set_title(_headline(transitions))
     made.legend(loc="outside lower center", ncols=2, handlelength=3.0)
     return style.settle(made)
@@ -134,7 +134,7 @@ def _headline(transitions: Sequence[Transition]) -> str:
     crossed = sum(t.status == "crossed" for t in transitions)
     censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
     found = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
-    return f"Width law and transitions:\n{found}"
+    return f"Width law of the best depth; points: transitions,\n{found}"
 
 
 def guideline(fit: FitResult) -> Figure:
