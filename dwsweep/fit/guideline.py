@@ -7,9 +7,10 @@ hurried reader, are made here: the best depth over all sizes, and the transition
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 
@@ -254,32 +255,57 @@ def headline(record: Surface, size: str) -> str:
     known = record.bounded
     if not known:
         return ""
-    below = [row for row in known if row.at_edge == "below"]
-    first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
+    run = _below_from_the_smallest(record)
+    first = run[-1] if run else known[0]
+    if run:  # one bound for all of its sizes
+        ends = [row.depth_high for row in run]
+        first = replace(first, depth_high=None if None in ends else max(end for end in ends if end is not None))
     later = [row for row in known if row.n_params > first.n_params]
     both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [
-        f"{_depth(record, row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown
+        f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.n_params)}"
+        for row in shown
     ]
-    return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."
+    return f"{_trend(record, known, size)}: {', '.join(listed)}."
 
 
-def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """Direction of the trend from paired posterior draws, within the depths trained: beyond them a draw rests on the
-    form of its law, which no loss has tested.
+def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
+    """The sizes from the smallest on at which the best depth lies below the shallowest depth of the table."""
+    shallowest = min(span.depth for span in record.spans)
+    return list(
+        takewhile(
+            lambda row: row.at_edge == "below" and row.depth_min <= shallowest and row.depth_interval.high is not None,
+            record.optima,
+        )
+    )
 
-    Paired differences can be significant although the intervals overlap.
-    """
-    surface = LossSurface(record)
-    ends = math.log(surface.shallowest), math.log(surface.deepest)
-    before, after = (np.clip(surface.drawn_depths(row.ln_x), *ends) for row in (small, large))
-    sure = (1.0 + record.confidence) / 2.0
-    if np.mean(after > before) >= sure:
+
+def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
+    """Direction of the trend, by paired posterior draws: growth from the smallest size with an upper end to the largest
+    with a lower end (the intervals may overlap), a fall the other way."""
+    if _rises(record, known, 1):
         return f"The best depth grows with {size}"
-    if np.mean(after < before) >= sure:
+    if _rises(record, known, -1):
         return f"The best depth falls with {size}"
     return f"The best depth is not shown to change with {size}"
+
+
+def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
+    """True if sign·ln L* surely rises. A draw outside the depths tried at its size rests on the form of its law alone:
+    it counts as anywhere beyond them."""
+    ends = ("depth_high", "depth_low") if sign > 0 else ("depth_low", "depth_high")
+    small, large = ([row for row in known if getattr(row, end) is not None] for end in ends)
+    if not small or not large or small[0].n_params >= large[-1].n_params:
+        return False
+    surface = LossSurface(record)
+    (before, first), (after, last) = (
+        (sign * surface.drawn_depths(row.ln_x), sorted(sign * np.log([row.depth_min, row.depth_max])))
+        for row in (small[0], large[-1])
+    )
+    at_most = np.where(before >= first[1], math.inf, np.maximum(before, first[0]))
+    at_least = np.where(after <= last[0], -math.inf, np.minimum(after, last[1]))
+    return bool(np.mean(at_least > at_most) >= (1.0 + record.confidence) / 2.0)
 
 
 def _depth(record: Surface, row: SizedOptimum) -> str:

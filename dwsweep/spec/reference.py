@@ -74,10 +74,8 @@ different vocabularies do not compare; `bits_per_byte` does. It counts the bytes
 `prepare` warns of a tokenizer that loses text.
 """,
     "train": """
-`train.flops` and `train.seconds` give every shape as many tokens as it can train on with that compute or time. The
-rates behind `train.seconds` are those that `dwsweep bench` measured, else compiled, else assumed, for
-`execution.device`. They are saved with the first plan, so re-running reproduces the same sweep; `status` and `report`
-compare planned with measured seconds.
+`train.flops` gives every shape as many tokens as it can train on with that compute. `fit` answers at equal wall time
+from the measured seconds of any sweep.
 """,
 }
 

@@ -329,7 +329,6 @@ def test_files_that_a_fit_and_a_plan_wrote_are_refused_by_name(tmp_path):
     for name, why in (
         ("cells.csv", "cells.csv of a fit, whose means are no runs; give the results.csv of its runs"),
         ("transitions.csv", "a table of pairs of depths, which a fit wrote"),
-        ("contrasts.csv", "a table of pairs of depths, which a fit wrote"),
     ):
         with pytest.raises(InputError, match=why):
             read_table(tmp_path / "out" / name)
