@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import paths, terminal
+from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     BLOCK,
     OUTPUT,
@@ -18,7 +19,6 @@ from dwsweep.cli.options import (
     TIME,
     AsJson,
     Axis,
-    Command,
     Constraint,
     Export,
     Full,

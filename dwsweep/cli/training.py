@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import paths, terminal
+from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     AsJson,
-    Command,
     CompileOnly,
     DeviceCounts,
     Distributed,

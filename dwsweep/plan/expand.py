@@ -16,18 +16,11 @@ from typing import Any
 from dwsweep.cost.duration import Calibration
 from dwsweep.data.batches import check_enough
 from dwsweep.errors import InputError
-from dwsweep.plan.checks import (
-    cautions,
-    device_errors,
-    head_errors,
-    length_errors,
-    pack_members,
-    size_errors,
-    without_effect,
-)
+from dwsweep.plan.cautions import cautions, without_effect
 from dwsweep.plan.clock import clock_of
 from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.lengths import RunLengths
+from dwsweep.plan.refusals import device_errors, head_errors, length_errors, pack_members, size_errors
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.sweep import DROP, RUN, SKIP

@@ -46,6 +46,7 @@ from dwsweep.records.record import (
     unquoted_text,
 )
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
+from dwsweep.shapes import Shape
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to train; done before; left out
 
@@ -104,17 +105,27 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
         yield parse(PlanRow, {name: unquoted_text(value) for name, value in row.items() if name is not None and value})
 
 
+_MEASURED = (
+    *("loss", "loss_stderr", "bits_per_byte", "wall_seconds", "tokens_per_second", "flops", "attention_kernel"),
+    *("device_kind", "pack_size", "device_seconds"),
+)
+"""Columns of results.csv that a run's result.json gives; the plan gives all others but the status."""
+
+
 def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
     """One run by the columns of results.csv: settings, results, cost.
 
     None, an empty field, where it is not known. ``result`` counts only where the state is done.
     """
-    done = result if state.state == DONE else None
-    measured = columns_of(RunResult)  # some settings have their names: train.flops is the number asked for
-    settings = {name: value for name, value in {**config.model, **config.train}.items() if name not in measured}
-    known: dict[str, Any] = {**(vars(done) if done else {}), **settings, **vars(config.shape), **vars(config)}
-    known["status"] = INTERRUPTED if state.state == RUNNING else state.state
-    return {name: known.get(name) for name in RESULTS}
+    done = vars(result) if result is not None and state.state == DONE else {}
+    sources: dict[str, Mapping[str, Any]] = {
+        **dict.fromkeys(("parametrization",), config.model),
+        **dict.fromkeys(("batch_size", "optimizer", "schedule", "precision"), config.train),
+        **dict.fromkeys(columns_of(Shape), vars(config.shape)),
+        **dict.fromkeys(_MEASURED, done),
+        "status": {"status": INTERRUPTED if state.state == RUNNING else state.state},
+    }
+    return {name: sources.get(name, vars(config)).get(name) for name in RESULTS}
 
 
 def results_text(rows: Sequence[Mapping[str, Any]]) -> str:
