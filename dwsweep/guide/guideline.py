@@ -14,7 +14,7 @@ import numpy as np
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import ask
 from dwsweep.guide.advice import LITTLE, to_build
-from dwsweep.guide.losses import Predicted
+from dwsweep.guide.losses import PUBLIC, Predicted
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import Source, interval, source_of
 from dwsweep.records.fit import FitResult
@@ -75,7 +75,7 @@ def _name(source: Source, n_params: float) -> str:
     if source.own is None:
         return source.law.name
     inside = source.own.away(n_params) <= 1.0
-    return "own: loss of all depths, and public evidence" if inside else f"{source.law.name}, beyond your losses"
+    return "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
 
 
 def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> GuidelineRow:
