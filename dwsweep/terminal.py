@@ -1,5 +1,5 @@
 """Standard output and standard error that never end the program: a closed pipe, a full disk, a lost terminal or an
-encoding without the character costs output, not work. And the progress of a pass over bytes.
+encoding without the character costs output, not work.
 
 One console for everything that is shown: control characters in it are spelled out, whatever file they came from.
 """
@@ -12,7 +12,6 @@ import os
 import re
 import select
 import sys
-import time
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 JOINT = "\ue000"  # stands for a space that must not break; rich breaks at no-break spaces too
 PLAIN_WIDTH = 100  # columns where the output is no terminal; tables are made for it
-
-_BYTES_LINE_SECONDS = 15.0  # interval between two lines of a ``ByteProgress``
 
 _BLANKS_AT_THE_END = re.compile(r" +(?=\n)")
 
@@ -160,56 +157,3 @@ def _tolerant(stream: TextIO | None) -> TextIO:
     tolerant = mine if raw is buffer else io.BufferedWriter(mine)
     line, through = stream.line_buffering, stream.write_through
     return io.TextIOWrapper(tolerant, stream.encoding, "replace", line_buffering=line, write_through=through)
-
-
-class ByteProgress:
-    """A progress bar for a pass over bytes, on standard error: MB/s and time left; plain lines where it is no terminal.
-
-    A context manager; ``advance(n)`` after each piece of ``n`` bytes.
-    """
-
-    def __init__(self, title: str, total_bytes: int, *, show: bool = True) -> None:
-        self.title, self.total, self.done = title, total_bytes, 0
-        self._show = show
-        self._bar: Any = None
-        self._started = self._said = time.monotonic()
-
-    def __enter__(self) -> ByteProgress:
-        if self._show and sys.stderr.isatty():
-            from rich.progress import (
-                BarColumn,
-                DownloadColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-                TransferSpeedColumn,
-            )
-
-            columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-            self._bar = Progress(TextColumn("{task.description}"), *columns, console=_console()(stderr=True))
-            self._task = self._bar.add_task(self.title, total=self.total or None)
-            self._bar.start()
-        return self
-
-    def advance(self, n_bytes: int) -> None:
-        self.done += n_bytes
-        if self._bar:
-            self._bar.update(self._task, completed=self.done)
-        elif self._show and time.monotonic() - self._said >= _BYTES_LINE_SECONDS:
-            self._said = time.monotonic()
-            self._line()
-
-    def _line(self) -> None:
-        seconds = time.monotonic() - self._started
-        rate = self.done / max(seconds, 1e-9)
-        left = f", {max(0.0, self.total - self.done) / rate:,.0f} s left" if rate and self.total > self.done else ""
-        total = f" of {self.total / 1e6:,.1f}" if self.total else ""
-        print(
-            f"{self.title}: {self.done / 1e6:,.1f}{total} MB, {rate / 1e6:,.1f} MB/s{left}", file=sys.stderr, flush=True
-        )
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
-        elif self._show and self._said != self._started:
-            self._line()

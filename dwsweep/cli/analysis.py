@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import paths, terminal
+from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     BLOCK,
     OUTPUT,
@@ -18,7 +19,6 @@ from dwsweep.cli.options import (
     TIME,
     AsJson,
     Axis,
-    Command,
     Constraint,
     Export,
     Full,
@@ -183,7 +183,7 @@ def fit(
             paper=paper,
         )
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult) and result.own_law:
+        if isinstance(result, fit_record.FitResult):
             from dwsweep.guide.guideline import completed
 
             result = completed(result)
@@ -294,13 +294,11 @@ def guide(
     if bench is not None and not bench.exists():
         raise InputError(f"--bench: {bench}; no such file or sweep directory; `dwsweep bench SPEC` writes one")
     try:
-        calibration = Calibration.chosen(bench, device) if bench else None
+        calibration = Calibration.read(bench) if bench else None
     except InputError as error:
         raise InputError(*(f"--bench: {line}" for line in error.lines)) from None
     if bench is not None and calibration is None:
-        raise InputError(
-            f"--bench: {bench}; holds neither a rate for {device} nor a measured rate; give a file of `dwsweep bench`"
-        )
+        raise InputError(f"--bench: {bench}; holds no measured rate; give a file of `dwsweep bench`")
     if export is not None and json:
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
     options = Options(
@@ -420,8 +418,7 @@ def design(
             if file.exists():
                 raise InputError(f"--write: {file} is there already; allowed: a name that is free")
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
-        rates = _rates_of(fit or paths.as_path(f"runs/{sweep.name}")) if sweep.train.seconds is not None else {}
-        found = study(sweep, fit=fit, noise=noise, target=target, **rates)
+        found = study(sweep, fit=fit, noise=noise, target=target)
     if filled and file is not None:
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)
@@ -442,14 +439,6 @@ def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json
     with terminal.waiting("fitting"):
         found = next_runs(fit_table(table, noise=noise), params, runs)
     terminal.show(lambda: console.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
-
-
-def _rates_of(directory: PathValue) -> dict[str, Any]:
-    """Find the rates in a sweep directory, for a sweep whose runs are as long as ``train.seconds`` allow."""
-    from dwsweep.cost.duration import Calibration
-    from dwsweep.sweep.directory import SweepStore
-
-    return {"calibrations": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
 @_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
@@ -473,46 +462,17 @@ def report(
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
-    width: Annotated[int | None, whole_option("D", "Width d_x.")] = None,
+    width: Annotated[int, whole_option("D", "Width d_x.")],
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
     heads: Annotated[int, whole_option("H", "Heads.")] = HEADS,
-    check: Annotated[bool, typer.Option("--check", help="Measure ranks of small random networks and heads.")] = False,
-    out: Annotated[PathValue | None, folder_option("--out", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets; or test the bounds."""
+    """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets."""
     from dwsweep import theory
     from dwsweep.report import theory_report
 
-    if check == (width is not None) or (out is not None and not check):
-        raise InputError(
-            "give either --width D for the bounds or --check for a trial of them; --out is allowed only with --check"
-        )
-    if check:
-        if depth is not None or heads != HEADS:
-            raise InputError("--depth, --heads: not allowed with --check, which tries nets of its own")
-        _check_ranks(out, json)
-        return
-    assert width is not None
     facts = theory.summary(width=width, depth=depth, heads=heads)
     terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
-
-
-def _check_ranks(out: PathValue | None, json: bool) -> None:
-    from dwsweep.records.record import plain
-    from dwsweep.report import theory_report
-    from dwsweep.report.figures import laws
-    from dwsweep.theory import head_check, rank_check
-
-    with terminal.waiting("measuring ranks"):
-        found = rank_check.check_ranks()
-    heads = head_check.check_heads()
-    rows = plain({"networks": found, "heads": heads})
-    terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
-    if out is not None:
-        print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
-    if any(row.wrong for row in found) or any(row.wrong for row in heads):
-        raise typer.Exit(1)
 
 
 @_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")

@@ -12,7 +12,7 @@ import typer
 
 from dwsweep import paths, terminal
 from dwsweep.cli import analysis, training
-from dwsweep.cli.options import Group, hint
+from dwsweep.cli.hints import Group, hint
 from dwsweep.errors import DONE, INTERRUPTED, WRONG_INPUT, InputError
 from dwsweep.text import printable
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.data import digests, passes, processes
+from dwsweep.data.progress import ByteProgress
 from dwsweep.data.records import SMALL_BYTES, Skipped, Source, counted
 from dwsweep.data.split import fraction_that_splits
 from dwsweep.data.token_store import DOCUMENT, StreamWriter, checksums, content_hash
@@ -27,7 +28,6 @@ from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.footing import versions
 from dwsweep.records.sweep import SPLITS, StoreManifest, StoreSplit
-from dwsweep.terminal import ByteProgress
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec

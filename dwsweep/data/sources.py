@@ -31,7 +31,7 @@ from dwsweep.data.hub import HubRows
 from dwsweep.data.records import Files, Item, Skipped, Source, decode, file_items, grouped, item_blocks
 from dwsweep.data.text_fields import field_of, json_records, text_column
 from dwsweep.data.tfds import TfdsRecords
-from dwsweep.data.wiki import WikiDump, WikiExtractor
+from dwsweep.data.wiki import WikiDump
 from dwsweep.errors import InputError
 from dwsweep.spec import SOURCE_FORMS
 from dwsweep.text import one_line
@@ -304,7 +304,6 @@ SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
     "stdlib-docs": lambda _, field, download: StdlibDocs.find(),
     "tfds": TfdsRecords.find,
     "wikidump": lambda path, field, download: WikiDump.find(path),
-    "wikiextractor": lambda path, field, download: WikiExtractor.find(path),
     "text": lambda glob, field, download: TextFiles.find(glob),
     "jsonl": lambda glob, field, download: JsonLines.find(glob, field),
     "parquet": lambda glob, field, download: Parquet.find(glob, field),

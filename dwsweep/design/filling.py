@@ -41,14 +41,12 @@ class Filled:
     seconds: float
 
 
-_EQUAL_COST = "gives every size the same cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param"
 CHOSEN = {
     "grid.depths": "follows from --hours; allowed: --depths",
     "grid.budgets": "follows from --hours; allowed: other keys",
     "grid.widths": "follows from --hours; allowed: other keys",
     "execution.device": "the time is spent on --device; allowed: that option",
-    "train.flops": _EQUAL_COST,
-    "train.seconds": _EQUAL_COST,
+    "train.flops": "gives every size one cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param",
 }
 """Keys that no override of a filled sweep may set, with the reason."""
 

@@ -102,10 +102,10 @@ def joined(everyone: Populations, own: OwnDepths) -> Joined:
         end = np.where(free, np.inf, end)
         share = log_ndtr(end)
         beyond = sign * ndtri_exp(share + np.log(uniform[:, k]))
+        inside &= ~free
         z = (np.where(inside, best, middle) - middle) / sd
-        known = inside & ~free
-        score[:, k] = np.where(known, z, beyond)
-        ln_weight += np.where(known, -0.5 * z**2 + np.log(usual[k] / sd), share)
+        score[:, k] = np.where(inside, z, beyond)
+        ln_weight += np.where(inside, -0.5 * z**2 + np.log(usual[k] / sd), share)
     values = np.empty((PAIRS, count))
     values[:, order] = mean + np.einsum("pkj,pj->pk", root, score)
     ln_weight += _rises(everyone, own, which, price, values)

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either, example
-from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.at_budgets import AtBudgets
 from dwsweep.fit.cells import Run
@@ -38,7 +37,7 @@ from dwsweep.fit.guideline import (
     depth_scatter_warnings,
     falling_warning,
     form_guides,
-    guideline_rows,
+    guideline_sizes,
     held_out_warnings,
     own_guide,
     published_record,
@@ -381,7 +380,6 @@ def _result(
     surface = drawn.record if drawn else None
     guide = own_guide(surface) if axis == "n_params" else None
     forms = form_guides(guide) if guide else []
-    alternatives = forms if guide else laws.published_alternatives()
     runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
         format=FORMAT,
@@ -394,7 +392,7 @@ def _result(
         rivals=report.rivals,
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), alternatives, asked.params),
+        guideline=guideline_sizes(asked.params),
         published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dwsweep import evidence, published_law
-from dwsweep.cost.duration import ASSUMED, Calibration
+from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import Law, published
@@ -104,7 +104,7 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
         devices=options.devices,
         vocabulary=options.vocabulary,
         context=options.positions,
-        training_rate=measured.basis if measured else ASSUMED,
+        training_rate=MEASURED if measured else ASSUMED,
         training_distance=_farthest(measured, rows),
         training_device=measured.device_kind if measured else options.device_name,
         tokens=options.tokens,
@@ -231,7 +231,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     if no_best is None and (at_size := bests["size"]) and at_size.size:
         built = options.at if options.at in (BALANCED, "size") else BALANCED
         shape = bests[built]
-        trust = guide_sources.judge(source, size, risks.get(built), shape and shape.depth)
+        trust = guide_sources.judge(source, size, risks.get(built), shape.depth if shape else None)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,

@@ -8,8 +8,8 @@ evidence, for each draw of a recipe like the public ones (evidence/random_effect
 
 and, beside losses of one's own, for each draw of the joint posterior of own losses and public evidence
 (evidence/joined.py), the price of the own surface at their nearest size, moved along with L*, and a parabola beyond the
-depths tried. At their sizes all draws are of this kind. Beyond, a share of them that falls to none at REACH times: the
-others are draws of public evidence alone, so nothing jumps where the losses end or their reach does.
+depths tried. At their sizes all draws are of this kind. Beyond, a share of them that falls to none at OWN_REACH times:
+the others are draws of public evidence alone, so nothing jumps where the losses or their reach end.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _around(best: float | None, points: int) -> np.ndarray:
 
 
 STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
-REACH = 30.0  # factor beyond own sizes from which own losses change nothing
+OWN_REACH = 30.0  # factor beyond own sizes from which own losses change nothing
 KNOWN_SIZES = 3  # own sizes at which the joint posterior is drawn
 BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, and how their prices drift
 MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best depth
@@ -277,7 +277,7 @@ class OwnLosses:
         return outside(n_params, self.low, self.high)
 
     def share(self, n_params: float) -> float:
-        """Share of draws that rest on the losses: 1 at their sizes, falling smoothly to 0 at REACH times."""
+        """Share of draws that rest on the losses: 1 at their sizes, falling smoothly to 0 at OWN_REACH times."""
         far = self._far(n_params)
         return 1.0 - far * far * (3.0 - 2.0 * far)
 
@@ -287,7 +287,7 @@ class OwnLosses:
         return 1.0 - self._far(n_params) ** 4
 
     def _far(self, n_params: float) -> float:
-        return min(1.0, math.log(self.away(n_params)) / math.log(REACH))
+        return min(1.0, math.log(self.away(n_params)) / math.log(OWN_REACH))
 
     @cached_property
     def depths(self) -> OwnDepths:
@@ -329,7 +329,7 @@ class OwnLosses:
         return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
 
     def slope(self, n_params: float) -> float:
-        """Slope −d ``level_of`` / d ln N, nats; at the end of REACH as steep as published laws, if both are in nats."""
+        """Slope −d ``level_of`` / d ln N, nats; at OWN_REACH as steep as published laws, if both are in nats."""
         share = self.price_share(n_params) if self.in_nats else 1.0
         return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
 
@@ -362,6 +362,7 @@ class Tokens:
 
 NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
 SIZES_KEPT = 128  # holds two budgets
+PUBLIC = "public evidence"
 FORMS = ("all", "power", "theory")
 QUANTITIES = ("depth", "shallow", "deep")
 COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
@@ -383,7 +384,7 @@ class Predicted:
 
     @property
     def name(self) -> str:
-        return "public evidence" if self.own is None else "your losses and public evidence"
+        return PUBLIC if self.own is None else f"your losses and {PUBLIC}"
 
     @cached_property
     def _compared(self) -> list[float]:

@@ -1,9 +1,9 @@
 """Sources of a guideline: public evidence, with or without a user's own losses, or the published law; each with
 range, losses and trust.
 
-Own losses and public evidence answer together, by one function inside and outside the own sizes (losses.py). From REACH
-times the own sizes on public evidence answers alone. The published law states errors of its two constants only. Its
-interval here therefore covers all forms that fit its points equally well (fit/guideline.py).
+Own losses and public evidence answer together, by one function inside and outside the own sizes (losses.py). From
+OWN_REACH times the own sizes on public evidence answers alone. The published law states errors of its two constants
+only. Its interval here therefore covers all forms that fit its points equally well (fit/guideline.py).
 
 Shapes were compared up to 1.5 billion parameters. Up to ten times that an answer is a projection; beyond, it is a range
 without a best depth; beyond 1T it is refused.
@@ -40,7 +40,7 @@ from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, Law
 from dwsweep.guide.answers import Cost, Risk, Trust
 from dwsweep.guide.losses import (
     FORMS,
-    REACH,
+    OWN_REACH,
     LawLoss,
     LossAt,
     OwnLosses,
@@ -63,10 +63,10 @@ class Source:
     """Source of answers: a law, or public evidence with or without the losses of a user's sweep.
 
     alternatives: forms that are not rejected. spacing: layers between neighbouring depths of a law's grid, since a
-    depth ties with the next at its transition. near: source within REACH of the user's losses. nets: the nets of the
-    user's fit. misfit: True if the losses contradict every form somewhere. instead: why public evidence replaces the
-    fit at every size; empty if it does not. unit: of the losses: the fit's, also where published slopes are as steep as
-    its losses.
+    depth ties with the next at its transition. near: source within OWN_REACH of the user's losses. nets: the nets of
+    the user's fit. misfit: True if the losses contradict every form somewhere. instead: why public evidence replaces
+    the fit at every size; empty if it does not. unit: of the losses: the fit's, also where published slopes are as
+    steep as its losses.
     """
 
     name: str
@@ -160,8 +160,8 @@ class Source:
                 return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
             said = ""
             if law.own is not None:
-                away = law.own.away(n_params)
-                said = "inside" if away <= 1.0 else f"{format_factor(away)} times outside"
+                distance = law.own.away(n_params)
+                said = "inside" if distance <= 1.0 else f"{format_factor(distance)} times outside"
                 said += " the sizes of your losses; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
@@ -239,8 +239,8 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     )
     span = " to ".join(format_count(n) for n in (own.low, own.high))
     notes.append(
-        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {REACH:g} times outside "
-        "them on, public evidence alone"
+        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times "
+        "outside them on, public evidence alone"
     )
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if fit.adjusted:
@@ -258,6 +258,7 @@ SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectati
 TWICE = (
     2.0  # factor beyond known tokens above which a remark names them, and beyond known depths above which trust is low
 )
+FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
 OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
@@ -325,11 +326,14 @@ def _doubts(source: Source, law: Predicted, n_params: float, depth: float | None
         return doubts, remarks
     here = own.away(n_params) <= 1.0
     if not own.bounds_both(n_params):
-        remarks.append(f"your losses bound the best depth on one side at most at {format_count(own.nearest(n_params))}")
-    if law.contradicted and not (here and own.bounds_both(n_params)):
-        small, large = map(format_count, law.contradicted)
-        between = f"at {small}" if small == large else f"between {small} and {large}"
-        doubts.append(f"your losses contradict public evidence on the best depth {between}")
+        remarks.append(f"at {format_count(own.nearest(n_params))} your losses bound the best depth on one side at most")
+    if not (here and own.bounds_both(n_params)):
+        if law.contradicted:
+            small, large = map(format_count, law.contradicted)
+            between = f"at {small}" if small == large else f"between {small} and {large}"
+            doubts.append(f"your losses contradict public evidence on the best depth {between}")
+        elif law.joined.ess < FEWEST_PAIRS:
+            doubts.append("hardly any recipe of public evidence agrees with your losses")
     if own.away(n_params) > FAR and abs(math.log(ratio := law.price_ratio(n_params))) > math.log(OTHER_PRICE):
         doubts.append(
             f"your losses price a wrong depth {format_factor(ratio)} times as high as public evidence does, and it "

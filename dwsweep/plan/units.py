@@ -28,7 +28,7 @@ from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.schedule import pack_tokens
 from dwsweep.records.pack import Pack
 from dwsweep.records.run import RunConfig
-from dwsweep.records.sweep import DROP, PLAN_COLUMNS, RUN, PlanRow
+from dwsweep.records.sweep import DROP, RUN, PlanRow
 from dwsweep.shapes import Shape, token_bytes
 from dwsweep.spec import Spec
 
@@ -185,23 +185,31 @@ def to_rows(plan: Plan) -> list[PlanRow]:
 def _plan_row(plan: Plan, run: Run) -> PlanRow:
     cost = plan.estimates.runs[run.run_id]
     pack = plan.estimates.packs.get(run.pack_id)
-    lengths = plan.of(run).lengths
-    rate = lengths.rate(run.shape) if lengths.needs_rates else None
-    known = {**vars(run.shape), **vars(cost), **vars(run)}
-    known |= {
-        "n_params": run.shape.n_params,
-        "n_params_total": run.shape.n_params_total,
-        "mismatch": run.mismatch,
-        "pack_size": plan.pack_sizes.get(run.pack_id),
-        "pack_memory_bytes": pack.memory.total if pack else None,
-        "microbatch": pack.memory.microbatch if pack else None,
-        "pack_checkpoint_bytes": pack.checkpoint_bytes if pack else None,
-        "time_basis": plan.estimates.time_basis if cost.device_seconds is not None else None,
-        "arm": run.arm or None,
-        "rate": rate.tokens_per_second if rate else None,
-        "rate_origin": rate.origin if rate else None,
-    }
-    return PlanRow(**{name: known[name] for name in PLAN_COLUMNS})
+    return PlanRow(
+        run_id=run.run_id,
+        pack_id=run.pack_id,
+        action=run.action,
+        reason=run.reason,
+        depth=run.shape.depth,
+        width=run.shape.width,
+        heads=run.shape.heads,
+        head_size=run.shape.head_size,
+        seed=run.seed,
+        learning_rate=run.learning_rate,
+        budget=run.budget,
+        n_params=run.shape.n_params,
+        n_params_total=run.shape.n_params_total,
+        steps=run.steps,
+        tokens=run.tokens,
+        mismatch=run.mismatch,
+        **vars(cost),
+        pack_size=plan.pack_sizes.get(run.pack_id),
+        pack_memory_bytes=pack.memory.total if pack else None,
+        microbatch=pack.memory.microbatch if pack else None,
+        pack_checkpoint_bytes=pack.checkpoint_bytes if pack else None,
+        time_basis=plan.estimates.time_basis if cost.device_seconds is not None else None,
+        arm=run.arm or None,
+    )
 
 
 def run_config(run: Run, plan: Plan) -> RunConfig:

@@ -265,7 +265,6 @@ class PublishedLaw(Record):
     cov_tag: str
     valid_from: float
     valid_to: float
-    guideline: tuple[GuidelineRow, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,7 +466,7 @@ class FitResult(_Kept):
     law_statement: str  # the law in a sentence, or the reason for none
     law_check: str  # the law of the pairs in a sentence; empty without a width law
     rivals: list[Rival]  # the forms compared, the best first
-    guideline_law: str | None  # the form that guides; None: the published law does
+    guideline_law: str | None  # the form that guides outside the data; None: no form does
     surface: Surface | None
     guideline: list[GuidelineRow]
     published: PublishedLaw
@@ -494,7 +493,7 @@ class FitResult(_Kept):
 
     @property
     def own_law(self) -> bool:
-        """True if the guideline follows this sweep's own law, and not the published one."""
+        """True if a form of the law guides outside the data."""
         return self.guideline_law is not None
 
     def __repr__(self) -> str:

@@ -33,7 +33,6 @@ from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.rates import FixedRate
 from dwsweep.records.record import (
     Count,
     Damaged,
@@ -47,6 +46,7 @@ from dwsweep.records.record import (
     unquoted_text,
 )
 from dwsweep.records.run import DONE, INTERRUPTED, RUNNING, RunConfig, RunResult, RunState
+from dwsweep.shapes import Shape
 
 RUN, SKIP, DROP = "RUN", "SKIP", "DROP"  # to train; done before; left out
 
@@ -84,11 +84,9 @@ class PlanRow:
     microbatch: int | None = None  # sequences
     pack_checkpoint_bytes: float | None = None  # while it trains
     time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
-        None  # source of device_seconds: measured, compiled or assumed
+        None  # source of device_seconds: measured or assumed; compiled: written by an earlier version
     )
     arm: str | None = None  # arm of the run, in a sweep with arms
-    rate: float | None = None  # tokens per second of one device from which the steps follow (``train.seconds``)
-    rate_origin: str | None = None  # source of the rate, and the time at which it was fixed
 
 
 PLAN_COLUMNS = columns_of(PlanRow)
@@ -107,17 +105,27 @@ def parse_plan_csv(text: str) -> Iterator[PlanRow]:
         yield parse(PlanRow, {name: unquoted_text(value) for name, value in row.items() if name is not None and value})
 
 
+_MEASURED = (
+    *("loss", "loss_stderr", "bits_per_byte", "wall_seconds", "tokens_per_second", "flops", "attention_kernel"),
+    *("device_kind", "pack_size", "device_seconds"),
+)
+"""Columns of results.csv that a run's result.json gives; the plan gives all others but the status."""
+
+
 def results_row(config: RunConfig, state: RunState, result: RunResult | None) -> dict[str, Any]:
     """One run by the columns of results.csv: settings, results, cost.
 
     None, an empty field, where it is not known. ``result`` counts only where the state is done.
     """
-    done = result if state.state == DONE else None
-    measured = columns_of(RunResult)  # some settings have their names: train.flops is the number asked for
-    settings = {name: value for name, value in {**config.model, **config.train}.items() if name not in measured}
-    known: dict[str, Any] = {**(vars(done) if done else {}), **settings, **vars(config.shape), **vars(config)}
-    known["status"] = INTERRUPTED if state.state == RUNNING else state.state
-    return {name: known.get(name) for name in RESULTS}
+    done = vars(result) if result is not None and state.state == DONE else {}
+    sources: dict[str, Mapping[str, Any]] = {
+        **dict.fromkeys(("parametrization",), config.model),
+        **dict.fromkeys(("batch_size", "optimizer", "schedule", "precision"), config.train),
+        **dict.fromkeys(columns_of(Shape), vars(config.shape)),
+        **dict.fromkeys(_MEASURED, done),
+        "status": {"status": INTERRUPTED if state.state == RUNNING else state.state},
+    }
+    return {name: sources.get(name, vars(config)).get(name) for name in RESULTS}
 
 
 def results_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -171,7 +179,6 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # dwsweep, Python, packages; last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of workers, by device_kind
-    rates: tuple[FixedRate, ...] = ()  # rates by which run lengths were fixed (``train.seconds``)
     files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
 
     def with_call(self, **flags: Any) -> Manifest:
@@ -184,12 +191,6 @@ class Manifest:
             "git_commit": git_commit(),
         }
         return replace(self, versions=versions(_PACKAGES), calls=(*self.calls, call)[-_CALLS_KEPT:])
-
-    def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """Copy with missing rates added, time-stamped now; an existing rate stays."""
-        now, there = timestamp(), {(*rate.kind, rate.recipe, rate.device) for rate in self.rates}
-        new = [rate for rate in dict.fromkeys(rates) if (*rate.kind, rate.recipe, rate.device) not in there]
-        return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in new)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
         """Copy with a worker's report on its devices, once per kind."""

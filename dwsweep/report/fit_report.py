@@ -13,7 +13,7 @@ from rich.console import Group
 from dwsweep import paths, published_law
 from dwsweep.fit.along import loses
 from dwsweep.fit.guideline import headline, layer_weights
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT, FORMS
+from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
@@ -50,8 +50,8 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_factor, format_
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
-OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
-NOT_YOURS = "published law, not your data"
+OWN, PUBLIC = "own", "public evidence"  # prefixes of a guideline row's law
+BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over equal size, FLOPs and time on an H100"
 
 
 def render(result: Fit) -> Group:
@@ -142,13 +142,11 @@ def _crossings(result: FitResult) -> str:
 
 def _beyond(result: FitResult) -> str:
     """Sentence on the largest size of the guideline."""
+    if not result.guideline_law:
+        return "These losses give no answer beyond their sizes."
     known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
-        return (
-            ""
-            if result.guideline_law
-            else "These losses give no answer beyond their sizes; the guideline does not rest on them."
-        )
+        return ""
     row = known[-1]
     far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
@@ -187,9 +185,9 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     if result.by_tokens:
         found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
     found.append(("law", "Width law", _law(result)))
-    if result.guideline:
-        note = _of_standard_blocks(result)
-        found.append(("guideline", "Guideline", [guideline(result), *([Lines(note, indent=2)] if note else [])]))
+    if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
+        notes = Lines([f"{BUILD}.", *_of_standard_blocks(result)], indent=2)
+        found.append(("guideline", "Guideline", [guideline(result), notes]))
     return found
 
 
@@ -375,7 +373,6 @@ def guideline(result: FitResult) -> Table:
     appears if known at half the sizes; guideline.csv always has it."""
     rows = result.guideline
     laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
-    laws = [f"{NOT_YOURS}: {law}" if law == published_law.NAME else law for law in laws]
     costed = 2 * sum(row.loss_penalty is not None for row in rows) >= len(rows) > 0
     table = Table(
         f"Guideline, {'; '.join(laws)}",
@@ -425,9 +422,7 @@ def _best(row: GuidelineRow) -> list[str]:
 
 
 def _outside(row: GuidelineRow) -> str:
-    """Factor by which a size lies outside the data of its row, or the owner of the data."""
-    if row.law.startswith(published_law.SHORT):
-        return "not your data"
+    """Factor by which a size lies outside the data of its row."""
     if row.extrapolation_factor <= 1:
         return "public" if row.law.startswith("public") else "inside"
     return f"{format_factor(row.extrapolation_factor)}×"
@@ -453,30 +448,14 @@ def _guideline_notes(result: FitResult) -> list[str]:
         f"Law: {result.law_statement}.",
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
         "the deep end of L.",
+        f"{BUILD[:1].upper()}{BUILD[1:]}.",
         *(f"{line}." for line in _of_standard_blocks(result)),
-        f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
     ]
-    if any(row.law.startswith("public") for row in result.guideline):
+    if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
         notes.append(
-            "Answers outside the data are from public evidence, as in `dwsweep guide --fit`. Outside: times beyond the "
-            "nearest sizes at which public or these losses compare shapes. Beyond 10 times no best depth can be named; "
-            "the interval then holds the depths that waste at most 5 % of compute."
-        )
-    if result.own_law:
-        notes.append(
-            "Best depth: minimum of the loss surface of all depths. The surface is fitted to the losses inside the "
-            "data; outside, it is the average, by evidence, of the forms of the law that the data do not reject. The "
-            "interval includes the errors of form, parameters and noise."
-        )
-    elif any(row.law.startswith(published_law.SHORT) for row in result.guideline):
-        notes.append(
-            "The published law gives the depth at which the next depth of its grid starts to win, so the best depth "
-            "lies between the two."
-        )
-        notes.append(
-            f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
-            f"a {NOT_YOURS}. The intervals include every form that fits its points, and other recipes; the covariance "
-            f"of its constants is {published_law.COVARIANCE_TAG}."
+            "Inside the data these losses and public evidence answer together; far outside public evidence alone. "
+            "Outside: times beyond the nearest sizes at which public or these losses compare shapes. Beyond 10 times "
+            "no best depth can be named; the interval then holds the depths that waste at most 5 % of compute."
         )
     return notes + [f"Warning: {line}" for line in result.warnings]
 

@@ -31,8 +31,7 @@ from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
 from dwsweep.report.shapes_to_build import Built, built, trained_sizes
 from dwsweep.report.status_report import parts_of
-from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
+from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot
 from dwsweep.text import format_count, printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
@@ -137,13 +136,9 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions, left_out = logged(every, shown, root)
-    kept = ""
-    with contextlib.suppress(InputError):  # a page works without plan.csv
-        kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     warned = [] if live else _warnings(fit, every, root, left_out)
     build = built(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root) if sized else None
-    training = [*training_figure(curves, shown), *([Lines([f"{kept}."])] if kept else [])]
     return [
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
         Section("answer", "The answer", "" if live else _first_screen(fit, build, every, root, figures[:1])),
@@ -151,7 +146,7 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
         Section("shapes", "Shapes to build", html_of(build.parts) if build else ""),
         *_findings(fit),
         Section("figures", "Figures", html_of(figures[1:])),
-        Section("training", "Training curves", html_of(training)),
+        Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions)), folded=True),
         Section("runs", "Runs" if every else "Shapes trained", html_of(_tables(fit, every, shown)), folded=True),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else "", folded=True),

@@ -55,29 +55,24 @@ matrices. Each arm may set keys of `model` and `train`, `grid.heads` and `grid.l
 of an arm, because it changes the data.
 """,
     "model": """
-A preset is a set of values for the keys of this section. A key that is given wins over the preset; a preset that
-`--set` gives replaces the keys that the file spells out. Hashes use the resolved block, so a preset and its values
-written out are the same run. Heads, groups of heads and tied embeddings are left to the spec. Norms have gains here,
-and those of nanochat have none.
+A preset sets keys of this section; a key that is given wins, and a preset that `--set` gives replaces the keys that the
+file spells out. A run's hash has the resolved block, so a preset and its values written out are the same run. Heads and
+tied embeddings are left to the spec. Norms have gains here; those of nanochat have none.
 
 {presets}
 """,
     "data": f"""
 `data.source` is one of {", ".join(f"`{form}`" for form in SOURCE_FORMS)}. Paths and globs may be local or `gs://…`.
 
-`data.tokenizer` takes a vocabulary of your own in place of training one: a SentencePiece model, a `tokenizer.json`
-(extra `hf`), a folder that holds one, or `bytes` (256 tokens; byte 0, which no text holds, ends a document).
-`data.vocab_size` follows from it. Each document is encoded as text by the tokenizer's own library, without tokens
-around it. It ends with the end of sentence of a SentencePiece model, or with the `eos_token` of the
-`tokenizer_config.json` beside a `tokenizer.json`, else its one special token with a usual name. Losses per token of
-different vocabularies do not compare; `bits_per_byte` does. It counts the bytes of the text as it was read, and
-`prepare` warns of a tokenizer that loses text.
+`data.tokenizer` takes a vocabulary of your own: a SentencePiece model, a `tokenizer.json` (extra `hf`), a folder that
+holds one, or `bytes` (256 tokens; byte 0 ends a document). `data.vocab_size` follows from it. A document ends with the
+end of sentence of a SentencePiece model, or the `eos_token` of the `tokenizer_config.json` beside a `tokenizer.json`.
+Losses per token of different vocabularies do not compare; `bits_per_byte` does. `prepare` warns of a tokenizer that
+loses text.
 """,
     "train": """
-`train.flops` and `train.seconds` give every shape as many tokens as it can train on with that compute or time. The
-rates behind `train.seconds` are those that `dwsweep bench` measured, else compiled, else assumed, for
-`execution.device`. They are saved with the first plan, so re-running reproduces the same sweep; `status` and `report`
-compare planned with measured seconds.
+`train.flops` gives every shape as many tokens as it can train on with that compute. `fit` answers at equal wall time
+from the measured seconds of any sweep.
 """,
 }
 

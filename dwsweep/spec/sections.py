@@ -58,7 +58,6 @@ Depth = Annotated[int, Field(gt=0, le=10_000)]
 Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
 Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
 Flops = Annotated[float, Field(ge=1, le=1e30, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=1e-3, le=1e10, allow_inf_nan=False)]
 Sequences = Annotated[int, Field(gt=0, le=100_000_000)]
 Steps = Annotated[int, Field(gt=0, le=MAX_STEPS)]
 LearningRate = Annotated[float, Field(ge=1e-12, le=1e6, allow_inf_nan=False)]
@@ -66,11 +65,11 @@ Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
-LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # `train` has one of them
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops")  # `train` has one of them
 
 # forms of data.source
 SOURCE_FORMS = (
-    *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
+    *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH"),
     *("text:GLOB", "jsonl:GLOB", "parquet:GLOB", "hf:NAME[/CONFIG][@SPLIT]"),
 )
 
@@ -345,6 +344,8 @@ class DataSpec(Section):
         """Check the form of the source alone, so that `plan` refuses a wrong one; opening the source finds whether it
         exists."""
         kind, colon, rest = value.partition(":")
+        if kind == "wikiextractor":
+            raise ValueError("removed in this version; `jsonl:GLOB` reads what WikiExtractor writes with --json")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
             near = difflib.get_close_matches(kind, forms, n=1, cutoff=0.6) if kind not in forms else []
@@ -377,7 +378,7 @@ class TrainSpec(Section):
     batch_size: Sequences = Field(default=16, description="sequences per step")
     steps: Steps | None = Field(
         default=None,
-        description="length of a run in steps; give one of steps, tokens, tokens_per_param, flops, seconds",
+        description="length of a run in steps; give one of steps, tokens, tokens_per_param, flops",
     )
     tokens: Tokens | None = Field(default=None, description="length of a run in tokens")
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = Field(
@@ -385,10 +386,6 @@ class TrainSpec(Section):
     )
     flops: Flops | None = Field(
         default=None, description="FLOPs of a run, attention and unembedding counted; its tokens follow from its shape"
-    )
-    seconds: Seconds | None = Field(
-        default=None,
-        description="device-seconds of a run; its tokens follow from its shape's rate, by `bench` or assumed",
     )
     token_branches: list[Tokens] = Field(
         default_factory=list, description="wsd: cool down at these token counts too, as runs of their own"
@@ -421,6 +418,14 @@ class TrainSpec(Section):
     conditioning: bool = Field(
         default=False, description="log the condition number of each block's attention to metrics.jsonl; not hashed"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, content: Any) -> Any:
+        """Earlier versions wrote ``seconds: null`` into every spec.yaml and config.json."""
+        if isinstance(content, dict) and content.get("seconds", 0) is None:
+            return {name: value for name, value in content.items() if name != "seconds"}
+        return content
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
@@ -481,7 +486,7 @@ class ExecutionSpec(Section):
     )
     device: str | None = Field(
         default=None,
-        description="name in the table of devices, for the estimates of `plan` and the rates of train.seconds",
+        description="name in the table of devices, for the estimates of `plan`",
     )
 
 

@@ -58,6 +58,8 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("guide 1B --mlp 7", "--mlp: '7'; allowed: plain, gated"),
         ("guide 12x768", "'12x768'; is a shape; give --shape 12x768"),
         ("guide --params 5T", "must be at most 1T non-embedding parameters"),
+        (f"guide --params {'9' * 400}", "must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T"),
+        (f"guide 1B --device H100:{'9' * 5000}", "must be from 1 to 1,000,000 devices"),
         ("guide --hours soon", "'soon'; must be a number"),
         ("train smoke", "train: no such command; did you mean run? allowed: plan, prepare, run, "),
         ("statuss runs/smoke", "statuss: no such command; did you mean status? "),

@@ -11,13 +11,14 @@ import pytest
 
 from dwsweep import published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.evidence import check, levels, populations, read, read_populations, recipe
-from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, Estimates, curve, depth_population
+from dwsweep.evidence import Estimates, levels, populations, read, read_populations, recipe
+from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, curve, depth_population
 from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit import laws
 from dwsweep.guide import Options
 from dwsweep.guide.losses import Predicted, Tokens, public
+from tests.simulations import evidence_check as check
 
 SOURCES = {source.name: source for source in read()}
 # median best depth of `guide` at compute-optimal tokens before sources had offsets of their own

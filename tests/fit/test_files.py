@@ -14,14 +14,15 @@ import typer
 from sentences import says, shows
 
 import dwsweep
-from dwsweep import paths, published_law
+from dwsweep import paths
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.guideline import guideline_rows, guides
+from dwsweep.fit.guideline import guides
+from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
 from dwsweep.report.figures import style
@@ -107,24 +108,22 @@ def test_the_law_read_back_guides_as_before(fitted):
     result, out = fitted
     for place in (out, out / "fit", out / "fit" / "fit.json"):
         content = fit_record.read(place)
-    law, rivals = guides(content)
-    again = guideline_rows(law, rivals, (3e7,))
-    own = [(old, new) for old, new in zip(result.guideline, again, strict=True) if old["law"].startswith("own")]
-    assert own, "public evidence answers outside the data, the law inside"
-    for old, new in own:
-        for key in ("depth", "depth_low", "depth_high", "rival_depth_min", "rival_depth_max"):
+    again = completed(content).guideline
+    assert [row.law.startswith("own") for row in again].count(True), "the law answers inside the data"
+    for old, new in zip(result.guideline, again, strict=True):
+        for key in ("depth", "depth_low", "depth_high", "depth_int", "rival_depth_min", "rival_depth_max"):
             assert new[key] == (old[key] if old[key] is None else pytest.approx(old[key], rel=1e-9))
 
 
-def test_without_a_law_the_published_one_is_read_back(tmp_path):
+def test_without_a_law_public_evidence_answers_and_never_the_law_of_2020(tmp_path):
     table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
     result = dwsweep.fit_table(table, draws=500)
     fit_record.write(result, tmp_path)
     fit_report.write_guideline(result, tmp_path)
     content = fit_record.read(tmp_path)
-    assert content["width_law"] is None
-    assert guides(content) is None and content.guideline[0].law == published_law.NAME
-    assert published_law.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
+    assert content["width_law"] is None and guides(content) is None
+    assert {row.law.partition(":")[0] for row in content.guideline} == {"public evidence"}
+    assert "levine" not in (tmp_path / "guideline.md").read_text() and "Guideline" not in result.summary()
 
 
 def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_anew(fitted, tmp_path):

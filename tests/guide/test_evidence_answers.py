@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,19 +144,42 @@ def test_losses_that_bound_the_best_depth_on_one_side_hold_it_on_that_side(
     assert says(text(answer([n], fit=tmp_path)), "guide: bounds best depth on")
 
 
-def test_fit_and_guide_give_one_answer_for_one_size(tmp_path: Path) -> None:
-    found = complete_fit(losses(16.0, [6, 10, 16, 26, 40]), draws=300)
+FITS: dict[str, Callable[[], Any]] = {
+    "a law of its own": lambda: complete_fit(losses(16.0, [6, 10, 16, 26, 40]), draws=300),
+    "inside its data alone": lambda: complete_fit(losses(6.0, [4, 6, 9]), draws=300, params=[3e7]),
+    "no effect of depth": lambda: complete_fit(losses(4.0, [2, 4, 6], rise=0.0, noise=0.05), draws=300),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_fit_and_guide_print_one_answer_for_one_size(name: str, tmp_path: Path) -> None:
+    """`fit` said 23 × 576 by the law of 2020 where `guide --fit` built 10 × 832."""
+    found = FITS[name]()
     fit_record.write(found, tmp_path)
-    rows = [row for row in found.guideline if row.depth is not None]
-    assert {row.law.startswith("public") for row in rows} == {True, False}
-    for row, budget in zip(rows, answer([row.n_params for row in rows], fit=tmp_path).budgets, strict=True):
-        best = budget.optimum
-        assert (best.depth, best.depth_low, best.depth_high) == pytest.approx(
-            (row.depth, row.depth_low, row.depth_high)
+    public, own = [any(row.law.startswith(of) for row in found.guideline) for of in ("public", "own")]
+    assert public and own == (name != "no effect of depth")
+    assert not any("levine" in row.law for row in found.guideline)
+    answers = answer([row.n_params for row in found.guideline], fit=tmp_path).budgets
+    for row, budget in zip(found.guideline, answers, strict=True):
+        best, shape = budget.optimum, budget.recommended
+        assert shape and (row.depth_int, row.width_int, row.n_params_actual) == (
+            shape.depth,
+            shape.width,
+            shape.n_params,
         )
-    ranges = [row for row in found.guideline if row.depth is None]
-    assert [row.name for row in ranges] == ["175B", "1T"] and all(row.depth_low < row.depth_high for row in ranges)
-    assert all(says(row.law, "guide: no best depth named") for row in ranges)
+        if best.basis == "range":
+            assert row.depth is None and says(row.law, "guide: no best depth named")
+            assert (row.depth_low, row.depth_high) == pytest.approx(
+                (budget.near_best[1].depth_low, budget.near_best[1].depth_high)
+            )
+        else:
+            assert (row.depth, row.depth_low, row.depth_high, row.width) == pytest.approx(
+                (best.depth, best.depth_low, best.depth_high, best.width)
+            )
+    printed = summary(found)
+    assert ("Guideline" in printed) == own
+    for row in found.guideline if own else ():
+        assert f"{row.depth_int}×{row.width_int}" in printed
 
 
 def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) -> None:
@@ -164,13 +188,6 @@ def test_the_first_sentences_of_a_fit_lend_no_number_of_the_law(tmp_path: Path) 
         found = fit(rows, draws=100)
         first = " ".join(fit_report.answer(found))
         assert "levine" not in first and "1T" not in first and "94.7" not in first
-    published = fit_table(rows, draws=100).guideline
-    law = answer(law="levine2020").overview
-    for row, best in zip(published, law, strict=True):
-        assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(
-            (best.depth, best.depth_low, best.depth_high)
-        )
-    assert says(summary(fit_table(rows, draws=100)), "guide: published law beside a fit")
 
 
 def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:

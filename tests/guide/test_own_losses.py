@@ -19,7 +19,7 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Source, answer, fitted_source, public_source, source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import completed
-from dwsweep.guide.losses import REACH, Predicted, Tokens
+from dwsweep.guide.losses import OWN_REACH, Predicted, Tokens
 from dwsweep.guide.sources import judge
 from dwsweep.records.fit import FitResult
 
@@ -96,7 +96,7 @@ def test_own_losses_fade_without_a_jump() -> None:
     source, alone = source_of(toy(), "toy"), public_source()
     assert source.near is not None and source.near.own is not None
     edge = source.near.own.high
-    last = edge * REACH
+    last = edge * OWN_REACH
     for n, factor in ((edge, 1.002), (last, 0.998)):
         before, after = (np.log(source.at(at).law.depth(at)) for at in (n, n * factor))
         assert np.abs(after - before).max() < 0.05

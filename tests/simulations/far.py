@@ -1,10 +1,19 @@
 """Answers of ``guide --fit`` beyond own sizes: intervals, stated regret and trust against truths of many recipes.
 
 A sweep of 35 nets, κ (the price of a wrong depth) from 0.08 to 2, its best depth inside, above or below the depths
-tried; recipes of the population of public evidence, and powers and logarithms of other curvature. Asked at 3, 10 and 30
-times its largest size. The table has one row per scenario and trust:
+tried; recipes of the population of public evidence, and powers and logarithms of other curvature. Asked at 3, 10 and
+28 times its largest size. The table has one row per scenario and trust:
 
     python -m tests.simulations.far --out DIR
+
+All scenarios together, 58 sweeps; "cuts": an earlier estimator, whose bounds cut draws, on 18 of them:
+
+| trust | answers | held, % | regret above its bound, % | mean regret, true and stated, nats |
+| --- | --- | --- | --- | --- |
+| medium | 79 | 96.2 | 5.1 | 0.0065 0.0051 |
+| low | 95 | 97.9 | 21.1 | 0.0261 0.0626 |
+| cuts, medium | 45 | 66.7 | 33.3 | 0.0193 0.0021 |
+| cuts, low | 9 | 88.9 | 11.1 | 0.0386 0.0035 |
 """
 
 from __future__ import annotations
