@@ -173,13 +173,17 @@ def numbers(folder: Path) -> dict[str, dict[str, Any]]:
             _add(rows, f"best depth at {_digits(row['n_params'])}", row)
     if fit.get("at_one_size"):
         _add(rows, "best depth at one size", fit["at_one_size"])
-    for row in [fit.get("width_law"), *(fit.get("rivals") or ())]:
+    laws = [fit.get("width_law"), fit.get("pairs_law")]
+    of_best = any(law and law.get("of") == "best_depth" for law in laws)
+    for row in [*laws, *(fit.get("rivals") or ())]:
         if row:
             flat = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
             for side in "ab":
                 if row.get(f"interval_{side}"):
                     flat[f"{side}_low"], flat[f"{side}_high"] = row[f"interval_{side}"]
-            _add(rows, f"{'width law' if row is fit['width_law'] else 'form'} {row['form']}", flat)
+            kind = "width law" if any(row is law for law in laws) else "form"
+            of = row.get("of") or ("best_depth" if of_best else "pairs")  # earlier fits have laws of the pairs alone
+            _add(rows, f"{kind}{' of the best depth' if of == 'best_depth' else ''} {row['form']}", flat)
     return rows
 
 
