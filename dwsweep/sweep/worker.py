@@ -25,8 +25,7 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff, one_worker
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import ownership, policy
-from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep import loggers, ownership, policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
     Command,
@@ -195,9 +194,7 @@ def _attempt(job: Job, channel: Channel) -> Ended:
             outcome = train(job, directory, Recorder(), should_stop=should_stop)
             return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
         with one_worker(directory, waiting=lambda text: channel.emit(Note(text))):
-            extra = run_recorder.make(
-                job.pack.execution.loggers, store, job.pack, lambda text: channel.emit(Note(text))
-            )
+            extra = loggers.make(job.pack.execution.loggers, store, job.pack, lambda text: channel.emit(Note(text)))
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             outcome = train(
                 job,
