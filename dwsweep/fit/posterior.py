@@ -44,6 +44,7 @@ ENOUGH = 400.0  # effective nodes of all forms together up to which more are tak
 LEAST_SHARE, MUCH = 0.01, 0.1  # weights of a form above which it gets more nodes, or many
 TEMPER = 0.5  # power to which the evidence of forms counts
 DEPTHS_OF_A_CURVE = 4  # depths that remain beside each odd one and the one that it is measured against
+SHAPES_OF_A_DEPTH = 3  # fewest shapes that show that a depth is odd, and not a shape
 ODD_T, ODD_TRIED = 5.0, 2  # standard errors of an offset by least squares above which a depth is tried, and how many
 ODDS = 300.0  # the evidence, by its root as between forms, that makes a depth odd
 DRAWS = 1024
@@ -266,20 +267,20 @@ def weigh(
 def with_odd_depths(cells: Cells, seed: int = 0) -> Cells:
     """``cells`` with the depths named whose shapes all lie off the others (``Cells.odd``): for each the evidence of the
     form without a law is ``ODDS`` times as much with an offset of its own. Least squares choose which are tried."""
-    depths, frame = np.unique(cells.y), Frame.of(cells.x, cells.y)
+    (depths, at), frame = np.unique(cells.y, return_inverse=True), Frame.of(cells.x, cells.y)
     u, v = frame.u(cells.x), frame.v(cells.y)
     smooth = [np.ones_like(u), u, u * u, u**3, v, v * v, v**3, u * v, u * v * v, u * u * v]
     columns = np.hstack([np.stack(smooth, axis=1), *(one.columns(one.value, u, v) for one in cells.columns)])
     known = None
-    while len(cells.odd) < (len(depths) - DEPTHS_OF_A_CURVE) // 2 and len(cells.y) > len(depths):
+    while len(cells.odd) < (len(depths) - DEPTHS_OF_A_CURVE) // 2:
         tried = []
-        for y in depths:
+        for y in depths[np.bincount(at) >= SHAPES_OF_A_DEPTH]:
             own = [np.abs(cells.y - one) < SAME for one in (*(one for one, _ in cells.odd), y)]
             A = np.hstack([columns, np.stack(own, axis=1)])
             found, _, rank, _ = np.linalg.lstsq(A, cells.mean, rcond=1e-9)
             if rank == A.shape[1] < len(A):
                 away = cells.mean - A @ found
-                sd = math.sqrt(away @ away / (len(A) - rank) * np.linalg.inv(A.T @ A)[-1, -1])
+                sd = math.sqrt(away @ away / (len(A) - rank)) / abs(np.linalg.qr(A, mode="r")[-1, -1])
                 tried.append((abs(found[-1]) / max(sd, NO_SCATTER), float(y), abs(float(found[-1]))))
         more = [replace(cells, odd=(*cells.odd, (y, sd))) for t, y, sd in sorted(tried)[-ODD_TRIED:] if t > ODD_T]
         if not more:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -101,21 +101,8 @@ def test_where_every_shallower_net_is_better_the_best_depth_is_below_the_shallow
 def test_losses_straight_in_ln_depth_have_a_bound_alone_in_every_output() -> None:
     result = dwsweep.fit_table(table(lambda y, x: -0.09 * y, (4, 6, 9, 12, 16), THREE), draws=200)
     assert all(row.depth is None and row.depth_high is None for row in result.surface.optima)
+    assert all((row.depth_low or 0.0) < 16.0 * (1.0 + 1e-9) for row in result.surface.optima)
     assert "> 16 " in result.summary() and "16.0" not in result.summary()
-    assert not beyond(result.to_dict(), 16.0)
-
-
-def beyond(content: Any, deepest: float) -> list[float]:
-    """Best depths by own losses, and ends of their intervals, beyond the deepest net."""
-    if isinstance(content, dict):
-        own = str(content.get("law") or content.get("name") or "own").startswith("own")
-        ends = [
-            content[name] for name in ("depth", "depth_low", "depth_high") if name in content and "depth_low" in content
-        ]
-        numbers = [v for end in ends for v in (end if isinstance(end, list | tuple) else [end]) if v is not None]
-        out = [v for v in numbers if own and v > deepest * (1.0 + 1e-9)]
-        return out + [v for value in content.values() for v in beyond(value, deepest)]
-    return [v for value in content for v in beyond(value, deepest)] if isinstance(content, list | tuple) else []
 
 
 ODD = {
@@ -136,15 +123,19 @@ def test_one_odd_depth_leaves_the_best_depth_to_the_others(kind: str) -> None:
         assert found.bounded and optimum(n) in found
 
 
-@cache
-def odd_fit() -> Any:
-    return dwsweep.fit_table(table(odd(bowl(0.028), 16, 0.03), SIX_DEPTHS, EIGHT), draws=400)
-
-
-def test_an_odd_depth_is_named() -> None:
-    result = odd_fit()
+def test_an_odd_depth_is_named_and_differences_of_depths_are_the_smooth_ones() -> None:
+    result = dwsweep.fit_table(table(odd(bowl(0.028), 16, 0.03), SIX_DEPTHS, EIGHT), draws=400)
     (line,) = (line for line in result.warnings if "depth 16 lies 0.03" in line)
     assert "above the others" in line
+    x = np.log([1e7, 4e7, 1.5e8])
+    pairs = list(combinations(SIX_DEPTHS, 2))
+    held = []
+    for (shallow, deep), drawn in zip(pairs, ask.LossSurface(result.surface).differences(x, pairs), strict=True):
+        for at, draws in zip(x, drawn[1:].T, strict=True):
+            low, high = np.quantile(draws, [0.025, 0.975])
+            true = bowl(0.028)(math.log(shallow), at) - bowl(0.028)(math.log(deep), at)
+            held.append(low <= true <= high)
+    assert np.mean(held) >= 0.9
 
 
 @pytest.mark.parametrize("effect", [bowl(0.05), bowl(0.15, 10.0), wells()], ids=["bowl", "steep bowl", "two wells"])
