@@ -86,13 +86,17 @@ def reachable(path: str | os.PathLike[str]) -> Any:
     return found
 
 
+_PASSING = frozenset(
+    {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN}
+)  # faults of the machine, or of its way to a file system: the same command may do without them
 _CLIENTS = ("aiohttp", "aiobotocore", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
 _NO_ANSWER = re.compile(r"connect|timeout|closed|reset|unavailable|payload|slow ?down|internal", re.IGNORECASE)
 _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", re.DOTALL)
 
 
 def out_of_reach(error: BaseException) -> str | None:
-    """InputError of one line if a bucket's client got no answer, retries included; None for any other failure."""
+    """One line if a bucket's client got no answer, retries included, or a file system failed for reasons of its own;
+    None for any other failure."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:
@@ -106,6 +110,8 @@ def out_of_reach(error: BaseException) -> str | None:
                 return _no_answer(link)
         elif isinstance(link, ValueError | RuntimeError) and _TENSORSTORE.search(str(link)):
             return _no_answer(link)
+        elif isinstance(link, OSError) and link.errno in _PASSING and not isinstance(link, FencedOff):
+            return f"the file system fails ({link}); nothing is lost, and the same command continues"
         link = link.__cause__ or link.__context__
     return None
 
@@ -393,17 +399,16 @@ def temporary_of(path: Any) -> Any:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
-_TEMPORARY = re.compile(r"\..+\.([0-9]{1,9})\.tmp")
+_TEMPORARY = re.compile(r"\..+\.[0-9]{1,9}\.tmp")
 
 
-def temporaries_in(folder: Any) -> list[tuple[str, int]]:
-    """Temporary files in a local folder, each with the number of the process that writes, or wrote, it; none if the
-    folder does not exist."""
+def temporaries_in(folder: Any) -> list[str]:
+    """Temporary files in a local folder; none if the folder does not exist."""
     try:
         names = [name for name in os.listdir(folder) if name[0] == "."]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [(name, int(found[1])) for name in names if (found := _TEMPORARY.fullmatch(name))]
+    return [name for name in names if _TEMPORARY.fullmatch(name)]
 
 
 def read_json(path: Any) -> dict[str, object] | None:
@@ -503,70 +508,38 @@ def set_aside(path: Any) -> str:
     return str(aside.name)
 
 
-def read_text_of_lines(path: Any) -> str:
-    """The text of a file of appended lines, uploaded segments included; bytes that are no UTF-8 are marked."""
+def bytes_of_lines(path: Any) -> bytes:
+    """The bytes of a file of appended lines, uploaded segments included; none where there is no file."""
     data = b""
     for part in [path, *_segments(path)]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
             data += read_bytes(part)
-    return data.decode(errors="replace")
+    return data
 
 
-CHECK = "check"  # last key of a line: its number in the file, and a hash of the line, the number and the file's folder
+def lines_of(data: bytes) -> Iterator[dict[str, object] | None]:
+    """The row of every line that is not blank; None for a line that holds none."""
+    for line in data.decode(errors="replace").split("\n"):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            yield {key: row[key] for key in row if key != _CHECK} if isinstance(row, dict) else None
+
+
+_CHECK = "check"  # hash of a line, in files of earlier versions
 
 
 def read_lines(path: Any) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines, uploaded segments included; lines without a row, a torn last line and changed
-    lines are left out."""
-    return [row for _, row in checked_lines(read_text_of_lines(path), path) if row is not None]
-
-
-def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, object] | None]]:
-    """(number, row) of every line in the ``text`` of the file ``path``: its own number from 1 on, None in files of
-    earlier versions; None in place of a row if the line holds none or was changed. Blank
-    lines are passed over.
-
-    A line's hash holds the name of the folder, so that another run's lines are not taken for this one's.
-    """
-    of = _owner_of_lines(path)
-    checked = False
-    for line in text.split("\n"):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            yield None, None
-            continue
-        found = row.pop(CHECK, None)
-        if found is None and not checked and not _SEALED_LINE.search(line):
-            yield None, row  # row of an earlier version
-            continue
-        checked = True
-        number, _, digest = str(found).partition("-")
-        body = "{}" if not row else line[: line.rfind(f',"{CHECK}":')] + "}"
-        whole = number.isascii() and number.isdecimal() and digest == _hash_of_line(body, int(number), of)
-        yield (int(number), row) if whole else (None, None)
-
-
-_SEALED_LINE = re.compile(r'"[^"]*":"[0-9]+-[0-9a-f]{8}"\}$')
-
-
-def _hash_of_line(text: str, number: int, of: str) -> str:
-    return hashlib.sha256(f"{of} {number} {text}".encode(errors="surrogatepass")).hexdigest()[:8]
-
-
-def _owner_of_lines(path: Any) -> str:
-    return str(path.parent.name)
+    """The rows of a file of JSON lines, uploaded segments included; lines without a row are left out."""
+    return [row for row in lines_of(bytes_of_lines(path)) if row is not None]
 
 
 def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
     """Replace the file, its segments included, by these rows."""
     segments = _segments(path)
-    of = _owner_of_lines(path)
-    write_atomic(path, "".join(_line(row, number, of) for number, row in enumerate(rows, 1)))
+    write_atomic(path, "".join(map(_line, rows)))
     for segment in segments:
         segment.unlink()
 
@@ -583,18 +556,10 @@ class LineWriter:
         self._local = _staging(path) if self._remote else path
         self._uploaded_at = time.monotonic()
         self.flush()
-        self._number = sum(1 for line in read_text_of_lines(path).split("\n") if line.strip())
 
     def append(self, rows: Iterable[Mapping[str, object]]) -> None:
-        of = _owner_of_lines(self.path)
-        lines = [_line(row, number, of) for number, row in enumerate(rows, self._number + 1)]
-        if not lines:
-            return
         check_fence(self.path)
-        # one write call of whole lines: another process that reads sees no half row, bar a kill inside the call
-        with open(self._local, "ab", buffering=0) as file:
-            file.write("".join(lines).encode())
-        self._number += len(lines)
+        _append(self._local, "".join(map(_line, rows)).encode())
         if self._remote and time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
             self.flush()
 
@@ -607,6 +572,28 @@ class LineWriter:
             self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1], "utf-8")
             self._local.unlink()
         self._uploaded_at = time.monotonic()
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append whole lines to a local file, all of them or none.
+
+    One call writes them, so that a reader sees no half row. Where it takes a part, as on a disk that fills up, the rest
+    follows; where that fails, the part is cut off again. Half a line that a kill left is cut off first.
+    """
+    with open(path, "a+b", buffering=0) as file:
+        start = end = file.seek(0, os.SEEK_END)
+        while start and file.seek(start - 1) >= 0 and file.read(1) != b"\n":
+            start -= 1
+        if start < end:
+            file.truncate(start)
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[file.write(left) or 0 :]
+        except BaseException:
+            with contextlib.suppress(OSError):
+                file.truncate(start)
+            raise
 
 
 def cache_root() -> Path:
@@ -635,11 +622,8 @@ def _segments(path: Any) -> list[Any]:
     return [path.parent / name for name in names if name.removeprefix(prefix).isdecimal()]
 
 
-def _line(row: Mapping[str, object], number: int, of: str) -> str:
-    """Text of a row: its keys, and the check."""
-    text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=_plain)
-    seal = f'"{CHECK}":"{number}-{_hash_of_line(text, number, of)}"'
-    return f"{text[:-1]}{',' * (text != '{}')}{seal}}}\n"
+def _line(row: Mapping[str, object]) -> str:
+    return json.dumps(dict(row), separators=(",", ":"), default=_plain) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -649,9 +633,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise TypeError(f"{type(value).__name__} does not go into JSON")
-
-
-PACK_WAIT_SECONDS = 180.0  # time for an orphaned worker to reach its checkpoint
 
 
 @contextlib.contextmanager
@@ -680,39 +661,6 @@ def if_free(path: Any) -> Iterator[bool]:
             yield False
         else:
             yield True
-
-
-def log_of_pack(pack_directory: Any) -> Any:
-    """The log of a pack's worker, which ``one_worker`` locks: it is appended to and never replaced."""
-    return pack_directory / "log.txt"
-
-
-@contextlib.contextmanager
-def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Lock of a pack against two workers: a dead parent's worker and its successor.
-
-    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, with one message.
-
-    Raises:
-        RuntimeError: the other worker holds the pack for too long.
-    """
-    with _lock_file(log_of_pack(pack_directory)) as file:
-        deadline = time.monotonic() + PACK_WAIT_SECONDS
-        said = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not said:
-                    waiting(f"{pack_directory.name}: waits for the worker of an earlier run to reach its checkpoint")
-                    said = True
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"another worker still trains {pack_directory.name}") from None
-                time.sleep(0.1)
-            except OSError:
-                break  # a file system without locks
-        yield
 
 
 @contextlib.contextmanager

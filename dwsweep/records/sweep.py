@@ -17,7 +17,6 @@ import io
 import os
 import platform
 import re
-import secrets
 import subprocess
 import sys
 import time
@@ -204,107 +203,6 @@ class Manifest:
         found = {"devices": facts.devices, "attention_kernel": facts.attention_kernel}
         known = {name: value for name, value in found.items() if value is not None}
         return replace(self, devices=self.devices | {kind: known})
-
-
-FORGOTTEN_SECONDS = 600.0  # age of a lock, by clocks that may differ, beyond which its owner does not count
-
-
-@dataclass(frozen=True)
-class Owner:
-    """``locks/shard-I-of-N.lock``: owner of a sweep directory, or of a shard of it.
-
-    The start time tells a process from a later one that was given the same number.
-    """
-
-    host: str
-    pid: Positive
-    started: str  # boot id and clock ticks since boot
-    shard: tuple[Count, Positive]  # (index, count)
-    since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
-    nonce: str
-    epoch: Count = 0  # number that grows with every owner of the directory; 0 in files of earlier versions
-    renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = (
-        None  # seconds since the epoch; None: of an earlier version
-    )
-    beats: Count = 0  # count of renewals
-    space: str | None = None  # namespace of process numbers: containers of one host have different ones
-
-    @classmethod
-    def this_process(cls, shard: tuple[int, int]) -> Owner:
-        pid, now = os.getpid(), time.time()
-        start = process_start(pid) or ""
-        return cls(
-            platform.node(), pid, start, shard, now, secrets.token_hex(8), renewed=now, space=space_of_processes()
-        )
-
-    @property
-    def is_local(self) -> bool:
-        """True if this process can see whether the owner lives: same host, same boot, and same namespace of process
-        numbers."""
-        if not self.is_of_this_name or (self.space is not None and self.space != space_of_processes()):
-            return False
-        boot, colon, _ = self.started.partition(":")
-        return self.renewed is None or not colon or boot == boot_id()
-
-    @property
-    def is_of_this_name(self) -> bool:
-        """True for a host of this name: this one, even before a restart, or another container or machine."""
-        return self.host == platform.node()
-
-    def is_late(self, seconds: float) -> bool:
-        """True if the lock was not renewed for ``seconds`` by this host's clock."""
-        return self.renewed is None or abs(time.time() - self.renewed) > seconds
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the process still runs; elsewhere it counts as alive while its lock is renewed."""
-        if not self.is_local:
-            return self.renewed is None or not self.is_late(FORGOTTEN_SECONDS)
-        start = process_start(self.pid)
-        return start is not None and start == self.started
-
-    def __str__(self) -> str:
-        part = "" if self.shard == (0, 1) else f", shard {self.shard[0]}/{self.shard[1]}"
-        return f"host {self.host}, process {self.pid}{part}, since {time.strftime('%F %T', time.localtime(self.since))}"
-
-
-def process_start(pid: int) -> str | None:
-    """Start mark of a process, which tells it from a later one with the same number; None if it does not exist.
-
-    Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
-    """
-    try:
-        # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-        try:
-            os.kill(pid, 0)  # no /proc here: only the number is known
-        except (ProcessLookupError, OverflowError):
-            return None
-        except PermissionError:
-            pass
-        return "unknown"
-    return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
-
-
-@cache
-def boot_id() -> str | None:
-    """Id of this boot of this host; None if there is no /proc."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-    except OSError:
-        return None
-
-
-def space_of_processes() -> str | None:
-    """Id of this namespace of process numbers; each container has its own; None if there is no /proc."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
 
 
 def timestamp() -> str:

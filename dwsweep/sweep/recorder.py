@@ -167,7 +167,6 @@ class RunRecorder(Recorder):
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, to_dict(result))
-        self.emit(events.Finished(run_id, result.loss))
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         if run_id not in self._frozen:

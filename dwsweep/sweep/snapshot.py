@@ -38,7 +38,7 @@ from dwsweep.records.run import (
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import ownership
+from dwsweep.sweep.claim import Owner, owners
 from dwsweep.sweep.directory import SweepStore
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, PackProgress]  # progress of the running packs, by pack
-    owners: tuple[tuple[ownership.Owner, bool], ...]  # holders of a lock, and whether each process lives
+    owners: tuple[Owner, ...]  # processes that own it, or a shard of it
     time: float
     damaged: tuple[str, ...] = ()  # damaged files, one line each
     time_kept: str = ""  # a sentence on how well finished runs kept to ``train.seconds``; empty without it
@@ -95,7 +95,7 @@ class Snapshot:
 
     @property
     def is_live(self) -> bool:
-        return any(alive for _, alive in self.owners)
+        return bool(self.owners)
 
     def count(self, *states: str) -> int:
         return sum(run.state.state in states for run in self.runs)
@@ -139,8 +139,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
-    live = any(alive for _, alive in owners)
+    live = owners(directory)
     if not live:  # an owner writes the plan and its hash one after the other
         try:
             store.check_plan()
@@ -160,7 +159,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     kept = time_kept(store, planned)
     lines = (*damaged, *store.lacking_documents(done))
     now = time.time()
-    since = min((owner.since for owner, alive in owners if alive), default=now)
+    since = min((owner.since for owner in live), default=now)
     waiting = dict.fromkeys(run.pack_id for run in runs if live and run.state.state in (PENDING, INTERRUPTED))
     stages = {pack_id: stage for pack_id in waiting if (stage := _stage(store.pack_state(pack_id), since, now))}
     results = ((run, store.result(run.plan.run_id)) for run in runs if live and run.state.state == DONE)
@@ -169,7 +168,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         tuple(runs),
         orphans,
         progress,
-        owners,
+        tuple(live),
         now,
         lines,
         kept,
@@ -283,7 +282,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
     if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
         return
     try:
-        if not any(owner.is_alive for owner in ownership.owners(directory)):
+        if not owners(directory):
             _settle(store, say)
             for line in damaged:
                 say(f"{line}; read as if it were not there, until `dwsweep run` trains or writes it again")

@@ -19,7 +19,7 @@ from sweep_tools import make_plan, order, run, start, train_here, wait_for, work
 import dwsweep.paths as paths
 from dwsweep.errors import InputError
 from dwsweep.records.run import RunResult
-from dwsweep.sweep import ownership
+from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.trained import runs
@@ -118,12 +118,12 @@ def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket
 
 def test_one_owner_of_a_bucket(bucket: Path) -> None:
     with (
-        ownership.hold("gs://b/sweep"),
+        claim.hold("gs://b/sweep"),
         pytest.raises(InputError, match="another `dwsweep run` owns it"),
-        ownership.hold("gs://b/sweep"),
+        claim.hold("gs://b/sweep"),
     ):
         pass
-    assert ownership.owners("gs://b/sweep") == []
+    assert claim.owners("gs://b/sweep") == []
 
 
 def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:
