@@ -1,28 +1,19 @@
-"""All file operations, local or in a bucket: atomic writes, appended lines, folders.
+"""File operations, local or in a bucket: reading, atomic writes, folders.
 
 A local file is written beside its place and renamed over it, so that a reader sees either the old or the new content.
-In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is neither append nor
-rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the file
-(``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
-
-Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
-and of several where the file system supports it. A bucket has no locks: a file of this host stands in.
+In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is no rename.
 
 One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
 a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
 the file and the folder that names it are on the disk when the call returns.
 
 A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
-
-Not the package filelock: its ``FileLock`` is this same call, without a message to the waiting process, and its
-``SoftFileLock``, for file systems without locks, stays behind when its owner is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -30,15 +21,13 @@ import logging
 import os
 import re
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dwsweep.errors import InputError, install
 
-SEGMENT_SECONDS = 30.0  # interval between two uploads of appended lines
 READ_BYTES = 1 << 26  # bytes of one read of a large file
 MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
 BUCKETS = {"gs": install("gcs"), "s3": install("s3"), "az": "pip install adlfs"}  # command that makes each reachable
@@ -508,94 +497,6 @@ def set_aside(path: Any) -> str:
     return str(aside.name)
 
 
-def bytes_of_lines(path: Any) -> bytes:
-    """The bytes of a file of appended lines, uploaded segments included; none where there is no file."""
-    data = b""
-    for part in [path, *_segments(path)]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
-            data += read_bytes(part)
-    return data
-
-
-def lines_of(data: bytes) -> Iterator[dict[str, object] | None]:
-    """The row of every line that is not blank; None for a line that holds none."""
-    for line in data.decode(errors="replace").split("\n"):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            yield {key: row[key] for key in row if key != _CHECK} if isinstance(row, dict) else None
-
-
-_CHECK = "check"  # hash of a line, in files of earlier versions
-
-
-def read_lines(path: Any) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines, uploaded segments included; lines without a row are left out."""
-    return [row for row in lines_of(bytes_of_lines(path)) if row is not None]
-
-
-def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
-    """Replace the file, its segments included, by these rows."""
-    segments = _segments(path)
-    write_atomic(path, "".join(map(_line, rows)))
-    for segment in segments:
-        segment.unlink()
-
-
-class LineWriter:
-    """Appender of JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
-
-    What a killed process had not uploaded is uploaded by the next one on this host.
-    """
-
-    def __init__(self, path: Any) -> None:
-        self.path = path
-        self._remote = is_remote(path)
-        self._local = _staging(path) if self._remote else path
-        self._uploaded_at = time.monotonic()
-        self.flush()
-
-    def append(self, rows: Iterable[Mapping[str, object]]) -> None:
-        check_fence(self.path)
-        _append(self._local, "".join(map(_line, rows)).encode())
-        if self._remote and time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Upload what waits; nothing to do for a local file."""
-        if self._remote and self._local.exists():
-            check_fence(self.path)
-            last = max((int(part.name.rsplit(".", 1)[1]) for part in _segments(self.path)), default=0)
-            text = self._local.read_text("utf-8")
-            self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1], "utf-8")
-            self._local.unlink()
-        self._uploaded_at = time.monotonic()
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Append whole lines to a local file, all of them or none.
-
-    One call writes them, so that a reader sees no half row. Where it takes a part, as on a disk that fills up, the rest
-    follows; where that fails, the part is cut off again. Half a line that a kill left is cut off first.
-    """
-    with open(path, "a+b", buffering=0) as file:
-        start = end = file.seek(0, os.SEEK_END)
-        while start and file.seek(start - 1) >= 0 and file.read(1) != b"\n":
-            start -= 1
-        if start < end:
-            file.truncate(start)
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[file.write(left) or 0 :]
-        except BaseException:
-            with contextlib.suppress(OSError):
-                file.truncate(start)
-            raise
-
-
 def cache_root() -> Path:
     """The user's cache on this host: $DWSWEEP_CACHE, else ~/.cache/dwsweep.
 
@@ -606,88 +507,3 @@ def cache_root() -> Path:
     if is_remote(root):
         raise InputError(f"DWSWEEP_CACHE: {root}; must be a local folder: training maps the token stores into memory")
     return root.expanduser().absolute()
-
-
-def _staging(path: Any) -> Path:
-    """Local path of lines that wait for their upload."""
-    name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
-    return make_directory(cache_root() / "uploads") / f"{name}.jsonl"
-
-
-def _segments(path: Any) -> list[Any]:
-    if not is_remote(path):
-        return []
-    prefix = f"{path.name}."
-    names = [name for name in names_in(path.parent) if name.startswith(prefix)]
-    return [path.parent / name for name in names if name.removeprefix(prefix).isdecimal()]
-
-
-def _line(row: Mapping[str, object]) -> str:
-    return json.dumps(dict(row), separators=(",", ":"), default=_plain) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """JSON values of NumPy scalars and paths."""
-    if hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{type(value).__name__} does not go into JSON")
-
-
-@contextlib.contextmanager
-def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Lock that admits one process at a time to the block; waits for its turn, and calls ``waiting`` once if it must.
-
-    Without effect if the file system has no locks.
-    """
-    with _lock_file(path) as file:
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def if_free(path: Any) -> Iterator[bool]:
-    """Hold the lock inside the block, if it is free; whether it is held."""
-    with _lock_file(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
-@contextlib.contextmanager
-def _lock_file(path: Any) -> Iterator[IO[bytes]]:
-    if is_remote(path):
-        path = _own_folder() / hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
-    else:
-        make_directory(path.parent)
-    # nothing is written, and a link is not followed: whoever else may write here cannot point us at another file
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(descriptor, "r+b", buffering=0) as file:
-        yield file
-
-
-def _own_folder() -> Path:
-    """Private folder of this user on this host, since anybody may write into the temporary folder.
-
-    Raises:
-        InputError: something else stands in its place.
-    """
-    folder = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise InputError(
-            f"{folder}: must be a folder that belongs to this user and that nobody else can write; remove it, or name "
-            "another temporary folder in TMPDIR"
-        )
-    return folder

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Required, TypedDict, cast
 
-from dwsweep import paths
+from dwsweep import jsonl
 from dwsweep.records.record import Damaged, read
 from dwsweep.records.run import RunResult
 
@@ -50,13 +50,13 @@ CHANGED = "its SHA-256 is not the one in result.json"
 
 def read_metrics(path: Any) -> Metrics:
     """Rows of a file, uploaded segments included; lines without a row are counted and left out."""
-    return _metrics(paths.bytes_of_lines(path))
+    return _metrics(jsonl.bytes_of_lines(path))
 
 
 def _metrics(data: bytes) -> Metrics:
     rows: list[MetricsRow] = []
     bad, last = 0, -1
-    found = list(paths.lines_of(data))
+    found = list(jsonl.lines_of(data))
     if found and found[-1] is None and not data.endswith(b"\n"):
         found.pop()  # a kill cut off the last line
     for content in found:
@@ -71,7 +71,7 @@ def _metrics(data: bytes) -> Metrics:
 
 def metrics_of(folder: Any) -> Metrics:
     """Metrics in the ``folder`` of a run; of a finished run those of exactly the file that it wrote."""
-    data = paths.bytes_of_lines(folder / "metrics.jsonl")
+    data = jsonl.bytes_of_lines(folder / "metrics.jsonl")
     result = None
     with contextlib.suppress(Damaged, OSError):  # faults of result.json are reported elsewhere
         result = read(folder / "result.json", RunResult)

@@ -3,8 +3,7 @@
 ``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
 fields here, in their order, and take their values in ``plan.units``.
 
-The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (the source of results.csv), and the lock
-that names the owner of the directory.
+The file of a sweep as a whole: ``manifest.json``.
 
 The manifest of a token store: ``manifest.json`` beside its shards, written last.
 """
@@ -35,6 +34,7 @@ from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.rates import FixedRate
 from dwsweep.records.record import (
+    SEAL,
     Count,
     Damaged,
     Positive,
@@ -129,39 +129,15 @@ def results_text(
     return table_text(whole, (*RESULTS, *further), str)
 
 
-@dataclass(frozen=True)
-class Derived:
-    """``derived.json``: hashes of the tables derived from the run directories, and of the state behind them."""
-
-    files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
-    runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
-
-
-RESULTS_NAME, DERIVED_NAME = "results.csv", "derived.json"
-LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
-
-
-def read_results(path: Any) -> bytes:
-    """Read results.csv, checked by the hash in derived.json; one that another tool or
-    an earlier version wrote, without such a hash, as it is.
-
-    Raises:
-        Damaged: it was changed since it was written.
-        OSError: it cannot be read.
-    """
-    for look in range(LOOKS):
-        data = paths.read_bytes(path)
-        known = read(path.with_name(DERIVED_NAME), Derived)
-        expected = known.files.get(path.name) if known is not None else None
-        if expected is None or hashlib.sha256(data).hexdigest() == expected:
-            return data
-        time.sleep(LOOK_SECONDS if look + 1 < LOOKS else 0.0)
-    raise Damaged(
-        path,
-        str(path),
-        f"is not the table that was derived from the runs beside it, whose hash is in {DERIVED_NAME}; `dwsweep verify "
-        f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
-    )
+def _manifest_beside(table: Any) -> Manifest | None:
+    """Manifest of a table's sweep; None without one, and for another tool's file of this name."""
+    path = table.with_name(MANIFEST_NAME)
+    try:
+        return read(path, Manifest)
+    except Damaged:
+        if SEAL.encode() in paths.read_bytes(path):
+            raise
+        return None
 
 
 _PACKAGES = {name: name for name in ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")}
@@ -176,7 +152,7 @@ class Manifest:
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of workers, by device_kind
     rates: tuple[FixedRate, ...] = ()  # rates by which run lengths were fixed (``train.seconds``)
-    files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
+    files: dict[str, str] | None = None  # SHA-256 (hex) of the spec and the tables as last written
 
     def with_call(self, **flags: Any) -> Manifest:
         """Copy with this call added: time, host, command line, flags, versions, git commit."""
@@ -203,6 +179,33 @@ class Manifest:
         found = {"devices": facts.devices, "attention_kernel": facts.attention_kernel}
         known = {name: value for name, value in found.items() if value is not None}
         return replace(self, devices=self.devices | {kind: known})
+
+
+RESULTS_NAME, MANIFEST_NAME = "results.csv", "manifest.json"
+LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
+
+
+def read_results(path: Any) -> bytes:
+    """Read results.csv, checked by the hash in manifest.json; one without such a hash, which another tool or an earlier
+    version wrote, as it is.
+
+    Raises:
+        Damaged: it was changed since it was written.
+        OSError: it cannot be read.
+    """
+    for look in range(LOOKS):
+        data = paths.read_bytes(path)
+        known = _manifest_beside(path)
+        expected = (known.files or {}).get(path.name) if known is not None else None
+        if expected is None or hashlib.sha256(data).hexdigest() == expected:
+            return data
+        time.sleep(LOOK_SECONDS if look + 1 < LOOKS else 0.0)
+    raise Damaged(
+        path,
+        str(path),
+        f"is not the table that was derived from the runs beside it, whose hash is in {MANIFEST_NAME}; `dwsweep verify "
+        f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
+    )
 
 
 def timestamp() -> str:

@@ -40,6 +40,7 @@ from pydantic import Field
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.locks import TRY_SECONDS, locked, opened
 from dwsweep.paths import FencedOff
 from dwsweep.records import record as reader
 from dwsweep.records.record import Count, Damaged, Positive
@@ -61,7 +62,6 @@ HEARTBEAT_SECONDS = LEASE_SECONDS / 6
 ANSWER_SECONDS = 15 * 60.0  # time for a living owner to bring its packs to a checkpoint
 ORPHAN_SECONDS = 180.0  # time for workers of a dead owner, which end by themselves sooner
 LOOK_SECONDS = 1.0  # interval between two looks at the locks of a bucket, since each look is a request
-TRY_SECONDS = 0.5  # `status` locks a file for a moment to see whether it is free
 FORGOTTEN_SECONDS = 600.0  # age of a lease, by clocks that may differ, beyond which `status` names no owner
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 _OWN_LOCKS = {"local_lock=all", "local_lock=flock", "localflock"}  # mounts whose locks no other host sees
@@ -130,8 +130,8 @@ class Claim:
         """
         with contextlib.ExitStack() as held:
             if not self.epoch:
-                lock = held.enter_context(_opened(_beside(self.lock, "workers")))
-                if not _locks(lock, fcntl.LOCK_SH):
+                lock = held.enter_context(opened(_beside(self.lock, "workers")))
+                if not locked(lock, fcntl.LOCK_SH):
                     raise FencedOff("the next owner of the sweep has begun; this process writes nothing more")
                 if (owner := _read(Path(self.lock))) is None or owner.nonce != self.nonce:
                     raise FencedOff(f"this process does not own the sweep any more ({owner}); it writes nothing more")
@@ -260,7 +260,7 @@ def _has_locks(folder: Any, say: Say) -> bool:
     """True where the file system has locks that every host sees."""
     if paths.is_remote(folder):
         return False
-    with _opened(folder / "guard") as lock:
+    with opened(folder / "guard") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -288,38 +288,16 @@ def _mount_options(folder: Path, table: Path = Path("/proc/self/mounts")) -> set
     return set(found.split(","))
 
 
-@contextlib.contextmanager
-def _opened(path: Any, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _locks(descriptor: int, how: int, seconds: float = TRY_SECONDS) -> bool:
-    """Lock an open file, within some ``seconds``; whether it is locked."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.02)
-
-
 def _is_locked(path: Any) -> bool:
     """True if a process holds the lock of a file; a file that cannot be opened is nobody's."""
-    with contextlib.suppress(OSError), _opened(path, os.O_RDONLY) as lock:
-        return not _locks(lock, fcntl.LOCK_SH, 0.0)
+    with contextlib.suppress(OSError), opened(path, os.O_RDONLY) as lock:
+        return not locked(lock, fcntl.LOCK_SH, 0.0)
     return False
 
 
 def _sign_of_life(path: Any) -> int:
     """Time of change of a lock, read by opening it: a network file system may have an older one in its cache."""
-    with _opened(path, os.O_RDONLY) as lock:
+    with opened(path, os.O_RDONLY) as lock:
         return os.fstat(lock).st_mtime_ns
 
 
@@ -391,8 +369,8 @@ class _Lock:
         """Lock the file of a shard, with ``takeover`` once its owner has let go; the descriptor, which ``keep``
         closes."""
         while True:
-            lock = keep.enter_context(_opened(path))
-            if not _locks(lock, fcntl.LOCK_EX):
+            lock = keep.enter_context(opened(path))
+            if not locked(lock, fcntl.LOCK_EX):
                 if not self.takeover:
                     raise _refusal(self.directory, _read(path))
                 self._ask(path, lock)
@@ -415,8 +393,8 @@ class _Lock:
             InputError: it does not, or another process asks already; names the process to end.
         """
         request = _beside(path, "request")
-        with _opened(request) as asking:
-            if not _locks(asking, fcntl.LOCK_EX):
+        with opened(request) as asking:
+            if not locked(asking, fcntl.LOCK_EX):
                 raise InputError(f"--takeover: {self.directory}; another process waits for it ({_read(request)})")
             data = reader.text_of(Owner.this_process(self.shard)).encode()
             os.pwrite(asking, data, 0)
@@ -427,7 +405,7 @@ class _Lock:
             )
             state, since = _sign_of_life(path), time.monotonic()
             begun = since
-            while not _locks(lock, fcntl.LOCK_EX, min(TRY_SECONDS, HEARTBEAT_SECONDS)):
+            while not locked(lock, fcntl.LOCK_EX, min(TRY_SECONDS, HEARTBEAT_SECONDS)):
                 if (found := _sign_of_life(path)) != state:
                     state, since = found, time.monotonic()
                 elif time.monotonic() - since >= LEASE_SECONDS:
@@ -446,12 +424,12 @@ class _Lock:
             InputError: one does not, and this process cannot end it.
         """
         path = _beside(lock, "workers")
-        with _opened(path) as workers:
-            if _locks(workers, fcntl.LOCK_EX, 0.0):
+        with opened(path) as workers:
+            if locked(workers, fcntl.LOCK_EX, 0.0):
                 return
             self.say(f"locks/{path.name}: waits for the worker of an earlier run to reach its checkpoint")
             begun = time.monotonic()
-            while not _locks(workers, fcntl.LOCK_EX, HEARTBEAT_SECONDS):
+            while not locked(workers, fcntl.LOCK_EX, HEARTBEAT_SECONDS):
                 self.renew()
                 if time.monotonic() - begun >= ORPHAN_SECONDS:
                     self._end(path, f"has not ended for {ORPHAN_SECONDS:.0f} s after its parent's death", None)

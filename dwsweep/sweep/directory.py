@@ -1,6 +1,6 @@
 """Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
-spec.yaml  plan.csv  results.csv  derived.json  manifest.json
+spec.yaml  plan.csv  results.csv  manifest.json
 packs/<pack_id>/pack.json  state.json  log.txt, and until the pack is finished progress.json  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
 locks/ (``claim``)
@@ -18,8 +18,8 @@ from dataclasses import replace
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dwsweep import paths
-from dwsweep.paths import exclusive
+from dwsweep import jsonl, paths
+from dwsweep.locks import exclusive
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.documents import fault_of_documents
@@ -27,7 +27,7 @@ from dwsweep.records.evaluation import Evaluation
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import DROP, Derived, Manifest, PlanRow
+from dwsweep.records.sweep import DROP, Manifest, PlanRow
 
 if TYPE_CHECKING:
     from dwsweep.plan import Plan
@@ -37,7 +37,6 @@ Record = TypeVar("Record")
 PLAN, METRICS, DOCUMENTS = "plan.csv", "metrics.jsonl", "documents.npy"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
-    Derived: ("", "derived.json"),
     RunConfig: ("runs", "config.json"),
     RunState: ("runs", "status.json"),
     RunResult: ("runs", "result.json"),
@@ -193,7 +192,7 @@ class SweepStore:
             paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
             files = {"spec.yaml": _sha256(text), "plan.csv": _sha256(self._write_plan_table(plan))}
             old = self.manifest
-            if (new := replace(old, files=files)) != old:
+            if (new := replace(old, files={**(old.files or {}), **files})) != old:
                 self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
@@ -324,7 +323,7 @@ class SweepStore:
         paths.make_directory(self.run_directory(run_id))
         documents_sha256 = paths.write_array(self.documents_path(run_id), documents, folder=False)
         stamped = replace(result, run_id=run_id, pack_id=pack_id, documents_sha256=documents_sha256)
-        if lines := paths.bytes_of_lines(self.metrics_path(run_id)):
+        if lines := jsonl.bytes_of_lines(self.metrics_path(run_id)):
             digest = hashlib.sha256(lines).hexdigest()
             stamped = replace(stamped, metrics_sha256=digest, metrics_rows=lines.count(b"\n"))
         if params is not None:

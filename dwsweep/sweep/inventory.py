@@ -26,7 +26,7 @@ from dwsweep.records.metrics import CHANGED, metrics_of
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import DROP, Derived, Manifest
+from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import claim, repair, work_queue
 from dwsweep.sweep.directory import SweepStore
@@ -231,7 +231,6 @@ def _results(store: SweepStore) -> Look:
         path = store.directory / name
         if name in texts or path.exists():
             yield name, path, _fault_of_table(path, texts.get(name))
-    yield from _record(store, Derived, "")
 
 
 def _fault_of_table(path: Any, text: str | None) -> str:
@@ -282,7 +281,7 @@ def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) ->
     if plan is not None and not plan.waits_for_data:
         repair.repair(store, plan, plan.packs, say)
         store.write_plan(plan)
-    elif kinds - {"results.csv", ORPHANS, "derived.json"}:
+    elif kinds - {"results.csv", ORPHANS}:
         say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
     repair.set_folders_aside(store, say)
     with contextlib.suppress(InputError):

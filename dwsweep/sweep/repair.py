@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.paths import exclusive
+from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, Pack, Plan
 from dwsweep.plan.units import run_config
 from dwsweep.records.pack import IN_PART, REBUILT, PackProgress, PackState
@@ -59,7 +59,7 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
 
 def set_folders_aside(store: SweepStore, say: Callable[[str], None]) -> None:
     """Set folders aside in the place of files of the sweep as a whole, which are written again."""
-    for name in ("spec.yaml", "plan.csv", "results.csv", "orphans.csv", "derived.json"):
+    for name in ("spec.yaml", "plan.csv", "results.csv", "orphans.csv"):
         _not_a_folder(store, store.directory / name, say)
 
 

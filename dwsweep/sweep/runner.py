@@ -304,7 +304,7 @@ class _Sweep:
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
         began = time.monotonic()
         if began - self.rebuilt_at >= self.rebuild_seconds / REBUILDING:
-            rebuild_results(self.store, settled=False)
+            rebuild_results(self.store)
             self.rebuilt_at = time.monotonic()
             self.rebuild_seconds = self.rebuilt_at - began
 

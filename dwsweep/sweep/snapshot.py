@@ -8,19 +8,18 @@ What a person sees of a sweep that trains: the interface, which ``report.progres
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.paths import exclusive
+from dwsweep.locks import exclusive
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
@@ -207,43 +206,25 @@ def _rows(store: SweepStore, run_ids: list[str]) -> list[dict[str, Any]]:
 ORPHANS = "orphans.csv"
 
 
-def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
-    """Write results.csv, orphans.csv where there are any, and derived.json; returns the path of results.csv.
-
-    ``settled``: no run trains, so that the state of the runs' files is written down too; looking at all of them costs
-    time in proportion to the sweep. Tables that were made of exactly these files stay.
-    """
+def rebuild_results(store: SweepStore) -> Any:
+    """Write results.csv, orphans.csv where there are any, and their hashes into the manifest; returns the path of
+    results.csv. Tables that are there stay."""
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
-        state = _state_of_runs(store) if settled else None
-        if state is None or not _are_of(store, state):
-            _write_tables(store, state)
+        texts = tables(store)
+        for name, text in texts.items():
+            path = store.directory / name
+            try:
+                is_there = paths.read_bytes(path) == text.encode()
+            except OSError:
+                is_there = False
+            if not is_there:
+                paths.write_atomic(path, text)
+        if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
+            apart.unlink()
+        digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+        store.update_manifest(lambda old: replace(old, files={**(old.files or {}), **digests}))
     return store.results_path
-
-
-def _are_of(store: SweepStore, state: str) -> bool:
-    """True if the tables are whole, and were made when the runs' files had this ``state``."""
-    try:
-        derived = store.read(sweep_record.Derived)
-        if derived is None or derived.runs != state or store.results_path.name not in derived.files:
-            return False
-        found = {name: paths.read_bytes(store.directory / name) for name in derived.files}
-    except (Damaged, OSError):
-        return False
-    has_orphans = os.path.lexists(store.directory / ORPHANS)
-    return has_orphans == (ORPHANS in derived.files) and all(
-        hashlib.sha256(data).hexdigest() == derived.files[name] for name, data in found.items()
-    )
-
-
-def _write_tables(store: SweepStore, state: str | None) -> None:
-    texts = tables(store)
-    for name, text in texts.items():
-        paths.write_atomic(store.directory / name, text)
-    if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
-        apart.unlink()
-    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    store.write("", sweep_record.Derived(digests, state))
 
 
 def tables(store: SweepStore) -> dict[str, str]:
@@ -253,20 +234,6 @@ def tables(store: SweepStore) -> dict[str, str]:
     evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
     tables = {store.results_path.name: planned, **({ORPHANS: orphans} if orphans else {})}
     return {name: sweep_record.results_text(rows, evaluated) for name, rows in tables.items()}
-
-
-def _state_of_runs(store: SweepStore) -> str | None:
-    """SHA-256 (hex) of names, sizes and times of change of all files behind the tables; None for a bucket,
-    where each look is a request."""
-    if paths.is_remote(store.directory):
-        return None
-    files = ("config.json", "status.json", "result.json", "eval.json", "documents.npy")
-    root, lines = os.fspath(store.directory), []
-    for name in ("plan.csv", *(f"runs/{run_id}/{file}" for run_id in store.run_ids() for file in files)):
-        with contextlib.suppress(OSError):
-            found = os.stat(f"{root}/{name}")
-            lines.append(f"{name} {found.st_size} {found.st_mtime_ns}\n")
-    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
@@ -294,23 +261,15 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
 def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     path = store.results_path
     try:
-        derived = store.read(sweep_record.Derived)
-    except Damaged:
-        derived = None
-    try:
         data: bytes | None = paths.read_bytes(path)
     except OSError:
         data = None
-    whole = (
-        derived is not None and data is not None and hashlib.sha256(data).hexdigest() == derived.files.get(path.name)
-    )
-    if whole and derived is not None and derived.runs == _state_of_runs(store):
-        return
     if tables(store)[path.name].encode() == data:
         return
+    known = (store.manifest.files or {}).get(path.name)
     said = "is older than the runs; written again from runs/"
     try:
-        if not whole and os.path.lexists(path):
+        if os.path.lexists(path) and (data is None or hashlib.sha256(data).hexdigest() != known):
             said = f"is not the table of the runs; set aside as {paths.set_aside(path)}, written again from runs/"
         rebuild_results(store)
     except OSError as error:

@@ -28,7 +28,7 @@ from report_sweeps import rows as simulated
 from spec_tools import filled
 from train_support import TINY, tree
 
-from dwsweep import paths
+from dwsweep import jsonl, paths
 from dwsweep.data.prepare import prepare
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
@@ -146,7 +146,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         loss = 4.0 - 0.1 * np.log(run.shape.depth * run.shape.width**2) + rng.normal(0, 0.001)
         documents = np.array([[loss * 10, 10.0], [loss * 20, 20.0]])
         loss = float(documents[:, 0].sum() / documents[:, 1].sum())
-        lines = paths.LineWriter(sweep.metrics_path(run.run_id))
+        lines = jsonl.LineWriter(sweep.metrics_path(run.run_id))
         lines.append({"step": k + 1, "loss": 5.0 - k * 0.1, "grad_norm": 1.0} for k in range(12))
         params = None
         if run.shape.width == 16 and run.seed == 0:

@@ -39,9 +39,10 @@ from sweep_tools import (
     workers_of,
 )
 
-from dwsweep import paths
+from dwsweep import jsonl, paths
 from dwsweep.errors import InputError
-from dwsweep.paths import FencedOff, exclusive
+from dwsweep.locks import exclusive
+from dwsweep.paths import FencedOff
 from dwsweep.plan import build
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
@@ -356,7 +357,7 @@ def test_every_write_asks_the_claim(place: str) -> None:
     root = paths.as_path(place)
     with claim.hold(place) as mine:
         paths.write_atomic(root / "a", "1")
-        writer = paths.LineWriter(root / "lines")
+        writer = jsonl.LineWriter(root / "lines")
         writer.append([{"step": 1}])
         lock = paths.as_path(mine.lock)
         if mine.epoch:
@@ -368,7 +369,7 @@ def test_every_write_asks_the_claim(place: str) -> None:
             lambda: paths.write_atomic(root / "a", "2"),
             lambda: paths.write_array(root / "b.npy", [1.0]),
             lambda: writer.append([{"step": 2}]),
-            lambda: paths.rewrite_lines(root / "lines", []),
+            lambda: jsonl.rewrite_lines(root / "lines", []),
             lambda: store.update_manifest(lambda manifest: manifest.with_call()),
             mine.check,
         ):

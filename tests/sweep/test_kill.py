@@ -29,7 +29,7 @@ from sweep_tools import (
     write_texts,
 )
 
-from dwsweep import paths
+from dwsweep import jsonl
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -263,7 +263,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
         for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
             assert getattr(expected.result(name), key) == getattr(found.result(name), key), (name, key)
         rows = [
-            [(row["step"], row["loss"], row["grad_norm"]) for row in paths.read_lines(path / "metrics.jsonl")]
+            [(row["step"], row["loss"], row["grad_norm"]) for row in jsonl.read_lines(path / "metrics.jsonl")]
             for path in (one, other)
         ]
         assert rows[0] == rows[1] and len(rows[0]) == 6000

@@ -13,7 +13,7 @@ import pytest
 from file_layer import FileLayer
 from sweep_tools import assert_complete, make_plan, run
 
-from dwsweep import paths
+from dwsweep import jsonl, paths
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 
@@ -90,7 +90,7 @@ def test_writes_that_take_a_part_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_and_empties_leaves_no_half_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    writer = paths.LineWriter(path)
+    writer = jsonl.LineWriter(path)
     writer.append([{"step": 1}])
     for kept in (0, 3):  # cut off at once, or, where that fails too, by the next line; so is what a kill left
         layer = FileLayer(tmp_path, 2, number=errno.ENOSPC)

@@ -138,7 +138,7 @@ def contract(directory: Path) -> dict[str, Any]:
         name = str(path.relative_to(directory))
         if path.is_dir() or path.parent.name == "locks" or path.name in ("manifest.json", "log.txt"):
             continue
-        if path.name in ("state.json", "progress.json", "derived.json"):  # attempts, hashes of tables with clocks
+        if path.name in ("state.json", "progress.json"):  # attempts
             found[name] = None
         elif path.suffix == ".csv":
             with path.open(newline="") as file:
