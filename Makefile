@@ -97,7 +97,7 @@ test-chips: $(CHIPS)/installed
 $(HF)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(HF)
 	@echo "installing dwsweep, PyTorch, transformers and lm-evaluation-harness into $(HF) (some GB where PyTorch brings CUDA)"
-	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[eval,test]'
+	$(HF)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[exports,test]'
 	@touch $@
 
 test-hf: $(HF)/installed

@@ -1,13 +1,9 @@
 """dwsweep: depth-width sweeps of decoder-only language models.
 
-At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets. Each
-question has a function, and its result has ``summary()``, ``plot()``, ``tables()`` and ``to_dict()``:
+At a given parameter budget, how deep and how wide? ``dwsweep run`` trains a sweep at matched 12·L·d² budgets. The
+library has two functions, whose results have ``summary()``, ``plot()``, ``tables()``, ``frame()`` and ``to_dict()``:
 
-- ``fit_table``: everything that a table of losses answers.
-- ``fit_transitions``: where each deeper net overtakes, the best depth at each size, the width law.
-- ``fit_budgets``: the best size and depth at equal compute.
-- ``fit_along``: the loss along any column, such as heads.
-- ``compare``: the change of the answer under another recipe.
+- ``fit_table``: what a table of losses answers; ``along`` a column, or ``compare``-d with other tables.
 - ``guide``: the shape to build, and the cost of others.
 
 Importing this package imports neither JAX nor SciPy: each is imported on first use.
@@ -21,48 +17,46 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dwsweep.errors import InputError
-    from dwsweep.fit.arms import compare_arms
-    from dwsweep.records.fit import FitResult
-    from dwsweep.results import compare, fit_along, fit_budgets, fit_table, fit_transitions, guide, plot, summary
+    from dwsweep.results import fit_table, guide
 
 __version__ = "0.1.0"
-__all__ = [
-    "FitResult",
-    "InputError",
-    "__version__",
-    "compare",
-    "compare_arms",
-    "fit_along",
-    "fit_budgets",
-    "fit_table",
-    "fit_transitions",
-    "guide",
-    "plot",
-    "summary",
-]
+__all__ = ["InputError", "__version__", "fit_table", "guide"]
+
+# a name that left → what to use instead; the next version drops this table
+RETIRED = {
+    "FitResult": "dwsweep.fit_table(table) returns the result",
+    "compare": "dwsweep.fit_table(table, compare=other)",
+    "compare_arms": "dwsweep.fit_table(table, compare=other), or compare=True for the arms of one table",
+    "fit_along": "dwsweep.fit_table(table, along=column)",
+    "fit_budgets": "dwsweep.fit_table(table, axis='flops')",
+    "fit_transitions": "dwsweep.fit_table(table)",
+    "plot": "dwsweep.fit_table(table).plot()",
+    "summary": "dwsweep.fit_table(table).summary()",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use (PEP 562)."""
-    found: Any
-    match name:
-        case "FitResult":
-            from dwsweep.records.fit import FitResult
+    """Import a name at its first use (PEP 562).
 
-            found = FitResult
-        case "InputError":
-            from dwsweep.errors import InputError
+    Raises:
+        ImportError: the name left; ``from dwsweep import`` would hide the line of an AttributeError.
+        AttributeError: there is no such name.
+    """
+    if name == "InputError":
+        from dwsweep.errors import InputError
 
-            found = InputError
-        case "compare_arms":
-            from dwsweep.fit.arms import compare_arms as found
-        case "compare" | "fit_along" | "fit_budgets" | "fit_table" | "fit_transitions" | "guide" | "plot" | "summary":
-            from dwsweep import results
+        return InputError
+    if name in ("fit_table", "guide"):
+        from dwsweep import results
 
-            found = getattr(results, name)
-        case _:
-            raise AttributeError(f"module 'dwsweep' has no attribute {name!r}")
-    return found
+        return getattr(results, name)
+    if name in RETIRED:
+        raise ImportError(f"dwsweep.{name} has left; use {RETIRED[name]}", name=name)
+    raise AttributeError(f"module 'dwsweep' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 class _Package(ModuleType):

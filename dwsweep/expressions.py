@@ -1,13 +1,11 @@
-"""Expressions of users, parsed and never run as code: conditions on rows of a table, formulas of a shape."""
+"""Conditions of users on rows of a table, parsed and never run as code."""
 
 from __future__ import annotations
 
 import ast
-import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -27,54 +25,24 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: lambda a, b: float(a) ** float(b),  # a power of whole numbers may fill the memory
 }
-FUNCTIONS: Mapping[str, Callable[[float], float]] = {
-    "log": math.log,
-    "ln": math.log,
-    "log2": math.log2,
-    "log10": math.log10,
-    "exp": math.exp,
-    "sqrt": math.sqrt,
-}
-LARGEST = 1e30  # bound of a formula's numbers
 LOGIC = (ast.Compare, ast.BoolOp, ast.List, ast.Tuple, ast.And, ast.Or, ast.Not, *COMPARE)
 
 
-@dataclass(frozen=True)
-class Grammar:
-    """Syntax allowed in an expression besides names, numbers and signs.
-
-    operators: of two numbers. functions: by name. logic: comparisons, and, or, not, texts, None and lists.
-    """
-
-    operators: tuple[type[ast.operator], ...]
-    functions: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
-    logic: bool = False
-
-    def allows(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Constant):
-            if self.logic:
-                return node.value is None or isinstance(node.value, bool | int | float | str)
-            if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-                return False
-            return abs(node.value) < LARGEST
-        if isinstance(node, ast.Call):
-            named = isinstance(node.func, ast.Name) and node.func.id.lower() in self.functions
-            return named and len(node.args) == 1 and not node.keywords
-        plain = (ast.Name, ast.Load, ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, *self.operators)
-        return isinstance(node, plain) or (self.logic and isinstance(node, LOGIC))
+SIGNS = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Name, ast.Load)
 
 
-CONDITION = Grammar((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod), logic=True)
-FORMULA = Grammar((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow), FUNCTIONS)
+def _allows(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return node.value is None or isinstance(node.value, bool | int | float | str)
+    return isinstance(node, (*SIGNS, *ARITHMETIC, *LOGIC))
 
 
-def parse(text: str, grammar: Grammar) -> ast.expr:
+def parse(text: str) -> ast.expr:
     """Read an expression.
 
     Raises:
-        SyntaxError: the text is no expression. ValueError: a part of it is not in the grammar.
+        SyntaxError: the text is no expression. ValueError: a part of it is not allowed.
     """
     try:
         with warnings.catch_warnings():
@@ -82,15 +50,14 @@ def parse(text: str, grammar: Grammar) -> ast.expr:
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise SyntaxError(text) from error
-    if not all(map(grammar.allows, ast.walk(tree))):
+    if not all(map(_allows, ast.walk(tree))):
         raise ValueError(text)
     return tree
 
 
 def names(tree: ast.expr) -> list[str]:
     """Names in an expression, in order."""
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
+    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
 
 
 def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
@@ -117,8 +84,6 @@ def evaluate(node: ast.AST, value_of: Callable[[str], Any]) -> Any:
             return -value if isinstance(node.op, ast.USub) else value
         case ast.BinOp():
             return _result(ARITHMETIC[type(node.op)], *(evaluate(side, value_of) for side in (node.left, node.right)))
-        case ast.Call(func=ast.Name(id=name), args=[argument]):
-            return _result(FUNCTIONS[name.lower()], evaluate(argument, value_of))
         case ast.Compare():
             left = evaluate(node.left, value_of)
             for op, item in zip(node.ops, node.comparators, strict=True):

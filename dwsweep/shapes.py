@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 ROPE_THETA = 10_000.0  # Su et al. 2021
 LARGEST_SIZE = 10_000_000  # bound of a width, a vocabulary or a context
+PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Width = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
+HeadCount = Annotated[int, Field(gt=0, le=10_000)]
 STANDARD = 12.0  # weights of a layer over d², in a standard block
 OTHER_BLOCK = 0.05  # difference of ln of weights over d² above which blocks of two nets differ
 MLP_RATIOS = (0.01, 1000.0)  # bounds of an MLP's inner width over d_x, wider than in any model
@@ -34,8 +39,64 @@ def mlp_weights(width: float, hidden: float, gated: bool) -> float:
     return (3 if gated else 2) * width * hidden
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Keys of a spec's ``model`` that a shape has with the same value. Their descriptions are the reference."""
+
+    norm: Annotated[Literal["pre", "post"], Field(description="place of the norms")] = "pre"
+    norm_type: Annotated[Literal["layernorm", "rmsnorm", "none"], Field(description="kind of norm")] = "layernorm"
+    activation: Annotated[
+        Literal["gelu", "relu", "silu", "relu2", "none"],
+        Field(description="activation of the MLP, or of its gate if gated; relu2: the square of relu"),
+    ] = "gelu"
+    positions: Annotated[Literal["learned", "sinusoidal", "rotary"], Field(description="how positions enter")] = (
+        "learned"
+    )
+    rope_theta: Annotated[PositiveFloat, Field(gt=1, description="base of rotary positions' wavelengths")] = ROPE_THETA
+    attention: Annotated[
+        Literal["softmax", "linear"], Field(description="linear: no softmax, the mean over positions of (q·k)·v")
+    ] = "softmax"
+    order: Annotated[
+        Literal["interleaved", "attention_first"],
+        Field(description="order of sublayers; attention_first: the attention of all blocks, then their MLPs"),
+    ] = "interleaved"
+    qk_norm: Annotated[bool, Field(description="RMSNorm of each head's queries and keys, before rotary positions")] = (
+        False
+    )
+    logit_softcap: Annotated[
+        Annotated[PositiveFloat, Field(ge=1e-3)] | None,
+        Field(description="logits become cap·tanh(logits / cap); None: off"),
+    ] = None
+    z_loss: Annotated[
+        float,
+        Field(ge=0, le=1e3, allow_inf_nan=False),
+        Field(description="weight of (log Σ exp logits)² in the training loss; the held-out loss has no such term"),
+    ] = 0.0
+    mlp: Annotated[Literal["plain", "gated"], Field(description="gated: three matrices, as in SwiGLU")] = "plain"
+    tied_embeddings: Annotated[bool, Field(description="the unembedding is the embedding")] = False
+    embedding_rank: Annotated[
+        HeadCount | None,
+        Field(description="rank r of a factored embedding, V × r times r × d_x (a tied unembedding too); None: full"),
+    ] = None
+    biases: Annotated[bool, Field(description="projections and norms have biases")] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proportions(Layer):
+    """All keys of a spec's ``model`` that determine a shape: also those that follow its width or its heads."""
+
+    mlp_ratio: Annotated[
+        float,
+        Field(ge=MLP_RATIOS[0], le=MLP_RATIOS[1], allow_inf_nan=False, description="inner width of the MLP / d_x"),
+    ] = 4.0
+    mlp_multiple: Annotated[Width, Field(description="divisor of the inner width")] = 1
+    kv_heads: Annotated[
+        HeadCount | None, Field(description="grouped key/value heads; None: as many as query heads")
+    ] = None
+
+
 @dataclass(frozen=True)
-class Shape:
+class Shape(Layer):
     """Architecture of one decoder-only model.
 
     All sizes are counts: ``depth`` L blocks, ``width`` d_x, ``heads`` H query heads of ``head_size`` d_p each,
@@ -51,21 +112,7 @@ class Shape:
     mlp_hidden: int
     vocab_size: int
     seq_len: int
-    norm: str = "pre"  # pre | post
-    activation: str = "gelu"  # gelu | relu | silu | relu2 | none
-    mlp: str = "plain"  # plain | gated
-    positions: str = "learned"  # learned | sinusoidal | rotary
-    tied_embeddings: bool = False
-    biases: bool = True
     head_size_follows_width: bool = True  # heads.count rule: d_p grows with d_x; False: heads.size fixes it
-    norm_type: str = "layernorm"  # layernorm | rmsnorm | none
-    qk_norm: bool = False  # queries and keys of each head are normalised
-    rope_theta: float = ROPE_THETA  # base of rotary positions' wavelengths
-    attention: str = "softmax"  # softmax | linear
-    logit_softcap: float | None = None  # logits are capped at ± this value
-    z_loss: float = 0.0  # weight of (log Σ exp logits)² in the training loss
-    embedding_rank: int | None = None  # r: the token embedding is a V × r matrix times an r × d_x matrix; None: V × d_x
-    order: str = "interleaved"  # interleaved | attention_first: all attention sublayers before all MLPs
 
     @property
     def attention_params(self) -> int:
@@ -160,29 +207,12 @@ class HeadRule:
 
 
 @dataclass(frozen=True)
-class Block:
-    """Block of a model: the options of ``model`` and ``grid.heads`` that, with depth and width, determine a shape."""
+class Block(Proportions):
+    """All that determines a shape besides depth and width."""
 
     head_rule: HeadRule
     vocab_size: int
     seq_len: int
-    mlp_ratio: float = 4.0
-    kv_heads: int | None = None
-    norm: str = "pre"
-    activation: str = "gelu"
-    mlp: str = "plain"
-    positions: str = "learned"
-    tied_embeddings: bool = False
-    biases: bool = True
-    mlp_multiple: int = 1  # the inner width of the MLP is rounded to a multiple of this
-    norm_type: str = "layernorm"
-    qk_norm: bool = False
-    rope_theta: float = ROPE_THETA
-    attention: str = "softmax"
-    logit_softcap: float | None = None
-    z_loss: float = 0.0
-    embedding_rank: int | None = None
-    order: str = "interleaved"
 
     def shape(self, depth: int, width: int) -> Shape:
         """Shape at this depth and width.
@@ -197,15 +227,21 @@ class Block:
             raise ValueError(f"model.kv_heads {kv_heads} does not divide the {heads} heads at width {width}")
         if self.positions == "rotary" and head_size % 2:
             raise ValueError(f"rotary positions need an even head size, and width {width} gives {head_size}")
-        ours = {"head_rule", "mlp_ratio", "mlp_multiple"}
-        same = {name: value for name, value in vars(self).items() if name not in ours}
-        follows = {
-            "kv_heads": kv_heads,
-            "mlp_hidden": self.mlp_multiple * max(1, round(self.mlp_ratio * width / self.mlp_multiple)),
-            "head_size_follows_width": self.head_rule.size is None,
-            "rope_theta": self.rope_theta if self.positions == "rotary" else ROPE_THETA,  # unused otherwise
-        }
-        return Shape(depth, width, heads, head_size, **same | follows)
+        same = {field.name: getattr(self, field.name) for field in fields(Layer)}
+        if self.positions != "rotary":
+            same["rope_theta"] = ROPE_THETA  # unused
+        return Shape(
+            depth,
+            width,
+            heads,
+            head_size,
+            kv_heads,
+            mlp_hidden=self.mlp_multiple * max(1, round(self.mlp_ratio * width / self.mlp_multiple)),
+            vocab_size=self.vocab_size,
+            seq_len=self.seq_len,
+            head_size_follows_width=self.head_rule.size is None,
+            **same,
+        )
 
     def width_step(self, width_multiple: int) -> int:
         """Step between widths: the least multiple of ``width_multiple`` that the heads divide."""

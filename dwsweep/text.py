@@ -20,9 +20,10 @@ def format_count(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
-NATS, BITS_PER_TOKEN, BITS = "nats per token", "bits per token", "bits per byte"
+NATS, BITS_PER_TOKEN, BITS, PER_CHARACTER = "nats per token", "bits per token", "bits per byte", "bits per character"
 """Units of a loss."""
-SHORT = {NATS: "nats", BITS_PER_TOKEN: "bits", BITS: "bits per byte"}
+OF_TEXT = {BITS, PER_CHARACTER}  # compare between vocabularies
+SHORT = {NATS: "nats", BITS_PER_TOKEN: "bits", BITS: "bits per byte", PER_CHARACTER: "bits per character"}
 """Short form of each unit, to follow a number."""
 
 

@@ -18,7 +18,7 @@ from dwsweep.spec import load_spec
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 READMES = [README, *sorted(path for folder in ("dwsweep", "sweeps") for path in (ROOT / folder).rglob("README.md"))]
-MOST_BYTES = 14_000
+MOST_BYTES = 11_264
 COMMANDS = typer.main.get_command(app).commands
 OPTIONS = {
     name for command in COMMANDS.values() for param in command.params for name in (*param.opts, *param.secondary_opts)

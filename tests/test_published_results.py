@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from shown import summary
 
-from dwsweep import FitResult, fit_table
+from dwsweep import fit_table
 from dwsweep.records import fit as fit_record
-from dwsweep.results import summary
+from dwsweep.records.fit import FitResult
 from dwsweep.spec import load_spec
 
 ROOT = Path(__file__).parents[1] / "sweeps" / "results"

@@ -21,11 +21,11 @@ from dwsweep.cli.options import (
     Command,
     Constraint,
     Export,
+    Full,
     Mlp,
     Noise,
     Overrides,
     PathValue,
-    Rules,
     SweepDirectory,
     TiedEmbeddings,
     Unit,
@@ -33,6 +33,7 @@ from dwsweep.cli.options import (
     folder_option,
     folder_or_spec_value,
     hours_option,
+    layer_time_value,
     number_option,
     path_option,
     path_value,
@@ -134,6 +135,7 @@ def fit(
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
+    from dwsweep.fit import answers
     from dwsweep.fit.analysis import fit_table
     from dwsweep.fit.warnings import check_fitted
     from dwsweep.records import fit as fit_record
@@ -191,7 +193,7 @@ def fit(
 
             result = completed(result)
         note = fit_record.replaced(result, out)
-        written = fit_record.write(result, out) + fit_report.write_guideline(result, out)
+        written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
     terminal.show(lambda: fit_report.render(result), result.to_dict, json)
     if note:
@@ -229,7 +231,7 @@ def _own_folder(directory: PathValue, name: str) -> PathValue:
 
 @_command(
     epilog="Examples: dwsweep guide --params 3B --kv-heads 8 --mlp gated · dwsweep guide --shape 32x2816 · "
-    "dwsweep guide --rule 'width = 64 * depth' · dwsweep guide --fit runs/smoke --params 300K",
+    "dwsweep guide --hours 24 --device H100:8 · dwsweep guide --fit runs/smoke --params 300K",
 )
 def guide(
     sizes: Annotated[
@@ -240,12 +242,15 @@ def guide(
     flops: Annotated[float | None, number_option("C", "In place of N: FLOPs of training, such as 1e21.")] = None,
     hours: Annotated[float | None, hours_option("In place of N: hours of training on --device, such as 24h.")] = None,
     shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
-    rule: Rules = None,
-    at: Annotated[Constraint, typer.Option(help="Recommend the best shape at equal …")] = Constraint.size,
+    at: Annotated[
+        Constraint,
+        typer.Option(
+            help="Recommend the best shape at equal …, or the one that wastes little of size, flops and time."
+        ),
+    ] = Constraint.balanced,
     fit: Annotated[PathValue | None, path_option("--fit", "PATH", "Your own fit (default: public evidence).")] = None,
     law: Annotated[str | None, typer.Option(metavar="levine2020", help="Use the published law instead.")] = None,
     sources: Annotated[bool, typer.Option("--sources", help="List the answer of each public source.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Compare your fit with the published law.")] = False,
     total: Annotated[bool, typer.Option("--total", help="Count the embeddings in the budget.")] = False,
     width_multiple: Annotated[int | None, whole_option("M", "Widths must be multiples of M.", BLOCK)] = None,
     heads: Annotated[int | None, whole_option("H", "Number of heads, apart from d_x / head size.", BLOCK)] = None,
@@ -270,13 +275,23 @@ def guide(
     bench: Annotated[
         PathValue | None, path_option("--bench", "PATH", "File of rates from `dwsweep bench`.", TIME)
     ] = None,
+    layer_time: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            parser=layer_time_value,
+            help="Time of a layer per decoded token, such as 0.67ms; the default is assumed.",
+            rich_help_panel=TIME,
+        ),
+    ] = 20e-6,
     tokens: Annotated[float | None, count_option("N", "Tokens of training, such as 60B; gives hours.", TIME)] = None,
     tokens_per_param: Annotated[float, number_option("R", "Tokens per parameter, without --tokens.", TIME)] = 20.0,
     export: Export = None,
     out: Annotated[PathValue | None, folder_option("--out", "Write the figures here.", OUTPUT)] = None,
+    full: Full = False,
     json: AsJson = False,
 ) -> None:
-    """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape or a rule."""
+    """Recommend a shape for a budget, with costs of other shapes and trust; judge a shape."""
     from dwsweep.cost.duration import Calibration
     from dwsweep.guide import Options, answer, exported
     from dwsweep.report import guide_report
@@ -311,14 +326,13 @@ def guide(
         tokens=tokens,
         tokens_per_param=tokens_per_param,
         device=device,
+        layer_seconds=layer_time,
         calibration=calibration,
     )
     found = answer(
         [*(sizes or ()), *(params or ())],
         shape or (),
-        rules=rule or (),
         fit=fit,
-        compare=compare,
         law=law,
         flops=flops,
         hours=hours,
@@ -329,12 +343,12 @@ def guide(
     if configuration is not None:
         print(configuration)
     else:
-        terminal.show(lambda: guide_report.render(found), found.to_dict, json)
+        terminal.show(lambda: guide_report.render(found, full), found.to_dict, json)
     if out is not None:
         from dwsweep.report.figures import laws
 
         written = laws.draw_guide(found, out)
-        lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes, and no rule"]
+        lines = [f"wrote {path}" for path in written] or ["nothing to draw: no budget with shapes"]
         print("\n".join(lines), file=sys.stderr)
 
 
@@ -443,38 +457,19 @@ def _rates_of(directory: PathValue) -> dict[str, Any]:
     return {"calibrations": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
-@_command(epilog="Examples: dwsweep report runs/smoke --out smoke.html · dwsweep report runs/smoke --card")
+@_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
 def report(
     directory: SweepDirectory,
-    out: Annotated[
-        PathValue | None,
-        path_option("--out", "FILE|DIR", "Page to write, default DIR/report.html; --card: folder, default DIR/card."),
-    ] = None,
-    card: Annotated[
-        bool, typer.Option("--card", help="In place of the page: README.md and Parquet, a data set of the Hub.")
-    ] = False,
-    license_: Annotated[
-        str | None, typer.Option("--license", metavar="ID", help="Licence of the card, such as cc-by-4.0.")
-    ] = None,
+    out: Annotated[PathValue | None, path_option("--out", "FILE", "Page to write, default DIR/report.html.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Rewrite the page while the sweep trains; it reloads itself.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML page with answer, figures and tables; or a card for the Hugging Face Hub."""
+    """Write one self-contained HTML page with answer, figures and tables."""
+    from dwsweep.report import page
     from dwsweep.sweep.snapshot import settle_results
 
     settle_results(directory, _note)
-    if card:
-        if follow:
-            raise InputError("--follow: refreshes the page; not allowed with --card")
-        from dwsweep.report import card as cards
-
-        print("\n".join(map(printable, cards.write(directory, out or _own_folder(directory, "card"), license_))))
-        return
-    if license_ is not None:
-        raise InputError(f"--license: {license_}; allowed only with --card, whose licence it states")
-    from dwsweep.report import page
-
     if follow and (directory / "plan.csv").exists():
         path = out or directory / "report.html"
         _note(f"{path}: written every {page.RELOAD_SECONDS:g} s while the sweep trains; Ctrl-C ends it")

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dwsweep import numerals, paths
+from dwsweep.cli import retired
 from dwsweep.errors import InputError
 from dwsweep.text import parse_count
 
 Axis = StrEnum("Axis", ["n_params", "n_params_total", "flops", "device_seconds"])
 Executor = StrEnum("Executor", ["local", "ray"])
 Mlp = StrEnum("Mlp", ["plain", "gated"])
-Constraint = StrEnum("Constraint", ["size", "flops", "time", "decode"])
-Project = StrEnum("Project", ["hf", "nanochat", "maxtext", "olmo"])
+Constraint = StrEnum("Constraint", ["balanced", "size", "flops", "time", "decode"])
+Project = StrEnum("Project", ["hf", "nanochat"])
 Retry = StrEnum("Retry", ["failed", "diverged"])
 
 
@@ -107,6 +108,14 @@ def number_value(text: str | float) -> float:
         raise typer.BadParameter(f"{str(text)[:40]!r}; must be a number") from None
 
 
+def layer_time_value(text: str | float) -> float:
+    """Parse seconds per layer: ``0.00067``, ``0.67ms``, ``20us``."""
+    found = re.fullmatch(r"(?P<number>.*[0-9.])\s*(?P<unit>s|ms|us|µs|μs)", str(text).strip(), re.I)
+    if found is None:
+        return number_value(text)
+    return number_value(found["number"]) * {"s": 1.0, "m": 1e-3}.get(found["unit"][0].lower(), 1e-6)
+
+
 _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}  # hours per unit, by the unit's first letter
 _UNIT = re.compile(r"(?P<number>.*[0-9.])\s*(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)", re.I)
 
@@ -191,16 +200,12 @@ Distributed = Annotated[
 Noise = Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.")]
 
 
-Unit = StrEnum("Unit", ["nats", "bits", "bpb"])
+Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 """Unit in which losses are counted."""
 
 
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
 PLAN = "A spec to write"  # panel of `design --help`
-Rules = Annotated[
-    list[str] | None,
-    typer.Option(metavar="RULE", help="Judge 'width = 64 * depth', or gpt3, nanochat, ratio-100, ratio-128."),
-]
 TiedEmbeddings = Annotated[
     bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)
 ]
@@ -226,6 +231,9 @@ Verify = Annotated[
     typer.Option(
         "--verify", help="Check losses, precisions, packs, resuming and MFU on this host's devices; writes a report."
     ),
+]
+Full = Annotated[
+    bool, typer.Option("--full", help="Also explain each column; name built models, depths by form and sources.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -258,8 +266,7 @@ COMMANDS = {
     **dict.fromkeys(("new", "create"), "init"),
     **dict.fromkeys(("benchmark", "profile"), "bench"),
     **dict.fromkeys(("watch", "progress", "monitor"), "status"),
-    **dict.fromkeys(("generate", "chat"), "sample"),
-    **dict.fromkeys(("evaluate",), "eval"),
+    **dict.fromkeys(("generate", "chat", "evaluate"), "export"),
 }
 # our options by their names in other tools; each counts for the commands that have it
 OTHER_NAMES = {
@@ -307,6 +314,8 @@ def _choice_hint(error: Any) -> str:
     if given is None or not names:
         return ""
     value, choices = given[1], re.findall(r"'([^']*)'", given[2])
+    if left := retired.line(error.ctx.info_name if error.ctx else "", f"{names[0]} {value.lower()}"):
+        return left
     meant = OTHER_CHOICES.get(value.lower())
     near = [meant] if meant in choices else difflib.get_close_matches(value.lower(), choices, n=1, cutoff=NEAR)
     return f"{names[0]}: {value!r}; {f'did you mean {near[0]}? ' if near else ''}allowed: {', '.join(choices)}"
@@ -316,6 +325,8 @@ def _option_hint(error: Any, context: Any) -> str:
     name = getattr(error, "option_name", None)
     if not name:
         return ""
+    if left := retired.line(context.info_name, name):
+        return left
     if other := OTHER_COMMANDS.get((context.info_name, name)):
         return f"{name}: no such option; {other}"
     known = [
@@ -364,6 +375,8 @@ class Group(typer.core.TyperGroup):
             name, args = rest[0], [rest[0], "--help"]
         known = self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
+            if left := retired.line(name):
+                raise InputError(left)
             meant = COMMANDS.get(name.lower())
             near = [meant] if meant else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
             hint = f"did you mean {near[0]}? " if near else ""

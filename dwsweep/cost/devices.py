@@ -8,6 +8,7 @@ says ASSUMED has a rate that its maker does not publish.
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -71,9 +72,9 @@ DEVICES: tuple[Device, ...] = (
     # 309.7 with sparsity
     _device("A6000", 154.8, 48, 768, "NVIDIA RTX A6000|RTX A6000", _NVIDIA.format("RTX A6000")),
     # GeForce: rate with float32 accumulation, as in training; the rate with float16 accumulation is twice that
-    _device("RTX 5090", 209.5, 32, 1792, "NVIDIA GeForce RTX 5090|RTX5090", _GEFORCE.format("RTX Blackwell")),
-    _device("RTX 4090", 165.2, 24, 1008, "NVIDIA GeForce RTX 4090|RTX4090", _GEFORCE.format("Ada")),
-    _device("RTX 3090", 71, 24, 936, "NVIDIA GeForce RTX 3090|RTX3090", _GEFORCE.format("GA102")),
+    _device("RTX 5090", 209.5, 32, 1792, "NVIDIA GeForce RTX 5090", _GEFORCE.format("RTX Blackwell")),
+    _device("RTX 4090", 165.2, 24, 1008, "NVIDIA GeForce RTX 4090", _GEFORCE.format("Ada")),
+    _device("RTX 3090", 71, 24, 936, "NVIDIA GeForce RTX 3090", _GEFORCE.format("GA102")),
     # 2,614.9 with sparsity
     _device("MI300X", 1307.4, 192, 5300, "AMD Instinct MI300X", "AMD data sheet, Instinct MI300X", 896),
     # 242 with sparsity
@@ -125,18 +126,23 @@ def given(text: str) -> Device | None:
 
 @cache
 def find(name: str | None) -> Device | None:
-    """Device by a name of the table, by JAX's ``device_kind``, in any case, or by its rates (``given``); None if
-    unknown.
+    """Device by a name of the table, by JAX's ``device_kind``, or by its rates (``given``); None if unknown.
 
-    Only whole names match: an A10G is no A10, and a MIG slice of an H100 no H100.
+    Case, spaces and hyphens do not matter: ``RTX-4090``. Only whole names match: an A10G is no A10, and a MIG slice of
+    an H100 no H100.
     """
-    wanted = (name or "").strip().lower()
-    if "=" in wanted:
-        return given(wanted)
+    if "=" in (name or ""):
+        return given(name or "")
+    wanted = _plain(name or "")
     for device in DEVICES:
-        if wanted in {device.name.lower(), *(kind.lower() for kind in device.kinds)}:
+        if wanted in map(_plain, (device.name, *device.kinds)):
             return device
     return None
+
+
+def _plain(name: str) -> str:
+    """Name without case, spaces and hyphens."""
+    return re.sub(r"[\s_-]", "", name).lower()
 
 
 def suggestion(name: str) -> str:

@@ -15,7 +15,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
@@ -32,7 +32,19 @@ if TYPE_CHECKING:
     from dwsweep.spec import DataSpec
 
 
-_IN_KEY = ("validation_fraction", "text_field", "tokenizer_sample_bytes", "seed")  # settings in a store's name
+_OLDEST = {"vocab_size", "validation_fraction", "text_field", "tokenizer_sample_bytes", "seed"}
+_ELSEWHERE = {"source", "tokenizer", "cache_dir", "workers"}  # hashed as the state of their files, or without effect
+
+
+def _settings(data: DataSpec) -> dict[str, Any]:
+    """Settings in a store's name: every key of ``data`` that is not ``_ELSEWHERE``; one that came after the first
+    version only with a value other than its default."""
+    kept = {
+        name
+        for name, field in type(data).model_fields.items()
+        if name not in _ELSEWHERE and (name in _OLDEST or getattr(data, name) != field.default)
+    }
+    return data.model_dump(mode="json", include=kept)
 
 
 def cache_root(data: DataSpec) -> Path:
@@ -51,11 +63,7 @@ def store_path(data: DataSpec, source: Source) -> Path:
         "format": FORMAT,
         "source": source.identity(),
         "kind": data.source.partition(":")[0],
-        "vocab_size": data.vocab_size,
-        "validation_fraction": data.validation_fraction,
-        "text_field": data.text_field,
-        "tokenizer_sample_bytes": data.tokenizer_sample_bytes,
-        "seed": data.seed,
+        **_settings(data),
     }
     if files := given_files(data):
         settings |= {"tokenizer": [hashlib.sha256(file).hexdigest() for file in files.values()]}
@@ -91,8 +99,7 @@ def _of_these_settings(store: Store, data: DataSpec) -> Store:
         DamagedStore: the store was copied from another folder.
     """
     made, key = store.manifest, store.path.name.rpartition("-")[2]
-    asked = {"vocab_size": data.vocab_size, **{name: getattr(data, name) for name in _IN_KEY}}
-    for name, value in asked.items():
+    for name, value in _settings(data).items():
         if name in made.settings and made.settings[name] != value:
             raise DamagedStore(store.path, f"it was made with {name} {made.settings[name]!r}, not {value!r}")
     if made.key is not None and made.key != key:

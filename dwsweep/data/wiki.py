@@ -2,7 +2,7 @@
 
 Wikitext to plain text, on mwparserfromhell's parse tree.
 
-Kept: prose, headings, link texts, list items, the visible text of the commonest inline templates. Left out: other
+Kept: prose, headings, link texts, list items, the words of inline templates (``wiki_templates``). Left out: other
 templates, tables, references, files, categories, links to other languages, galleries, mathematics, comments, and
 sections that are empty after that.
 """
@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 from dwsweep.data.files import find_files, open_stream
 from dwsweep.data.records import ITEM_BYTES, Block, Files, Item, Skipped, TooLarge, cut, decode, file_items, item_blocks
 from dwsweep.data.text_fields import field_of, json_records
+from dwsweep.data.wiki_templates import VERSION, template
 from dwsweep.errors import InputError
 
 _DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)
@@ -89,6 +90,9 @@ class WikiDump(Files):
     @classmethod
     def find(cls, pattern: str) -> WikiDump:
         return cls(tuple(find_files("wikidump", pattern)))
+
+    def identity(self) -> list[Any]:
+        return [["text", VERSION], *super().identity()]
 
     @property
     def parallel(self) -> bool:
@@ -191,23 +195,6 @@ _HIDDEN_PREFIXES = {
     "meta",
 }
 _LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
-
-# template name → positional arguments that are its visible text, joined by a space
-_INLINE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("nowrap", "nobr", "small", "big", "smallcaps", "sc", "em", "strong", "abbr", "tooltip", "quote"), ("1",)
-    ),
-    **dict.fromkeys(("blockquote", "quotation", "cquote", "mvar", "math", "var", "script", "sic", "ill"), ("1",)),
-    **dict.fromkeys(("lang", "transl", "transliteration", "langx", "script/hebrew"), ("2",)),
-    **dict.fromkeys(("convert", "cvt", "val"), ("1", "2")),
-    **dict.fromkeys(("main", "see also", "further"), ()),
-}
-_SYMBOLS = {
-    "nbsp": " ", "ndash": "–", "snd": " – ", "spaced ndash": " – ", "endash": "–", "mdash": "—", "emdash": "—",
-    "spaced mdash": " — ",
-    "'": "'", "'s": "'s", "·": "·", "dot": "·", "•": "•", "bullet": "•", "circa": "c.", "c.": "c.",
-    "=": "=", "!": "|", "pi": "π",
-}  # fmt: skip
 
 # comments and references are removed before the parse: half of an article's markup, most of the parser's time
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -392,22 +379,22 @@ def _render_link(node: Any, out: list[str]) -> None:
 
 
 def _render_template(node: Any, out: list[str]) -> None:
-    name = str(node.name).strip().lower().replace("_", " ")
-    if name in _SYMBOLS:
-        out.append(_SYMBOLS[name])
-        if name in ("circa", "c.") and node.has("1"):
-            out.append(" ")
-            _render(node.get("1").value, out)
+    """Words of an inline template; nothing of another one."""
+    name, colon, argument = str(node.name).strip().partition(":")  # {{formatnum:1234}} is a function of the parser
+    made = template(name.lower().replace("_", " "))
+    if made is None or (colon and name.lower() != "formatnum"):
         return
-    if name in ("chem", "chem2", "chem/link"):
-        for parameter in node.params:
-            if not parameter.showkey:
-                _render(parameter.value, out)
+    if colon:
+        nodes = [] if "{" in argument else [argument]  # an amount that another template computes
+        out.append(made(nodes, {}))
         return
-    for i, argument in enumerate(("1",) if name.startswith("lang-") else _INLINE.get(name, ())):
-        if node.has(argument):
-            out.append(" " * (i > 0))
-            _render(node.get(argument).value, out)
+    texts: dict[str, str] = {}
+    for parameter in node.params:
+        parts: list[str] = []
+        _render(parameter.value, parts)
+        texts[str(parameter.name).strip()] = "".join(parts).strip()
+    last = max((int(key) for key in texts if key.isdecimal() and len(key) < 3), default=0)
+    out.append(made([texts.get(str(i), "") for i in range(1, last + 1)], texts))
 
 
 def _render_tag(node: Any, out: list[str]) -> None:

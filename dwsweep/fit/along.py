@@ -69,7 +69,7 @@ def fit_along(
     margin: float | None = None,
     **options: Any,
 ) -> AlongFit:
-    """Losses along ``column``: the record behind ``dwsweep.fit_along``.
+    """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``.
 
     baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is compared with it
     if depths and heads vary, or if it is given. options: as for ``fit_table``; params and beside have no

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -62,7 +61,6 @@ from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.columns import STEPS
-from dwsweep.records.equal_budgets import FLOPS
 from dwsweep.records.fit import (
     LARGEST_SIZE,
     Account,
@@ -76,7 +74,7 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.footing import versions
 from dwsweep.records.transitions import TokenTransition, numbers, verdicts
-from dwsweep.text import BITS, format_count, join
+from dwsweep.text import OF_TEXT, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
@@ -126,16 +124,8 @@ def fit_table(
 def fit_transitions(
     table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
 ) -> FitResult:
-    """The record behind ``dwsweep.fit_transitions``."""
+    """Transitions alone, also of a table whose runs share budgets."""
     return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_transitions)
-
-
-def fit_budgets(
-    table: Any, *, axis: str | None = None, params: Iterable[float] = (), beside: Iterable[Any] = (), **options: Any
-) -> FitResult:
-    """The record behind ``dwsweep.fit_budgets``."""
-    of_budgets = partial(_of_budgets, any_axis=not axis)
-    return _fitted(table, fit_options(axis=axis or FLOPS, **options), params, beside, of_budgets)
 
 
 def fit_options(**given: Any) -> FitOptions:
@@ -300,27 +290,9 @@ def _of_transitions(asked: Request) -> FitResult:
         raise InputError(
             f"{argument('axis')}: {axis}; every shape of {asked.data.source} was trained to one of "
             f"{len(trained.rows)} values of it, so that no curve runs over it; allowed: another axis, or "
-            + example("dwsweep.fit_budgets", "dwsweep fit")
+            + example("fit_table", "dwsweep fit")
         )
     return _transitions_found(asked)
-
-
-def _of_budgets(asked: Request, any_axis: bool = False) -> FitResult:
-    """Fit of runs at equal budgets. any_axis: the axis of the budgets replaces the axis in the options."""
-    if asked.trained and any_axis:
-        asked = replace(asked, options=replace(asked.options, axis=asked.trained.axis))
-    at_budgets = _at_budgets(asked)
-    if at_budgets is not None and at_budgets.one_variable:
-        raise InputError(f"table: {asked.data.source}; {at_budgets.one_variable}")
-    if at_budgets is None or at_budgets.record is None:
-        raise InputError(
-            f"table: {asked.data.source}; has no three shapes of different size with a usable loss that were trained "
-            f"at equal {'compute' if any_axis else asked.options.axis}; allowed: a table that has, or "
-            + example("dwsweep.fit_transitions", "--axis n_params")
-            + " for curves over the size"
-        )
-    why = at_budgets.why_no_law if at_budgets.trained.only else "not requested: depths are compared at equal compute"
-    return _budgets_found(asked, at_budgets, why)
 
 
 def _at_budgets(asked: Request) -> AtBudgets | None:
@@ -474,13 +446,14 @@ def _followed(asked: Request) -> Iterator[str]:
             f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
         )
     known = [*LENGTHS, *(name for name in asked.data.columns if plain(name) in STEPS)]
-    lengths = [name for name in known if name not in asked.options.adjust and _varies(asked.data.rows, name)]
+    adjusted = {*asked.options.adjust, *(one.column for one in (asked.heap.record.columns if asked.heap else ()))}
+    lengths = [name for name in known if name not in adjusted and _varies(asked.data.rows, name)]
     for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
         yield (
             f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
             "effect of longer training from the effect of depth"
         )
-    if asked.data.unit != BITS:
+    if asked.data.unit not in OF_TEXT:
         for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
             word = "VOCABULARY" if name == "vocab_size" else name.upper()
             yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"

@@ -63,7 +63,7 @@ from dwsweep.records.comparison import (
 )
 from dwsweep.records.fit import FitOptions, FitResult, Surface
 from dwsweep.records.transitions import coarse, numbers
-from dwsweep.text import BITS, NATS, format_count, join
+from dwsweep.text import BITS, NATS, OF_TEXT, format_count, join
 
 MOST_ARMS = 50  # limit, since each arm takes a fit
 NODES = 150.0  # effective draws of a ratio: another seed moves its ends by 5 % of their distance
@@ -77,7 +77,7 @@ SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
 def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitResult:
-    """The record behind ``dwsweep.compare``: ``fit_table`` of the first arm, with every other arm against it.
+    """``fit_table`` of the first arm, with every other arm against it.
 
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
@@ -316,7 +316,7 @@ def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
     unit: of the losses that are compared; in bits per byte they compare between tokenizers."""
     found = []
     for name in DATA:
-        if unit == BITS and name in ("data_hash", "tokenizer", "vocab_size"):
+        if unit in OF_TEXT and name in ("data_hash", "tokenizer", "vocab_size"):
             continue
         values = [{str(v) for run in arm.runs if (v := run.row.get(name)) is not None} for arm in (base, other)]
         if all(values) and not values[0] & values[1]:

@@ -27,7 +27,7 @@ from dwsweep.fit.data.settings import one_recipe
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
+from dwsweep.text import BITS_PER_TOKEN, NATS, OF_TEXT, join
 
 CENSORED_SHARE = 0.25
 LEARNED_SHARE = 0.1  # share of ln V that unigram frequencies alone save, roughly
@@ -263,7 +263,7 @@ def _treat_diverged(parts: _Parts) -> str | None:
 def chance_loss(run: Run, unit: str) -> float | None:
     """ln V, the loss of a uniform guess; None if the table names no vocabulary, or its losses are not per token."""
     vocabulary = run.row.get("vocab_size")
-    if unit == BITS or not vocabulary or not 1 < vocabulary < math.inf:
+    if unit in OF_TEXT or not vocabulary or not 1 < vocabulary < math.inf:
         return None
     return math.log(vocabulary) / (math.log(2.0) if unit == BITS_PER_TOKEN else 1.0)
 

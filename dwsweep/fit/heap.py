@@ -87,7 +87,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
 
     def usual(name: str) -> bool:
-        if name == TOKENS:
+        if name in (TOKENS, found_in.OF_STEPS):
             return not budget and not curved
         return not (name == found_in.LEARNING_RATE and swept)
 
@@ -95,8 +95,9 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     found = found_in.find(rows, x, y, asked, usual, unknown)
     if not found.columns:
         return None
-    if curved and not budget:  # counts of tokens alone make no heap, but none pools runs of several
-        found = found_in.find(rows, x, y, asked, lambda name: name == TOKENS or usual(name), unknown)
+    pooled = {*([TOKENS] if curved and not budget else []), *([found_in.LEARNING_RATE] if swept else [])}
+    if pooled:  # counts of tokens or swept rates alone make no heap, but none pools runs of several
+        found = found_in.find(rows, x, y, asked, lambda name: name in pooled or usual(name), unknown)
     if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
         # two budgets give a net two token counts, which show the effect of tokens: all rows count
         every, why = _usable(data.rows)

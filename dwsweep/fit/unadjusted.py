@@ -17,8 +17,6 @@ import numpy as np
 
 from dwsweep.fit.data.covariates import (
     FEWEST_OF_LEVEL,
-    MACHINES,
-    bare,
     is_date,
     is_index,
     left,
@@ -39,6 +37,7 @@ MOST_LEVELS = 8  # values of a text, above which it names runs
 LEAST_P, LEAST_SHARE = 1e-4, 0.15  # probability of the F test, and share of the scatter that a column explains
 MOST_BLANK = 0.1  # share of rows without a number
 FEWEST_FREE = 6  # degrees of freedom of the test
+FOLLOWS = 0.1  # share of the scatter of ln depth at equal size that a column explains, above which it follows depth
 MOST_NAMED = 3
 NEVER_ADJUSTED = {"betas", "beta1", "beta2", "min_lr", "cooldown", "dtype", "tokenizer"}  # known, and no covariates
 SHARED = ("tokens", "learning_rate")  # columns beside which the columns of a grid are judged
@@ -65,10 +64,13 @@ def unadjusted(
     each = join([f"{name} ({100.0 * shares[name]:.0f} %)" for name in names])
     more = f" and {len(shares) - len(names)} more" if len(shares) > len(names) else ""
     it, its = ("it", "its") if len(shares) == 1 else ("them", "their")
+    size = base[:, [0, 1, 3]]
+    following = [name for name in names if _share(y, size, tested[name]) > FOLLOWS]
+    with_depth = f"; {join(following)} {'follows' if len(following) == 1 else 'follow'} depth" if following else ""
     return [
         f"NOT ADJUSTED FOR: {each}{more}; at equal size and depth the losses follow {it} (share of their scatter in "
-        f"brackets), and best depths may be {its} effect; a setting: --adjust {names[0]}; a measured number: "
-        f"--drop {names[0]}"
+        f"brackets), and best depths may be {its} effect{with_depth}; a setting: --adjust {names[0]}; a measured "
+        f"number: --drop {names[0]}"
     ]
 
 
@@ -93,9 +95,7 @@ def _candidates(rows: Sequence[Row], taken: Collection[str]) -> list[str]:
     for name in dict.fromkeys(name for row in rows for name in row):
         words = set(plain(name).split("_"))
         skipped = name in known or name in taken or plain(name) in STEPS or why_refused(name) != ""
-        if not skipped and not (
-            words & (RUN_WORDS | MACHINES) or "seed" in words or MACHINES & {*bare(name).split("_")}
-        ):
+        if not skipped and not words & RUN_WORDS and "seed" not in words:
             values, depths = ([row.get(one) for row in rows] for one in (name, "depth"))
             if not is_moment(name, values) and not names_depths(name, values, depths):
                 found.append(name)
@@ -124,6 +124,12 @@ def _columns(rows: Sequence[Row], name: str) -> np.ndarray | None:
     return np.array([[float(level == one) for one in usual[1:]] for level in levels])
 
 
+def _share(value: np.ndarray, base: np.ndarray, own: np.ndarray) -> float:
+    """Share of the scatter of ``value`` (K,) about ``base`` (K, ·) that ``own`` (K, ·) explains."""
+    before, after = (float((left(value, of) ** 2).sum()) for of in (base, np.hstack([base, own])))
+    return 1.0 - after / before if before > 0.0 else 0.0
+
+
 def _ranks(values: np.ndarray) -> np.ndarray:
     """(K,) mean ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
@@ -139,8 +145,6 @@ def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float:
     if more < 1 or free < FEWEST_FREE:
         return 0.0
     before, after = (float((left(loss, of) ** 2).sum()) for of in (base, both))
-    if before <= 0.0:
-        return 0.0
-    share = 1.0 - after / before
+    share = _share(loss, base, own)
     p: Any = f_tail((before - after) / more / max(after / free, 1e-300), more, free)
     return share if p < LEAST_P and share > LEAST_SHARE else 0.0

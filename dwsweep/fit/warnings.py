@@ -26,7 +26,7 @@ from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import BITS, NATS, SHORT, format_count, join
+from dwsweep.text import NATS, OF_TEXT, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -275,7 +275,7 @@ def confounds(
     losses. lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
     yield from _negative(runs)
     yield from moved(runs)
-    alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit == BITS else ())}
+    alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit in OF_TEXT else ())}
     yield from _differing(runs, SHOULD_AGREE.keys() - alike)
     yield from _counting(runs)
     yield from _learning_rates(runs, curves, lost_rates)

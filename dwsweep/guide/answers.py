@@ -17,6 +17,9 @@ SPOKEN = {
     "decode": "equal decode latency",
 }
 CONSTRAINTS = tuple(SPOKEN)
+TRADED = ("size", "flops", "time")  # constraints whose worst cost a balanced shape makes least
+BALANCED = "balanced"
+AT = (BALANCED, *CONSTRAINTS)  # criteria by which a shape is recommended
 
 
 def spoken(constraint: str, total: bool) -> str:
@@ -142,8 +145,12 @@ class Candidate:
     def label(self) -> str:
         return f"{self.depth} × {self.width}"
 
-    def cost(self, constraint: str) -> Cost | None:
-        found: Cost | None = getattr(self, constraint)
+    def cost(self, criterion: str) -> Cost | None:
+        """Cost under a constraint, or the worst of the traded ones for ``balanced``; None if one of them is unknown."""
+        if criterion == BALANCED:
+            traded = [cost for one in TRADED if (cost := self.cost(one)) is not None]
+            return max(traded, key=lambda cost: cost.less_compute) if len(traded) == len(TRADED) else None
+        found: Cost | None = getattr(self, criterion)
         return found
 
 
@@ -206,13 +213,12 @@ class BudgetAnswer:
     """Answer for a budget: shapes to build.
 
     optimum: best depth at the budget's size in the blocks. budget: as requested; counts all parameters if ``total``.
-    best: candidate of least cost under each constraint, among candidates within the budget. recommended: the best one
-    under the requested constraint, ``at``; at equal size without a known best (``no_best``), ``default``: the best at
-    equal time of the shapes that waste at most 5 % in expectation. usual: shape of GPT-3's table at this size. built:
-    models of other families near this size. risks: regret of the best shape under each constraint; risk: regret of the
-    recommended one. loss_level: nats per token of the best depth. blocks_if_total: parameters in the blocks if the
-    budget is a usual count of all parameters. limits: options that rule out shapes, as given, by name; widths:
-    narrowest and widest shape that meets them. unit: of the losses, by the fit behind them.
+    best: candidate of least cost by each criterion, among candidates within the budget. recommended: the best one by
+    the requested criterion, ``at``. usual: shape of GPT-3's table at this size. built: models of other families near
+    this size. risks: regret of the best shape by each criterion; risk: regret of the recommended one. loss_level: nats
+    per token of the best depth. blocks_if_total: parameters in the blocks if the budget is a usual count of all
+    parameters. limits: options that rule out shapes, as given, by name; widths: narrowest and widest shape that meets
+    them. unit: of the losses, by the fit behind them.
     """
 
     optimum: BestDepth
@@ -222,7 +228,6 @@ class BudgetAnswer:
     near_best: tuple[NearBest, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     best: Mapping[str, Candidate | None]
-    default: Candidate | None = None
     no_best: NoBest | None = None
     blocks_if_total: float | None = None
     usual: Candidate | None = None
@@ -238,7 +243,7 @@ class BudgetAnswer:
 
     @property
     def recommended(self) -> Candidate | None:
-        return self.default if self.default is not None and self.at == "size" else self.best.get(self.at)
+        return self.best.get(self.at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,37 +265,6 @@ class ShapeAnswer:
     loss_tag: str | None = None
     unit: str = NATS
     total: bool = False
-
-
-@dataclass(frozen=True)
-class RuleRow:
-    """Rule of thumb at one size: its shape, the best shape, and the cost of the rule at equal size and equal time."""
-
-    n_params: float
-    depth: float | None
-    width: float | None
-    best_depth: float | None
-    best_low: float | None
-    best_high: float | None
-    size: Cost | None
-    time: Cost | None
-    loss_percent: float | None
-    trust: str
-    best_decimals: int | None = None  # known ones, as in ``BestDepth``
-
-
-@dataclass(frozen=True)
-class RuleAnswer:
-    """Answer for a rule over sizes. good: (from, to) of the sizes at which the rule wastes at most ``tolerance``
-    percent of compute. unit: of the losses."""
-
-    rule: str
-    source: str
-    tolerance: float
-    rows: tuple[RuleRow, ...]
-    good: tuple[tuple[float, float], ...]
-    loss_tag: str
-    unit: str = NATS
 
 
 @dataclass(frozen=True)
@@ -321,7 +295,6 @@ class Answer:
     budgets: tuple[BudgetAnswer, ...]
     verdicts: tuple[ShapeAnswer, ...]
     overview: tuple[BestDepth, ...]
-    rules: tuple[RuleAnswer, ...]
     assumptions: Assumptions
     notes: tuple[str, ...] = ()
     afforded: str | None = None

@@ -10,21 +10,20 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_token
-from dwsweep.cost.duration import BANDWIDTH_SHARE, assumed_mfu
-from dwsweep.guide.answers import CONSTRAINTS, Candidate, Cost, Risk
+from dwsweep.cost.duration import BANDWIDTH_SHARE
+from dwsweep.guide.answers import BALANCED, CONSTRAINTS, TRADED, Candidate, Cost, Risk
 from dwsweep.guide.losses import LawLoss, LossAt
-from dwsweep.guide.shapes import BUDGET_TOLERANCE, Options, counted, matched, shapes_near
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, counted, matched, shapes_near
 from dwsweep.guide.sources import Source, regret
+from dwsweep.guide.training import Training, training_seconds
 from dwsweep.shapes import Shape
 
-LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token, at any width
-TOKENS_PER_STEP = 500_000  # tokens of the assumed training step
 TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print alike tie
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
 NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
 ANOTHER_SIZE = 1.5
-FEWEST_ROWS, MOST_ROWS = 4, 11
+FEWEST_ROWS, MOST_ROWS = 4, 9
 SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: candidates span the depths that waste at most one of them
 MARGIN = 1.1  # factor in depth beyond the likely best depths, up to which depths are compared
 
@@ -44,21 +43,26 @@ class Spent:
 class Budget:
     """Budget and the costs of its shapes. asked: the budget in the count of ``options``.
 
-    n_params: the budget's part in the blocks. source: source of the answer at that size.
+    n_params: the budget's part in the blocks. source: source of the answer at that size. training: budget of training
+    that ``asked`` follows from, for ``options.tokens``.
     """
 
     asked: float
     n_params: float
     source: Source
     options: Options
+    training: Training | None = None
 
     @cached_property
     def loss(self) -> LossAt:
         return self.source.loss(self.n_params)
 
     def holds(self, shape: Shape) -> bool:
-        """Test that a shape is no larger than the budget allows."""
-        return counted(shape, self.options) <= (1 + BUDGET_TOLERANCE) * self.asked
+        """Test that a shape is no larger, and takes no more training, than the budget allows."""
+        if counted(shape, self.options) > (1 + BUDGET_TOLERANCE) * self.asked:
+            return False
+        tokens = self.options.tokens
+        return self.training is None or tokens is None or self.training.share(shape, tokens, self.options) <= 1.0
 
     def missing(self, shape: Shape) -> float:
         """Price in nats of a shape's distance from the budget, S against B, on either side: slope·|ln(S/B)|, a quarter
@@ -102,26 +106,25 @@ class Budget:
                 break
         return found
 
-    def spent(self, shapes: Sequence[Shape], any_size: bool = False) -> Spent:
-        """Spending of shapes, and its worth in nats; distances from the budget are zero with ``any_size``.
+    def spent(self, shapes: Sequence[Shape]) -> Spent:
+        """Spending of shapes, and its worth in nats.
 
         Let r be FLOPs (or seconds) per token and parameter relative to the others. A shape of equal spending gets
-        ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency ln N grows by what
-        makes the shape, at its own ratio of width to depth, as slow as the net of the best depth. Where the budget
-        counts all parameters, equal size and latency hold the ``share`` of the blocks too; at equal spending each shape
-        has a size of its own.
+        ln N smaller by ln r: loss + slope·ln r. Tokens are the same for all. At equal decode latency the shape of size
+        S grows by g in ln N until it is, at its own ratio of width to depth, as slow as the net of the best depth:
+        loss − slope·(ln S/N + g). Where the budget counts all parameters, equal size holds the ``share`` of the blocks
+        too; at equal spending each shape has a size of its own.
         """
-        lost = np.array([0.0 if any_size else self.missing(shape) for shape in shapes])
+        lost = np.array([self.missing(shape) for shape in shapes])
         size = np.array([shape.n_params for shape in shapes], dtype=float)
         flops = np.array([training_flops_per_token(shape) for shape in shapes])
         seconds = np.array([training_seconds(shape, self.options) for shape in shapes])
         parts = np.array([_decoding(shape, self.options) for shape in shapes])
         best = matched(max(1, round(self.loss.best)), self.n_params, self.options)
-        grown = _grown(parts, float(sum(_decoding(best, self.options))))
+        grown = np.log(size / self.n_params) + _grown(parts, float(sum(_decoding(best, self.options))))
         grows = [np.log(flops / size), np.log(seconds / size), -grown]
         beside = np.stack([lost, *(lost + self.loss.slope * more for more in grows)])
-        if not any_size:
-            beside[[0, 3]] += np.array([self.share(shape) for shape in shapes])
+        beside[0] += np.array([self.share(shape) for shape in shapes])
         return Spent(flops, seconds, parts.sum(axis=1), beside)
 
     def _likely_best(self, shapes: Sequence[Shape]) -> tuple[float, float]:
@@ -138,20 +141,18 @@ class Budget:
         best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
-    def costed(self, shapes: Sequence[Shape], any_size: bool = False) -> list[Candidate]:
+    def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
         """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
         distance from the budget (``missing``). Size: above the best depth of the budget, or, where the budget counts
         all parameters, above the best of ``shapes``. FLOPs, time, decode: above the
         best of ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above. A
         shape off the budget is left out if it cannot be the best. Costs have no intervals yet: see ``bounded``.
-
-        any_size: compares shapes as if widths were continuous; none is off the budget.
         """
         if not shapes:
             return []
         off = np.array([counted(shape, self.options) / self.asked - 1 for shape in shapes])
-        fits = off <= BUDGET_TOLERANCE
-        spends = self.spent(shapes, any_size)
+        fits = np.array([self.holds(shape) for shape in shapes])
+        spends = self.spent(shapes)
         beside = spends.beside
         nats = np.full(len(shapes), np.nan)
 
@@ -160,16 +161,16 @@ class Budget:
                 found = self.source.penalty(shapes[i].depth, shapes[i].n_params)
                 nats[i] = np.nan if found is None else found
 
-        near = (np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])) | any_size
+        near = np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])
         learn(near)
         known = near & fits & np.isfinite(nats)
         hopeful = ~near & fits
         if known.any():
             hopeful &= (beside <= (nats + beside)[:, known].min(axis=1)[:, None]).any(axis=0)
         learn(hopeful)
-        compared = np.isfinite(nats) & (fits | ~fits.any() | any_size)
+        compared = np.isfinite(nats) & (fits | ~fits.any())
         above = nats + beside
-        first = 0 if self.options.total and not any_size else 1
+        first = 0 if self.options.total else 1
         if compared.any():
             least = above[first:, compared].min(axis=1)[:, None]
             above[first:] -= least
@@ -211,9 +212,9 @@ class Budget:
         return replace(candidate, size=replace(candidate.size, nats_low=low, nats_high=high))
 
     def risks(self, bests: Mapping[str, Candidate | None]) -> dict[str, Risk]:
-        """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size, of
-        its depth against all depths, else (and where the budget counts all parameters) against all ``shapes`` within
-        the budget."""
+        """Risks: regret of the best shape under each constraint, against the best shape of each draw; at equal size,
+        and of the balanced shape, of its depth against all depths, else (and where the budget counts all parameters)
+        against all ``shapes`` within the budget."""
         named = [best for best in bests.values() if best and best.size]
         if isinstance(self.loss, LawLoss) or not named:  # a law taken as true has no regret
             return {}
@@ -221,14 +222,14 @@ class Budget:
         others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]
         rows = self.loss.drawn(np.array([float(shape.depth) for shape in others]))
         places = {(shape.depth, shape.width): k for k, shape in enumerate(others)}
+        beside = dict(zip(CONSTRAINTS, self.spent(others).beside, strict=True))
         found = dict[str, Risk]()
-        for constraint, more in zip(CONSTRAINTS, self.spent(others).beside, strict=True):
-            best = bests[constraint]
+        for constraint, best in bests.items():
             if best is None or (at := places.get((best.depth, best.width))) is None:
                 continue
-            drawn = rows + more
-            of_depth = constraint == "size" and not self.options.total
-            lost = rows[:, at] if of_depth else drawn[:, at] - drawn.min(axis=1)
+            of_depth = constraint in ("size", BALANCED)
+            drawn = rows if of_depth and not self.options.total else rows + beside["size" if of_depth else constraint]
+            lost = rows[:, at] if drawn is rows else drawn[:, at] - drawn.min(axis=1)
             expected, worst = regret(lost, self.source.own is not None)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found
@@ -245,7 +246,7 @@ def _decoding(shape: Shape, options: Options) -> tuple[float, float, float]:
     read = decode_bytes_per_token(shape, options.positions)
     rate = BANDWIDTH_SHARE * options.found_device.bandwidth
     weights = read * shape.n_params / (read / BYTES_PER_VALUE)  # bytes of the weights of the blocks
-    return weights / rate, (read - weights) / rate, shape.depth * LAYER_SECONDS
+    return weights / rate, (read - weights) / rate, shape.depth * options.layer_seconds
 
 
 def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
@@ -264,13 +265,37 @@ def _grown(parts: np.ndarray, seconds: float) -> np.ndarray:
 
 
 def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | None:
-    """Best candidate under a constraint: least cost within the budget; among ties, nearest to the budget."""
+    """Best candidate under a constraint: least cost within the budget; among ties, nearest to the budget.
+
+    Balanced: the least of the worst costs. Among ties, none that another one beats at equal size, FLOPs and time, the
+    most regular heads first, then the least sum of the three costs.
+    """
     known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
+    if constraint == BALANCED and known:
+        least = min(cost.less_compute for cost, _ in known)
+        tied = [c for cost, c in known if cost.less_compute <= least + TIE_PERCENT]
+        unbeaten = [c for c in tied if not any(_beats(other, c) for other in tied)]
+        return min(unbeaten, key=lambda c: (irregular(c), sum(_traded(c)), abs(c.mismatch)))
 
     def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
         return round(row[0].less_compute / TIE_PERCENT), round(row[0].nats / TIE_NATS), abs(row[1].mismatch)
 
     return min(known, key=order)[1] if known else None
+
+
+def _traded(candidate: Candidate) -> list[float]:
+    """Wasted compute, in percent, under the constraints that a balanced shape trades."""
+    return [cost.less_compute for at in TRADED if (cost := candidate.cost(at)) is not None]
+
+
+def _beats(one: Candidate, other: Candidate) -> bool:
+    """Test that ``one`` costs less under every constraint that a balanced shape trades."""
+    return all(mine < theirs for mine, theirs in zip(_traded(one), _traded(other), strict=True))
+
+
+def irregular(candidate: Candidate) -> int:
+    """Number of usual divisors that a shape lacks: heads of 128, an even number of them, an even number of layers."""
+    return (candidate.head_size != HEAD_SIZES[0]) + candidate.heads % 2 + candidate.depth % 2
 
 
 def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tuple[Candidate, ...]:
@@ -288,14 +313,3 @@ def thinned(rows: Sequence[Candidate], kept: Iterable[Candidate | None]) -> tupl
 def is_near(candidate: Candidate) -> bool:
     """Test that a candidate's size equals the budget within BUDGET_TOLERANCE."""
     return abs(candidate.mismatch) <= BUDGET_TOLERANCE
-
-
-def training_seconds(shape: Shape, options: Options) -> float:
-    """Training seconds per token on one device: measured, or assumed."""
-    flops = training_flops_per_token(shape)
-    if options.calibration is not None:
-        return flops / options.calibration.flops_per_second(shape)
-    # fused attention, usual at these sizes; otherwise heads of 64 would seem a third slower than heads of 128
-    device = options.found_device
-    mfu = assumed_mfu(shape, device, tokens_per_step=TOKENS_PER_STEP, precision="bfloat16", fused=True)
-    return flops / (device.peak_flops * mfu)

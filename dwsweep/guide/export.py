@@ -2,8 +2,6 @@
 
 hf        transformers: LlamaConfig for a gated MLP, GPT2Config for a plain one
 nanochat  GPTConfig; its MLP is plain, four times as wide as the model
-maxtext   a YAML of MaxText, with the ``base_`` names
-olmo      section ``model`` of an OLMo YAML; its mlp_hidden_size counts both halves of a gated MLP
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ import json
 from dwsweep.errors import InputError, argument
 from dwsweep.shapes import Shape
 
-PROJECTS = ("hf", "nanochat", "maxtext", "olmo")
-Fields = dict[str, int | bool | str | list[str]]
+PROJECTS = ("hf", "nanochat")
+Fields = dict[str, int | bool | str]
 
 
 def fields(shape: Shape, project: str) -> Fields:
@@ -25,70 +23,19 @@ def fields(shape: Shape, project: str) -> Fields:
     """
     if project not in PROJECTS:
         raise InputError(f"{argument('project', '--export')}: {project!r}; allowed: {', '.join(PROJECTS)}")
-    gated = shape.mlp == "gated"
-    if gated or project != "hf":  # GPT-2's positions are learned
+    if shape.mlp == "gated" or project == "nanochat":  # GPT-2's positions are learned
         _even_heads(shape, project)
-    if project == "hf":
-        return _llama(shape) if gated else _gpt2(shape)
     if project == "nanochat":
-        if gated or shape.mlp_hidden != 4 * shape.width:
-            raise InputError(
-                f"{argument('project', '--export')}: nanochat has a plain MLP of 4·d_x; use "
-                f"{argument('mlp')} plain and {argument('mlp_ratio')} 4"
-            )
-        if shape.tied_embeddings:
-            raise InputError(
-                f"{argument('project', '--export')}: nanochat has an unembedding of its own; leave out "
-                f"{argument('tied_embeddings')}"
-            )
-        _whole_heads(shape, project)
-        return {
-            "sequence_len": shape.seq_len,
-            "vocab_size": shape.vocab_size,
-            "n_layer": shape.depth,
-            "n_head": shape.heads,
-            "n_kv_head": shape.kv_heads,
-            "n_embd": shape.width,
-        }
-    if project == "maxtext":
-        return {
-            "base_emb_dim": shape.width,
-            "base_num_query_heads": shape.heads,
-            "base_num_kv_heads": shape.kv_heads,
-            "head_dim": shape.head_size,
-            "base_mlp_dim": shape.mlp_hidden,
-            "base_num_decoder_layers": shape.depth,
-            "mlp_activations": ["silu", "linear"] if gated else ["gelu"],
-            "vocab_size": shape.vocab_size,
-            "max_target_length": shape.seq_len,
-            "logits_via_embedding": shape.tied_embeddings,
-        }
-    _whole_heads(shape, project)
-    return {
-        "d_model": shape.width,
-        "n_heads": shape.heads,
-        "n_kv_heads": shape.kv_heads,
-        "n_layers": shape.depth,
-        "mlp_hidden_size": (2 if gated else 1) * shape.mlp_hidden,
-        "activation_type": "swiglu" if gated else "gelu",
-        "vocab_size": shape.vocab_size,
-        "embedding_size": shape.vocab_size,
-        "max_sequence_length": shape.seq_len,
-        "weight_tying": shape.tied_embeddings,
-    }
+        return _nanochat(shape)
+    return _llama(shape) if shape.mlp == "gated" else _gpt2(shape)
 
 
 def text(shape: Shape, project: str) -> str:
-    """Text to paste: JSON for hf, arguments for nanochat, YAML for the others."""
+    """Text to paste: JSON for hf, arguments for nanochat."""
     found = fields(shape, project)
     if project == "hf":
         return json.dumps(found, indent=2)
-    if project == "nanochat":
-        return f"GPTConfig({', '.join(f'{name}={value}' for name, value in found.items())})"
-    indent = "  " if project == "olmo" else ""
-    head = ["model:"] if project == "olmo" else []
-    # JSON's scalars and lists are YAML's
-    return "\n".join([*head, *(f"{indent}{name}: {json.dumps(value)}" for name, value in found.items())])
+    return f"GPTConfig({', '.join(f'{name}={value}' for name, value in found.items())})"
 
 
 def _even_heads(shape: Shape, project: str) -> None:
@@ -105,6 +52,28 @@ def _whole_heads(shape: Shape, project: str) -> None:
             f"{argument('project', '--export')}: {project}; a head must be d_x / heads wide there, and a head of "
             f"{shape.depth} × {shape.width} is {shape.head_size} wide; leave out --heads and --head-size"
         )
+
+
+def _nanochat(shape: Shape) -> Fields:
+    if shape.mlp == "gated" or shape.mlp_hidden != 4 * shape.width:
+        raise InputError(
+            f"{argument('project', '--export')}: nanochat has a plain MLP of 4·d_x; use "
+            f"{argument('mlp')} plain and {argument('mlp_ratio')} 4"
+        )
+    if shape.tied_embeddings:
+        raise InputError(
+            f"{argument('project', '--export')}: nanochat has an unembedding of its own; leave out "
+            f"{argument('tied_embeddings')}"
+        )
+    _whole_heads(shape, "nanochat")
+    return {
+        "sequence_len": shape.seq_len,
+        "vocab_size": shape.vocab_size,
+        "n_layer": shape.depth,
+        "n_head": shape.heads,
+        "n_kv_head": shape.kv_heads,
+        "n_embd": shape.width,
+    }
 
 
 def _llama(shape: Shape) -> Fields:

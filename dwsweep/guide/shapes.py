@@ -14,7 +14,7 @@ import numpy as np
 from dwsweep.cost.devices import GIVEN, Device, find, suggestion
 from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
-from dwsweep.guide.answers import CONSTRAINTS
+from dwsweep.guide.answers import AT
 from dwsweep.guide.practice import gpt3_depth, gpt3_reaches
 from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape, attention_weights
 
@@ -33,6 +33,8 @@ APART = 4.0  # most by which heads × head size may differ from the width
 SPARSE = 2.0  # ratio of neighbouring widths above which odd numbers of heads count too
 FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
 MOST_DEVICES = 1_000_000
+LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token
+MOST_LAYER_SECONDS = 10.0
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
 
 
@@ -134,8 +136,9 @@ class Options:
     apart from d_x over the head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
     tensor_parallel divides heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total:
     the budget counts all, embeddings included. context: positions in training and in the cache of a decoding step.
-    at: the constraint under which a shape is recommended: equal size, flops, time or decode. tokens: of training;
-    None: tokens_per_param for each parameter of the blocks. device: a name, or with a count of them, ``H100:8``.
+    at: the criterion by which a shape is recommended: ``balanced`` over size, flops and time, or equal size, flops,
+    time or decode. tokens: of training; None: tokens_per_param for each parameter of the blocks. device: a name, or
+    with a count of them, ``H100:8``. layer_seconds: launches and waits per layer and decoded token, at any width.
     vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
     ``CONTEXT``.
     """
@@ -153,10 +156,11 @@ class Options:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     total: bool = False
-    at: str = "size"
+    at: str = AT[0]
     tokens: float | None = None
     tokens_per_param: float = 20.0  # compute-optimal (Hoffmann et al. 2022)
     device: str = "H100"
+    layer_seconds: float = LAYER_SECONDS
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
@@ -187,8 +191,13 @@ class Options:
                 f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device_name)}, "
                 f"{GIVEN}"
             )
-        if self.at not in CONSTRAINTS:
-            wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(CONSTRAINTS)}")
+        if self.at not in AT:
+            wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(AT)}")
+        if not 0.0 <= self.layer_seconds <= MOST_LAYER_SECONDS:
+            wrong.append(
+                f"{argument('layer_seconds', '--layer-time')}: {self.layer_seconds:g}; must be from 0 to "
+                f"{MOST_LAYER_SECONDS:g} seconds per layer, such as 0.67ms"
+            )
         if self.tokens is not None and not 1e3 <= self.tokens <= 1e18:
             wrong.append(f"{argument('tokens')}: {self.tokens:g}; must be from 1e3 to 1e18")
         if not 0.01 <= self.tokens_per_param <= 1e6:
@@ -369,7 +378,7 @@ class Options:
             self.positions,
             mlp_ratio=self.mlp_ratio or (8 / 3 if gated else 4.0),
             kv_heads=self.kv_heads,
-            mlp=self.mlp,
+            mlp="gated" if gated else "plain",
             positions="rotary" if rule.size and rule.size % 2 == 0 else "sinusoidal",
             tied_embeddings=self.tied_embeddings,
             biases=False,

@@ -150,39 +150,10 @@ def causal_attention(
     return jnp.swapaxes(out, 1, 2)
 
 
-class Past:
-    """Keys and values (B, S, K, P) of a block, written up to position ``at``; ``extend`` writes later positions."""
-
-    def __init__(self, keys: jax.Array, values: jax.Array, at: jax.Array | int) -> None:
-        self.keys, self.values, self.at = keys, values, at
-
-    def extend(self, k_BxTxKxP: jax.Array, v_BxTxKxP: jax.Array) -> None:
-        write = jax.lax.dynamic_update_slice_in_dim
-        self.keys = write(self.keys, k_BxTxKxP.astype(self.keys.dtype), self.at, axis=1)
-        self.values = write(self.values, v_BxTxKxP.astype(self.values.dtype), self.at, axis=1)
-
-    def attended(self, q_BxTxHxP: jax.Array, scale: float, kind: str) -> jax.Array:
-        """``causal_attention`` of queries at positions ``at``, at + 1, … whose own keys and values are written."""
-        T, H, S, K = *q_BxTxHxP.shape[1:3], *self.keys.shape[1:3]
-        k, v = (jnp.repeat(x, H // K, axis=2) for x in (self.keys, self.values))
-        s = jnp.einsum("bthp,bshp->bhts", q_BxTxHxP, k) * scale
-        last_Tx1 = self.at + jnp.arange(T)[:, None]
-        seen = jnp.arange(S) <= last_Tx1
-        if kind == "softmax":
-            weights = jax.nn.softmax(jnp.where(seen, s, MASKED), axis=-1)
-        else:
-            weights = jnp.where(seen, s, 0.0) / (last_Tx1 + 1)
-        return jnp.einsum("bhts,bshp->bthp", weights, v)
-
-
-def rotary(x_BxTxHxP: jax.Array, base: float = 10_000.0, at: jax.Array | int | None = None) -> jax.Array:
-    """Rotary positions (Su et al. 2021): pair (i, i + P/2) turned by t·base^(−2i/P). The head size P is even.
-
-    ``at``: the position of the first; None: 0.
-    """
+def rotary(x_BxTxHxP: jax.Array, base: float = 10_000.0) -> jax.Array:
+    """Rotary positions (Su et al. 2021): pair (i, i + P/2) turned by t·base^(−2i/P). The head size P is even."""
     T, P = x_BxTxHxP.shape[1], x_BxTxHxP.shape[-1]
-    positions = jnp.arange(T) if at is None else at + jnp.arange(T)
-    angles_TxP2 = positions[:, None] * base ** (-jnp.arange(P // 2) * 2.0 / P)
+    angles_TxP2 = jnp.arange(T)[:, None] * base ** (-jnp.arange(P // 2) * 2.0 / P)
     cos, sin = jnp.cos(angles_TxP2)[:, None, :], jnp.sin(angles_TxP2)[:, None, :]
     first, second = jnp.split(x_BxTxHxP.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

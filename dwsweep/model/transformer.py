@@ -120,12 +120,11 @@ class Attention(nnx.Module):
         self.kind = shape.attention
         self.scale, self.compute = scales.attention_scale, compute
 
-    def __call__(self, x_BxTxD: jax.Array, past: attention.Past | None = None) -> jax.Array:
-        return ops.linear(self.heads(x_BxTxD, past), *self.out.values(), self.compute.dtype, "float32")
+    def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
+        return ops.linear(self.heads(x_BxTxD), *self.out.values(), self.compute.dtype, "float32")
 
-    def heads(self, x_BxTxD: jax.Array, past: attention.Past | None = None) -> jax.Array:
-        """Outputs of the heads side by side, (B, T, H·P), before the output matrix mixes them. The window follows on
-        the ``past``, which it is added to."""
+    def heads(self, x_BxTxD: jax.Array) -> jax.Array:
+        """Outputs of the heads side by side, (B, T, H·P), before the output matrix mixes them."""
         B, T, _ = x_BxTxD.shape
         H, K, P = self.sizes
         dtype = self.compute.dtype
@@ -135,11 +134,7 @@ class Attention(nnx.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q, dtype), self.k_norm(k, dtype)
         if self.rotary_base is not None:
-            at = None if past is None else past.at
-            q, k = attention.rotary(q, self.rotary_base, at), attention.rotary(k, self.rotary_base, at)
-        if past is not None:
-            past.extend(k, v)
-            return past.attended(q, self.scale, self.kind).reshape(B, T, H * P)
+            q, k = attention.rotary(q, self.rotary_base), attention.rotary(k, self.rotary_base)
         how = self.compute.kernel, self.kind, self.compute.keep_weights
         return attention.causal_attention(q, k, v, self.scale, *how).reshape(B, T, H * P)
 
@@ -170,11 +165,11 @@ class Block(nnx.Module):
         self.multiplier = scales.residual_multiplier
         self.dtype = compute.dtype  # type of the products' operands
 
-    def attend(self, x: jax.Array, past: attention.Past | None = None) -> jax.Array:
+    def attend(self, x: jax.Array) -> jax.Array:
         """Apply the attention half of the block."""
         if self.pre:
-            return x + self.multiplier * self.attention(self.attention_norm(x, self.dtype), past)
-        return self.attention_norm(x + self.multiplier * self.attention(x, past))
+            return x + self.multiplier * self.attention(self.attention_norm(x, self.dtype))
+        return self.attention_norm(x + self.multiplier * self.attention(x))
 
     def heads(self, x: jax.Array) -> jax.Array:
         """Outputs of its attention's heads, (B, T, H·P)."""
@@ -186,8 +181,8 @@ class Block(nnx.Module):
             return x + self.multiplier * self.mlp(self.mlp_norm(x, self.dtype))
         return self.mlp_norm(x + self.multiplier * self.mlp(x))
 
-    def __call__(self, x: jax.Array, past: attention.Past | None = None) -> jax.Array:
-        return self.transform(self.attend(x, past))
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.transform(self.attend(x))
 
 
 PASSES: dict[str, tuple[Callable[..., jax.Array], ...]] = {
@@ -203,10 +198,6 @@ def _constrained(tree: Any, sharding: NamedSharding | None) -> Any:
     inside = jax.sharding.get_abstract_mesh()  # the mesh without its replica axis, if replicas are divided by hand
     placed = sharding if inside.empty else NamedSharding(inside, sharding.spec)
     return jax.lax.with_sharding_constraint(tree, placed)
-
-
-Cache = tuple[jax.Array, jax.Array]
-"""Keys and values of all blocks, (L, B, S, K, P) each."""
 
 
 class Transformer(nnx.Module):
@@ -233,7 +224,7 @@ class Transformer(nnx.Module):
         # the root mean square of a fixed table is the initial one of a learned table
         self.sinusoid_amplitude = scales.embedding.init_std * 2**0.5 if shape.positions == "sinusoidal" else 0.0
         self.passes = PASSES[shape.order]
-        self.seq_len, self.compute = shape.seq_len, compute
+        self.compute = compute
 
     def __call__(self, tokens_BxT: jax.Array) -> jax.Array:
         x = self.embedded(tokens_BxT)
@@ -246,22 +237,16 @@ class Transformer(nnx.Module):
         first = self.passes[0]  # the pass that holds the attention
         return self.through_blocks(self.embedded(tokens_BxT), first, Block.heads)[1]
 
-    def embedded(self, tokens_BxT: jax.Array, at: jax.Array | int | None = None) -> jax.Array:
-        """Embedded tokens, the input of the first block, (B, T, D); ``at``: the position of the first token, None:
-        0."""
+    def embedded(self, tokens_BxT: jax.Array) -> jax.Array:
+        """Embedded tokens, the input of the first block, (B, T, D)."""
         T = tokens_BxT.shape[1]
-
-        def here(table_SxD: jax.Array) -> jax.Array:
-            return table_SxD[:T] if at is None else jax.lax.dynamic_slice_in_dim(table_SxD, at, T)
-
         x = self.embedding[...][tokens_BxT]
         if self.embedding_projection is not None:
             x = ops.linear(x, self.embedding_projection[...], None, self.compute.dtype, "float32")
         if self.positions is not None:
-            x = x + here(self.positions[...])
+            x = x + self.positions[...][:T]
         elif self.sinusoid_amplitude:
-            rows = T if at is None else self.seq_len
-            x = x + self.sinusoid_amplitude * here(attention.sinusoids(rows, x.shape[-1]))
+            x = x + self.sinusoid_amplitude * attention.sinusoids(T, x.shape[-1])
         placed = self.compute.placement
         return _constrained(x, placed.stream if placed else None)
 
@@ -285,22 +270,6 @@ class Transformer(nnx.Module):
         step = jax.checkpoint(layer, prevent_cse=self.compute.unroll > 1) if self.compute.remat else layer
         return jax.lax.scan(step, x, layers, unroll=self.compute.unroll)
 
-    def continued(self, tokens_BxT: jax.Array, cache: Cache, at: jax.Array | int) -> tuple[jax.Array, Cache]:
-        """(input of the unembedding for tokens at positions ``at``, at + 1, …, (B, T, D); the cache with them)."""
-        attends, *others = self.passes
-        graph, layers = nnx.split(self.blocks)
-
-        def layer(x: jax.Array, of_layer: tuple[nnx.State, Cache]) -> tuple[jax.Array, Cache]:
-            params, kept = of_layer
-            past = attention.Past(*kept, at)
-            x = attends(nnx.merge(graph, params), x, past)
-            return x, (past.keys, past.values)
-
-        x, cache = jax.lax.scan(layer, self.embedded(tokens_BxT, at), (layers, cache))
-        for apply in others:
-            x, _ = self.through_blocks(x, apply)
-        return self.final_norm(x), cache
-
     def normalised(self, tokens_BxT: jax.Array) -> jax.Array:
         """Input of the unembedding, (B, T, D): with pre-norm blocks the stream still has to be normalised."""
         return self.final_norm(self(tokens_BxT))
@@ -320,8 +289,6 @@ class Model:
     residual: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → stream (B, T, D), float32
     hidden: Callable[[Params, jax.Array], jax.Array]  # the stream after the final norm: input of the unembedding
     heads: Callable[[Params, jax.Array], jax.Array]  # (parameters, tokens (B, T)) → of all blocks' heads (L, B, T, H·P)
-    continued: Callable[[Params, jax.Array, Cache, jax.Array | int], tuple[jax.Array, Cache]]
-    """(parameters, tokens (B, T), cache, position of the first) → (hidden (B, T, D), the cache with them)"""
 
     def unembedded(self, params: Params, x_BxTxD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(x (B·T, K), table (V, K)), with logits x·tableᵀ: K is D, or the rank r of a tied factored embedding."""
@@ -336,19 +303,9 @@ class Model:
 
     def logits(self, params: Params, tokens: jax.Array) -> jax.Array:
         """Next-token logits (B, T, V), float32."""
-        return self.logits_of(params, self.hidden(params, tokens))
-
-    def logits_of(self, params: Params, hidden_BxTxD: jax.Array) -> jax.Array:
-        """Logits from the input of the unembedding."""
-        x, table = self.unembedded(params, hidden_BxTxD)
+        x, table = self.unembedded(params, self.hidden(params, tokens))
         logits = ops.product(x, table, self.compute.dtype, (-1, -1))
-        return ops.softcapped(logits, self.shape.logit_softcap).reshape(*hidden_BxTxD.shape[:-1], -1)
-
-    def empty_cache(self, batch: int) -> Cache:
-        """The cache of ``batch`` sequences before their first token, for ``seq_len`` positions."""
-        s = self.shape
-        zeros = jnp.zeros((s.depth, batch, s.seq_len, s.kv_heads, s.head_size), self.compute.dtype)
-        return zeros, zeros
+        return ops.softcapped(logits, self.shape.logit_softcap).reshape(*tokens.shape, -1)
 
     def mean_loss(self, params: Params, windows: jax.Array) -> jax.Array:
         """Training loss over windows (B, T + 1): inputs are all but the last token, targets all but the first.
@@ -382,12 +339,8 @@ def build(shape: Shape, scales: Scales, compute: Compute = Compute()) -> Model:
     def heads(params: Params, tokens: jax.Array) -> jax.Array:
         return filled(params).heads(tokens)
 
-    def continued(params: Params, tokens: jax.Array, cache: Cache, at: jax.Array | int) -> tuple[jax.Array, Cache]:
-        return filled(params).continued(tokens, cache, at)
-
     declared, groups, matrices = nnx.to_pure_dict(abstract), metadata(abstract, "group"), metadata(abstract, "matrices")
-    of_tokens = init, residual, hidden, heads, continued
-    return Model(shape, scales, compute, declared, groups, matrices, *of_tokens)
+    return Model(shape, scales, compute, declared, groups, matrices, init, residual, hidden, heads)
 
 
 Params = dict[str, Any]

@@ -15,13 +15,14 @@ from dwsweep import published_law, theory
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import MEASURED
 from dwsweep.data.split import FEWEST_HELDOUT
+from dwsweep.plan.ids import unused
 from dwsweep.plan.lengths import RunLengths, steps_of
 from dwsweep.plan.schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run
 from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP
 from dwsweep.shapes import HeadRule, Shape
-from dwsweep.spec import MAX_STEPS, OPTIMIZERS, Spec
+from dwsweep.spec import MAX_STEPS, Spec
 from dwsweep.text import format_count
 
 MAX_RUNS = 100_000  # most runs of one plan: the table of more takes minutes and gigabytes
@@ -342,28 +343,11 @@ def without_effect(arms: Sequence[Spec]) -> list[str]:
 
 
 def _without_effect(spec: Spec) -> Iterator[str]:
-    model, data, train = spec.model, spec.data, spec.train
-    trained, fields = "data.tokenizer: null, a trained one", ("jsonl", "parquet", "tfds", "hf")
-    needs = [
-        *(("grid", key, spec.grid.widths is None, "grid.budgets") for key in _OF_BUDGETS),
-        *(("train", key, name == train.optimizer, f"train.optimizer: {name}") for name, key in _OF_ONE_OPTIMIZER),
-        ("train", "cooldown_fraction", train.schedule == "wsd", "train.schedule: wsd"),
-        ("model", "rope_theta", model.positions == "rotary", "model.positions: rotary"),
-        ("model", "base_width", model.parametrization != "standard", "model.parametrization: mup or completep"),
-        ("model", "base_depth", model.parametrization == "completep", "model.parametrization: completep"),
-        ("data", "text_field", data.source.partition(":")[0] in fields, f"data.source: {', '.join(fields)}"),
-        ("data", "tokenizer_sample_bytes", data.tokenizer is None, trained),
-        ("data", "seed", data.tokenizer is None, trained),
-    ]
-    for part, key, has_effect, needed in needs:
+    for part, key, needed in unused(spec):
         section = getattr(spec, part)
         value = getattr(section, key)
-        if not has_effect and value != type(section).model_fields[key].default:
+        if value != type(section).model_fields[key].default:
             yield f"{part}.{key} {value} has no effect: it belongs to {needed}"
-
-
-_OF_BUDGETS = ("width_multiple", "max_mismatch", "strict_budgets")
-_OF_ONE_OPTIMIZER = [(name, key) for name, facts in OPTIMIZERS.items() for key in facts.settings]
 
 
 def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:

@@ -1,7 +1,5 @@
 """Spec → plan: matched shapes, seeds, learning rates, packs; RUN, SKIP or DROP with the reason.
 
-Names of runs and packs are readable, and end in a hash over all that changes a result and nothing else.
-
 The plan of a sweep with arms: the plans of its arms, one after the other.
 
 Each run has the id that it has in a sweep of its arm alone: an arm is a recipe, and what is trained already is there.
@@ -9,7 +7,6 @@ Each run has the id that it has in a sweep of its arm alone: an arm is a recipe,
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,26 +26,15 @@ from dwsweep.plan.checks import (
     without_effect,
 )
 from dwsweep.plan.clock import clock_of
+from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
 from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
-from dwsweep.shapes import ROPE_THETA, Block, Shape, match_width
-from dwsweep.spec import OPTIMIZERS, Spec, arms_of
+from dwsweep.shapes import Block, Shape, match_width
+from dwsweep.spec import Spec, arms_of
 from dwsweep.text import format_count
-
-UNHASHED = "unhashed"
-"""Placeholder for the hash in every id while the data is not prepared."""
-
-HASH_VERSION = 2  # raise it if the same settings come to mean another result
-
-ADDED = {
-    **{"norm_type": "layernorm", "qk_norm": False, "rope_theta": ROPE_THETA, "attention": "softmax"},
-    **{"logit_softcap": None, "z_loss": 0.0, "embedding_rank": None, "order": "interleaved"},
-}
-"""Facts of a shape added after sweeps were trained → former value: hashed only if another value.
-"""
 
 _SKIP_REASONS = {
     "done": "already trained",
@@ -222,61 +208,6 @@ def _runs(spec: Spec, planned: _Planned, pack: Pack, status_of: Callable[[str], 
                 action=DROP if planned.drop else SKIP if skip else RUN,
                 reason=planned.drop or "; ".join(part for part in (skip or resumed, planned.note) if part),
             )
-
-
-def result_facts(spec: Spec, shape: Shape, data_hash: str | None) -> dict[str, Any]:
-    """All settings that change a result, besides seed, learning rate and steps; nothing that does not.
-
-    Sizes are in ``shape``; the length is counted in steps, however the spec gave it. How the work is carried out
-    (``execution``), where files lie and how many processes prepare them are not in here, and the source of the text
-    is there through the content hash of its tokens.
-    """
-    model, train = spec.model, spec.train
-    parametrization: dict[str, Any] = {"rule": model.parametrization}
-    if model.parametrization != "standard":
-        parametrization["base_width"] = model.base_width
-    if model.parametrization == "completep":
-        parametrization["base_depth"] = model.base_depth
-    names = {"batch_size", "optimizer", "betas", "epsilon", "weight_decay", "grad_clip", "schedule", "warmup_steps"}
-    names |= {"precision", "eval_tokens"}
-    if train.schedule == "wsd":
-        names.add("cooldown_fraction")
-    names.update(OPTIMIZERS[train.optimizer].settings)
-    return {
-        "version": HASH_VERSION,
-        "shape": {key: value for key, value in shape.to_dict().items() if ADDED.get(key, ...) != value},
-        "attention": model.attention,
-        "parametrization": parametrization,
-        "train": train.model_dump(mode="json", include=names),
-        "data": data_hash,
-    }
-
-
-def content_hash(content: Any, data_hash: str | None) -> str:
-    if data_hash is None:
-        return UNHASHED
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def run_id(
-    spec: Spec,
-    shape: Shape,
-    facts: Mapping[str, Any],
-    seed: int,
-    learning_rate: float,
-    steps: int,
-    data_hash: str | None,
-    branch: bool = False,
-) -> str:
-    """``L12-d128-h2-lr0.001-s0-<8 hex>``: the hash covers all settings that change the result; ``facts``: those of
-    ``result_facts``.
-
-    A token branch that ends before the full length has its tokens in the name too: ``…-s0-t2.1e6-<8 hex>``.
-    """
-    content = {"seed": seed, "learning_rate": learning_rate, "steps": steps, **facts}
-    tokens = f"-t{steps * spec.train.batch_size * spec.train.seq_len:.4g}".replace("e+0", "e") if branch else ""
-    return f"{shape.label}-lr{learning_rate:g}-s{seed}{tokens}-{content_hash(content, data_hash)}"
 
 
 def build(

@@ -225,7 +225,7 @@ TRAINING = ("train_loss", "training_loss", "loss_train", "final_train_loss", "tr
 STEPS = (
     *("step", "global_step", "train_step", "training_step", "step_num", "steps_done", "iteration", "iter", "iter_num"),
     *("n_iter", "it", "update", "updates", "num_updates", "checkpoint", "checkpoint_step", "ckpt", "ckpt_step"),
-    *("batch_idx", "epoch"),
+    *("training_iteration", "batch_idx", "epoch"),
 )
 """Names of a row's place on its run's curve, the finest first."""
 OF_RUNS = ("steps", "iterations", "iters", "epochs")

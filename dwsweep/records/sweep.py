@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -120,13 +119,9 @@ def results_row(config: RunConfig, state: RunState, result: RunResult | None) ->
     return {name: known.get(name) for name in RESULTS}
 
 
-def results_text(
-    rows: Sequence[Mapping[str, Any]], evaluated: Mapping[str, Mapping[str, float]] = MappingProxyType({})
-) -> str:
-    """The text of the table; ``evaluated``: further columns by run_id."""
-    whole = [{**row, **evaluated.get(row["run_id"], {})} for row in rows]
-    further = sorted({name for row in whole for name in row} - set(RESULTS))
-    return table_text(whole, (*RESULTS, *further), str)
+def results_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Text of the table."""
+    return table_text(rows, RESULTS, str)
 
 
 def _manifest_beside(table: Any) -> Manifest | None:

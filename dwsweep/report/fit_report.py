@@ -59,7 +59,12 @@ CONTRASTS_SHOWN = 12
 
 
 def render(result: Fit) -> Group:
-    """Document that ``dwsweep fit`` prints."""
+    """Output of ``dwsweep fit`` for a terminal."""
+    return console.render(document(result))
+
+
+def document(result: Fit) -> list[Part]:
+    """Document of a fit: tables and sentences."""
     parts: list[Part] = [
         Lines(account(result)),
         Lines(answer(result), apart=True),
@@ -69,7 +74,7 @@ def render(result: Fit) -> Group:
         parts += own
     if result.warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(result.warnings, listed=True)]
-    return console.render(parts)
+    return parts
 
 
 def account(result: Fit) -> list[str]:

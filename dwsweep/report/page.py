@@ -1,4 +1,7 @@
-"""Page of a sweep, ``dwsweep report DIR``: the answer, figures, tables and their provenance in one file."""
+"""Page of a sweep, ``dwsweep report DIR``: the shape to build, the answers, figures, runs and provenance in one file.
+
+The first screen is the answer; all that is no answer is folded.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,20 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.guide import LEAST_PUBLIC, answer, source_of
+from dwsweep.guide import source_of
 from dwsweep.records import fit as fit_record
-from dwsweep.records.equal_budgets import EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitResult
 from dwsweep.records.record import to_dict
 from dwsweep.records.run import FINAL, PENDING
-from dwsweep.report import fit_report, guide_report, runs_table
-from dwsweep.report.answers_box import MOST, answers_box, trained_sizes
-from dwsweep.report.document import Figure, Fold, Heading, Line, Lines, Part, bullets
+from dwsweep.report import fit_report, runs_table
+from dwsweep.report.document import Figure, Fold, Heading, Lines, Part, bullets
 from dwsweep.report.figures import registry
-from dwsweep.report.html_page import Section, box, page, placeholder
+from dwsweep.report.html_page import Section, box, page
 from dwsweep.report.logs import conditioning, logged, training_figure
-from dwsweep.report.losses_chart import columns_of, losses_chart, run_point, training
 from dwsweep.report.markup import html_of
 from dwsweep.report.provenance import provenance_parts
-from dwsweep.report.runs_table import RUN_COLUMNS, Row, all_runs, of_the_fit, ordered, rows_of
-from dwsweep.report.samples import sample_parts
+from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
+from dwsweep.report.shapes_to_build import Built, built, trained_sizes
 from dwsweep.report.status_report import parts_of
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
@@ -48,7 +48,6 @@ HOW_TO_READ = (
     "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
     "A pair of depths belongs to its shallower one; the best depth itself comes from the loss of all depths together.",
 )
-WITHOUT_CHART = "With scripts allowed, a chart of every run stands here; the figures below show the same losses."
 
 
 def follow(directory: str | PathLike[str], out: Any = None, seconds: float = RELOAD_SECONDS) -> Any:
@@ -101,8 +100,8 @@ def write(directory: str | PathLike[str], out: Any = None, live: Snapshot | None
         done = sum(run.state.state in FINAL for run in live.runs)
         title = f"{_name(root)}: {done:,} of {len(live.runs):,} runs finished"
         subtitle = f"The sweep is training; this page reloads every {RELOAD_SECONDS:g} s."
-    sections, data = _content(fit, every, root, folder, live)
-    content = page(title, subtitle, sections, data, reload=RELOAD_SECONDS if live is not None else None)
+    sections = _content(fit, every, root, folder, live)
+    content = page(title, subtitle, sections, reload=RELOAD_SECONDS if live is not None else None)
     paths.make_directory(path.parent)
     paths.write_atomic(path, content)
     return path
@@ -132,13 +131,8 @@ def _titles(fit: Fit | None, every: Sequence[Row], root: Any) -> tuple[str, str]
     return f"{name}: how deep and how wide", shapes + used
 
 
-def _content(
-    fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None = None
-) -> tuple[list[Section], dict[str, Any] | None]:
-    """Sections of a page, and the data of its script.
-
-    fit: None for a sweep without a fit. A fit along a column has no sizes for ``guide`` to answer.
-    """
+def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live: Snapshot | None) -> list[Section]:
+    """Sections of a page. ``fit``: None for a sweep without a fit; one along a column has no sizes for ``guide``."""
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions, left_out = logged(every, shown, root)
@@ -147,55 +141,38 @@ def _content(
         kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     warned = [] if live else _warnings(fit, every, root, left_out)
-    budget = None
-    if sized:
-        budget = answers_box(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root)
-    chart = _chart(fit, shown)
-    sections = [
+    build = built(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root) if sized else None
+    training = [*training_figure(curves, shown), *([Lines([f"{kept}."])] if kept else [])]
+    return [
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
-        Section("answer", "The answer", "" if live else _first_screen(fit, every, root, figures[:1])),
-        Section("budget", "Your budget", budget.markup + html_of(_public(sized)) if budget and sized else ""),
+        Section("answer", "The answer", "" if live else _first_screen(fit, build, every, root, figures[:1])),
         Section("warnings", "Warnings", box("warnings", bullets(warned))),
-        *(Section(anchor, title, html_of(parts)) for anchor, title, parts in (fit_report.sections(fit) if fit else ())),
-        Section(
-            "losses",
-            "Losses, run by run" if every else "Losses, shape by shape",
-            placeholder("losses-chart", WITHOUT_CHART) if chart else "",
-        ),
+        Section("shapes", "Shapes to build", html_of(build.parts) if build else ""),
+        *_findings(fit),
         Section("figures", "Figures", html_of(figures[1:])),
-        Section("runs", "Runs" if every else "Shapes", html_of(_tables(fit, every, shown))),
-        Section("time", "Planned and measured time", html_of([Lines([f"{kept}."])]) if kept else ""),
-        Section("training", "Training curves", html_of(training_figure(curves, shown))),
-        Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions))),
-        Section("samples", "Text by the models", html_of(sample_parts(root))),
-        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else ""),
-        Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root))),
+        Section("training", "Training curves", html_of(training)),
+        Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions)), folded=True),
+        Section("runs", "Runs" if every else "Shapes trained", html_of(_tables(fit, every, shown)), folded=True),
+        Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else "", folded=True),
+        Section("provenance", "Provenance", html_of(provenance_parts(fit, shown, root)), folded=True),
     ]
-    if not shown and chart is None and budget is None:
-        return sections, None
-    points = [run_point(row) for row in shown]
-    data = {
-        "guide": budget.data if budget else None,
-        "columns": [name for name, _ in RUN_COLUMNS.values()],
-        "runs": columns_of(points),
-        "losses": chart and chart | {"points": None if points else columns_of(chart["points"])},
-        "training": training(curves),
-    }
-    return sections, data
 
 
-def _first_screen(fit: Fit | None, every: Sequence[Row], root: Any, figure: Sequence[Part]) -> str:
-    """First screen: the answer, the next steps and one figure, side by side if they fit."""
-    if fit is None:
-        said: list[Line] = [f"{len(every):,} runs have a loss; they are not fitted yet."]
-        read: list[str] = []
-    else:
-        read, said = fit_report.account(fit), list(fit_report.answer(fit))
+def _findings(fit: Fit | None) -> list[Section]:
+    """Findings of a fit, the first of them open. The guideline is left out, since the shapes to build repeat it."""
+    found = [one for one in (fit_report.sections(fit) if fit else ()) if one[0] != "guideline"]
+    return [Section(anchor, title, html_of(parts), folded=k > 0) for k, (anchor, title, parts) in enumerate(found)]
+
+
+def _first_screen(fit: Fit | None, build: Built | None, every: Sequence[Row], root: Any, figure: Sequence[Part]) -> str:
+    """First screen: the shape to build, the answer, the next steps and one figure, side by side if they fit."""
+    read, said = [], [f"{len(every):,} runs have a loss; they are not fitted yet."]
+    if fit is not None:
+        read, said = fit_report.account(fit), fit_report.answer(fit)
         if not said or (len(read[:1]) and ";" in read[0]):  # a doubt about the table precedes the answer
             read, said = read[1:], [*read[:1], *said]
-    steps = next_steps(fit, every, root)
-    next_parts = [Heading("What to do next"), *bullets(steps), Lines(read, soft=True)]
-    words = box("answer", [Lines(said)]) + html_of(next_parts)
+    steps = [Heading("What to do next"), *bullets(next_steps(fit, every, root)), Lines(read, soft=True)]
+    words = box("answer", [*(build.first if build else ()), Lines(said)]) + html_of(steps)
     return f'<div class="first"><div>{words}</div>{html_of(figure)}</div>'
 
 
@@ -213,7 +190,7 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
         return steps
     largest = format_count(max(trained_sizes(fit)))
     steps.append(
-        f"Choose a shape for your size, under Your budget or by `dwsweep guide --params {largest} --fit {there}`."
+        f"Choose a shape for your size, under Shapes to build or by `dwsweep guide --params {largest} --fit {there}`."
     )
     surface = fit.surface
     open_ended = surface is None or any(row.depth_low is None or row.depth_high is None for row in surface.optima[-1:])
@@ -228,41 +205,16 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
     return steps
 
 
-def _budgets(fit: FitResult) -> EqualBudgets | None:
-    """Budgets of a fit that compares at equal compute only, where a shape has a cell per budget."""
-    return None if fit.curves.depths else fit.equal_budgets
-
-
 def _tables(fit: Fit | None, every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
-    """Tables of runs and of cells; without runs the cells are unfolded."""
-    if fit is None:
-        return runs_table.runs(every)
-    if isinstance(fit, AlongFit):
-        return [all_runs(every)]
-    budgets = _budgets(fit)
+    """Tables of runs and of cells; a table of losses has cells only."""
+    if not isinstance(fit, FitResult):
+        return [all_runs(every)] if every else []
+    # at equal compute only, a shape has a cell per budget
+    budgets = None if fit.curves.depths else fit.equal_budgets
     cells = runs_table.cells(fit.cells, budgets.axis if budgets else "")
-    means = Fold("Cells: the mean of each shape", [cells]) if every else cells
-    return [*runs_table.runs(shown), means, *runs_table.other_runs(every, shown)]
-
-
-def _chart(fit: Fit | None, shown: Sequence[Row]) -> dict[str, Any] | None:
-    """Data of the chart of losses; a fit at equal compute uses size as its axis."""
-    if fit is None:
-        return losses_chart(shown)
-    if isinstance(fit, AlongFit):
-        return None
-    axis = "n_params" if _budgets(fit) else fit.curves.axis
-    return losses_chart(shown, fit.curves.confidence, axis, fit.curves.depths, fit.cells, fit.unit)
-
-
-def _public(fit: FitResult) -> list[Part]:
-    """Answers of the public sources at the largest size of a fit, folded; empty if none has an answer."""
-    sizes = [cell.n_params for cell in fit.cells if not cell.excluded]
-    if not sizes or not LEAST_PUBLIC <= max(sizes) <= MOST:
-        return []
-    (row,) = answer([float(max(sizes))], by_source=True).budgets
-    title = f"Public sources at {format_count(max(sizes))}"
-    return [Fold(title, [guide_report.forest(row)])] if row.by_source else []
+    if not every:
+        return [cells]
+    return [all_runs(shown), Fold("Cells: the mean of each shape", [cells]), *runs_table.other_runs(every, shown)]
 
 
 def _name(root: Any) -> str:

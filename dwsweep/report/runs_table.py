@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,11 +30,12 @@ RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     number("width"): ("width", plain),
     number("seed"): ("seed", None),
     number("learning rate"): ("learning_rate", ".3g"),
-    number("N"): ("n_params", format_count),
+    number("N"): ("n_params", ",.0f"),
     number("tokens"): ("tokens", format_count),
     number("loss"): ("loss", ",.5f"),
     number("± (documents)"): ("loss_stderr", ",.5f"),
     number("bits/byte"): ("bits_per_byte", ",.4f"),
+    number("device-seconds"): ("device_seconds", ",.0f"),
     label("status"): ("status", None),
 }
 
@@ -120,62 +121,17 @@ def show(value: Any, form: Form | None = None) -> str:
         return str(value)
 
 
-def spread(values: Sequence[Any], form: Form) -> str:
-    """Range of values as text: ``5`` or ``5 … 9``; – without values."""
-    known = sorted({float(value) for value in values if value is not None})
-    return " … ".join(written(end, form) for end in dict.fromkeys((known[0], known[-1]))) if known else MISSING
-
-
-def runs(rows: Sequence[Row]) -> list[Part]:
-    """Tables of runs: one row per shape, and all runs folded; empty without runs, as for the fit of a table."""
-    if not rows:
-        return []
-    shapes: dict[tuple[float, float], list[Row]] = defaultdict(list)
-    for row in rows:
-        shapes[float(row["depth"]), float(row["width"])].append(row)
-    columns = [
-        *map(number, ("depth", "width", "N", "seeds", "learning rate", "tokens", "loss")),
-        label("status"),
-        number("tokens/s"),
-        number("device-seconds (sum)"),
-    ]
-    made = Table("", columns, whole=True)
-    for (depth, width), group in sorted(shapes.items()):
-        done = [row for row in group if row.get("status") == "done" and isinstance(row.get("loss"), int | float)]
-        states = Counter(str(row.get("status") or "unknown") for row in group)
-        ordered_states = sorted(states.items(), key=lambda item: (item[0] != "done", item[0]))
-        made.add(
-            plain(depth),
-            plain(width),
-            spread([row.get("n_params") for row in group], format_count),
-            str(len({row.get("seed") for row in group})),
-            spread([row.get("learning_rate") for row in group], ".3g"),
-            spread([row.get("tokens") for row in group], format_count),
-            spread([row.get("loss") for row in done], ",.4f"),
-            ", ".join(f"{n} {state}" for state, n in ordered_states),
-            spread([row.get("tokens_per_second") for row in done], format_count),
-            f"{sum(map(_device_seconds, done)):,.0f}" if done else MISSING,
-        )
-    return [made, Fold(f"All {len(rows)} runs", [all_runs(rows)], "all-runs")]
-
-
-def _device_seconds(row: Row) -> float:
-    """Seconds of devices that a run took: its share of its pack, whose runs train side by side and all have the pack's
-    wall_seconds; in a table without shares the wall time."""
-    return float(row.get("device_seconds") or row.get("wall_seconds") or 0.0)
-
-
 def ordered(rows: Sequence[Row]) -> list[Row]:
     """Runs in the order of the table of all runs."""
     return sorted(rows, key=lambda row: (float(row["depth"]), float(row["width"]), str(row.get("seed"))))
 
 
-def all_runs(rows: Sequence[Row]) -> Table:
-    """Table of all runs, one row per run."""
+def all_runs(rows: Sequence[Row]) -> Fold:
+    """Table of all runs, one row per run, which the page's script sorts and filters."""
     made = Table("", list(RUN_COLUMNS), whole=True)
     for row in ordered(rows):
         made.add(*(show(row.get(name), form) for name, form in RUN_COLUMNS.values()))
-    return made
+    return Fold(f"All {len(rows)} runs", [made], "all-runs")
 
 
 def cells(rows: Sequence[Cell], axis: str = "") -> Table:
@@ -204,5 +160,5 @@ def other_runs(every: Sequence[Row], shown: Sequence[Row]) -> list[Part]:
     left = [row for row in every if id(row) not in there]
     parts: list[Part] = []
     for arm in dict.fromkeys(row.get("arm") or "" for row in left):
-        parts += [Heading(f"Runs of {arm}"), *runs([row for row in left if (row.get("arm") or "") == arm])]
+        parts += [Heading(f"Runs of {arm}"), all_runs([row for row in left if (row.get("arm") or "") == arm])]
     return parts

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Section, Spec, parts_of, section_in
+from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec, parts_of, section_in
 
 # keys that the commented spec sets: keys without a default, and one key per section
 STARTING_POINT = {
@@ -101,10 +101,9 @@ def all_keys() -> Iterator[Key]:
 
 
 def _keys(section: type[BaseModel], prefix: str) -> Iterator[Key]:
-    meanings = section.meanings() if issubclass(section, Section) else {}
     for name, field in section.model_fields.items():
         inner = section_in(field.annotation)
-        meaning = meanings.get(name, "").replace("None: ", "null: ")
+        meaning = (field.description or "").replace("None: ", "null: ")
         default = field.get_default(call_default_factory=True)
         if inner is not None and name not in ("heads", "budgets"):
             meaning = (

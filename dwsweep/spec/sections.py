@@ -1,20 +1,15 @@
 """Sections of a spec: one frozen, validated model for each; and the blocks that ``model.preset`` names.
 
-Unknown keys are errors. Attribute docstrings are the reference of the keys.
+The description of a field is the reference of its key.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
-import inspect
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
@@ -22,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     Tag,
     ValidationInfo,
     field_validator,
@@ -30,7 +24,7 @@ from pydantic import (
 )
 
 from dwsweep import numerals
-from dwsweep.shapes import MLP_RATIOS, ROPE_THETA, Block, HeadRule
+from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
 from dwsweep.spec import yaml_numbers
 from dwsweep.spec.vocabulary import vocabulary
 
@@ -60,11 +54,7 @@ PRESET_KEYS = frozenset(name for values in PRESETS.values() for name in values)
 # bounds: beyond any model trained or planned, and within the range of floats and of a device's int32
 MAX_STEPS = 2**31 - 1
 Positive = Annotated[int, Field(gt=0, le=10**12)]
-PositiveFloat = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Depth = Annotated[int, Field(gt=0, le=10_000)]
-Width = Annotated[int, Field(gt=0, le=10_000_000)]
-HeadCount = Annotated[int, Field(gt=0, le=10_000)]
-MlpRatio = Annotated[float, Field(ge=MLP_RATIOS[0], le=MLP_RATIOS[1], allow_inf_nan=False)]
 Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
 Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
 Flops = Annotated[float, Field(ge=1, le=1e30, allow_inf_nan=False)]
@@ -85,39 +75,10 @@ SOURCE_FORMS = (
 )
 
 
-@cache
-def _docstrings_of_fields() -> dict[str, dict[str, str]]:
-    """Docstrings of the fields of this file, by class and field."""
-    found: dict[str, dict[str, str]] = {}
-    for part in ast.parse(Path(__file__).read_text("utf-8")).body:
-        if not isinstance(part, ast.ClassDef):
-            continue
-        for field, below in pairwise(part.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-                text = below.value.value if isinstance(below.value, ast.Constant) else None
-                if isinstance(text, str):
-                    found.setdefault(part.name, {})[field.target.id] = inspect.cleandoc(text)
-    return found
-
-
 class Section(BaseModel):
-    """Part of a spec. The docstring below a field is its meaning: see ``meanings``."""
+    """Part of a spec. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    @classmethod
-    def meanings(cls) -> dict[str, str]:
-        """Meaning of each field. The file is parsed when they are asked for: as pydantic would on every import, it took
-        40 ms of each command that reads a spec."""
-        return _docstrings_of_fields().get(cls.__name__, {})
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name, meaning in cls.meanings().items():
-            properties[cls.model_fields[name].alias or name]["description"] = meaning
-        return schema
 
     @field_validator("*", mode="before")
     @classmethod
@@ -221,26 +182,28 @@ HeadRules = Annotated[
 
 
 class Grid(Section):
-    depths: list[Depth] = Field(default_factory=list)
-    """numbers of layers L"""
-    budgets: Budgets | None = None
-    """target numbers of non-embedding parameters, 12·L·d_x² in a standard block"""
-    widths: dict[Depth, list[Width]] | None = None
-    """explicit widths per depth, instead of budgets"""
-    width_multiple: Width = 4
-    """divisor of all widths"""
-    max_mismatch: PositiveFloat = 0.10
-    """largest |n_params / budget - 1| without a warning"""
-    strict_budgets: bool = False
-    """DROP shapes beyond max_mismatch instead of warning"""
-    heads: HeadRules = Heads(count=2)
-    """`{count: N}`, `{size: P}`, or both (head size independent of d_x / H); a list is an axis"""
-    seeds: Seeds = 3
-    """number of seeds (0, 1, …), or a list of them"""
-    learning_rates: list[LearningRate] = [1.0e-3]
-    """base rates, an axis of the sweep; `fit` takes the best one per shape"""
-    arms: list[dict[str, Any]] | None = None
-    """recipes to compare: the keys that each recipe sets, such as `[{}, {model.mlp: gated}]`"""
+    depths: list[Depth] = Field(default_factory=list, description="numbers of layers L")
+    budgets: Budgets | None = Field(
+        default=None, description="target numbers of non-embedding parameters, 12·L·d_x² in a standard block"
+    )
+    widths: dict[Depth, list[Width]] | None = Field(
+        default=None, description="explicit widths per depth, instead of budgets"
+    )
+    width_multiple: Width = Field(default=4, description="divisor of all widths")
+    max_mismatch: PositiveFloat = Field(default=0.10, description="largest |n_params / budget - 1| without a warning")
+    strict_budgets: bool = Field(default=False, description="DROP shapes beyond max_mismatch instead of warning")
+    heads: HeadRules = Field(
+        default=Heads(count=2),
+        description="`{count: N}`, `{size: P}`, or both (head size independent of d_x / H); a list is an axis",
+    )
+    seeds: Seeds = Field(default=3, description="number of seeds (0, 1, …), or a list of them")
+    learning_rates: list[LearningRate] = Field(
+        default=[1.0e-3], description="base rates, an axis of the sweep; `fit` takes the best one per shape"
+    )
+    arms: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="recipes to compare: the keys that each recipe sets, such as `[{}, {model.mlp: gated}]`",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Grid:
@@ -280,49 +243,15 @@ class Grid(Section):
         return sorted(self.widths) if self.widths else sorted(self.depths)
 
 
-class ModelSpec(Section):
-    preset: Preset | None = None
-    """the block of a known family: values of the keys below; a key that is given wins"""
-    norm: Literal["pre", "post"] = "pre"
-    """place of the norms"""
-    norm_type: Literal["layernorm", "rmsnorm", "none"] = "layernorm"
-    """kind of norm"""
-    activation: Literal["gelu", "relu", "silu", "relu2", "none"] = "gelu"
-    """activation of the MLP, or of its gate if gated; relu2: the square of relu"""
-    positions: Literal["learned", "sinusoidal", "rotary"] = "learned"
-    """how positions enter"""
-    rope_theta: Annotated[PositiveFloat, Field(gt=1)] = ROPE_THETA
-    """base of rotary positions' wavelengths"""
-    attention: Literal["softmax", "linear"] = "softmax"
-    """linear: no softmax, the mean over positions of (q·k)·v"""
-    order: Literal["interleaved", "attention_first"] = "interleaved"
-    """order of sublayers; attention_first: the attention of all blocks, then their MLPs"""
-    qk_norm: bool = False
-    """RMSNorm of each head's queries and keys, before rotary positions"""
-    logit_softcap: Annotated[PositiveFloat, Field(ge=1e-3)] | None = None
-    """logits become cap·tanh(logits / cap); None: off"""
-    z_loss: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] = 0.0
-    """weight of (log Σ exp logits)² in the training loss; the held-out loss has no such term"""
-    mlp: Literal["plain", "gated"] = "plain"
-    """gated: three matrices, as in SwiGLU"""
-    mlp_ratio: MlpRatio = 4.0
-    """inner width of the MLP / d_x"""
-    mlp_multiple: Width = 1
-    """divisor of the inner width"""
-    kv_heads: HeadCount | None = None
-    """grouped key/value heads; None: as many as query heads"""
-    tied_embeddings: bool = False
-    """the unembedding is the embedding"""
-    embedding_rank: HeadCount | None = None
-    """rank r of a factored embedding, V × r times r × d_x (a tied unembedding too); None: full"""
-    biases: bool = True
-    """projections and norms have biases"""
-    parametrization: Literal["standard", "mup", "completep"] = "completep"
-    """rule for learning rates and initial values by depth and width"""
-    base_depth: Depth = 2
-    """depth at which the learning rate is the base rate"""
-    base_width: Width = 64
-    """width at which the learning rate is the base rate"""
+class ModelSpec(Section, Proportions):  # type: ignore[misc]  # pydantic freezes it too
+    preset: Preset | None = Field(
+        default=None, description="the block of a known family: values of the keys above; a key that is given wins"
+    )
+    parametrization: Literal["standard", "mup", "completep"] = Field(
+        default="completep", description="rule for learning rates and initial values by depth and width"
+    )
+    base_depth: Depth = Field(default=2, description="depth at which the learning rate is the base rate")
+    base_width: Width = Field(default=64, description="width at which the learning rate is the base rate")
 
     @model_validator(mode="before")
     @classmethod
@@ -360,24 +289,28 @@ _ENDINGS = {
 
 
 class DataSpec(Section):
-    source: str = "stdlib-docs"
-    """text to train on"""
-    tokenizer: Annotated[str, Field(min_length=1)] | None = None
-    """tokenizer in place of a trained one: file or folder of a SentencePiece model or tokenizer.json, or `bytes`"""
-    vocab_size: Annotated[int, Field(ge=256, le=1_000_000)] = 1000
-    """vocabulary of the trained BPE tokenizer; given by data.tokenizer if that is set"""
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    """share of held-out documents"""
-    text_field: str | None = None
-    """field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name"""
-    tokenizer_sample_bytes: Annotated[int, Field(ge=10_000, le=10**12)] = 10_000_000
-    """amount of text the tokenizer is trained on"""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """seed of the tokenizer's sample"""
-    cache_dir: str | None = None
-    """not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"""
-    workers: Processes | None = None
-    """not hashed; processes of `prepare`; None: all cores"""
+    source: str = Field(default="stdlib-docs", description="text to train on")
+    tokenizer: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="in place of a trained one: file or folder of a SentencePiece model or tokenizer.json, or `bytes`",
+    )
+    vocab_size: int = Field(
+        default=1000,
+        ge=256,
+        le=1_000_000,
+        description="vocabulary of the trained BPE tokenizer; given by data.tokenizer if that is set",
+    )
+    validation_fraction: float = Field(default=0.02, gt=0, lt=1, description="share of held-out documents")
+    text_field: str | None = Field(
+        default=None,
+        description="field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name",
+    )
+    tokenizer_sample_bytes: int = Field(
+        default=10_000_000, ge=10_000, le=10**12, description="amount of text the tokenizer is trained on"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of the tokenizer's sample")
+    cache_dir: str | None = Field(default=None, description="not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep")
+    workers: Processes | None = Field(default=None, description="not hashed; processes of `prepare`; None: all cores")
 
     @model_validator(mode="before")
     @classmethod
@@ -432,46 +365,54 @@ OPTIMIZERS = {"adamw": OptimizerFacts(), "muon": OptimizerFacts(1, orthogonal=Tr
 
 
 class TrainSpec(Section):
-    seq_len: Annotated[int, Field(ge=2, le=100_000_000)] = 128
-    """positions of a sequence"""
-    batch_size: Sequences = 16
-    """sequences per step"""
-    steps: Steps | None = None
-    """length of a run in steps; give one of steps, tokens, tokens_per_param, flops, seconds"""
-    tokens: Tokens | None = None
-    """length of a run in tokens"""
-    tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = None
-    """length of a run in tokens per non-embedding parameter"""
-    flops: Flops | None = None
-    """FLOPs of a run, attention and unembedding counted; its tokens follow from its shape"""
-    seconds: Seconds | None = None
-    """device-seconds of a run; its tokens follow from its shape's rate by `bench`, or on execution.device"""
-    token_branches: list[Tokens] = Field(default_factory=list)
-    """wsd: cool down at these token counts too, as runs of their own"""
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """optimizer; muon: the matrices of the blocks, the rest by adamw"""
-    momentum: Fraction = 0.95
-    """momentum of Muon"""
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
-    """betas of Adam"""
-    epsilon: Annotated[PositiveFloat, Field(ge=1e-30)] = 1e-8
-    """epsilon of Adam"""
-    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.1
-    """decoupled weight decay"""
-    grad_clip: Annotated[PositiveFloat, Field(ge=1e-12)] | None = 1.0
-    """global norm to which gradients are clipped; None: off"""
-    schedule: Literal["cosine", "wsd", "constant"] = "cosine"
-    """schedule of the learning rate"""
-    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
-    """steps of linear warm-up from zero"""
-    cooldown_fraction: Annotated[PositiveFloat, Field(le=1)] = 0.2
-    """wsd: last part of the steps, in which the rate falls linearly to zero"""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """precision of the matrix products; everything else is float32"""
-    eval_tokens: Positive | None = None
-    """held-out tokens used; None: all of them"""
-    conditioning: bool = False
-    """log the condition number of each block's attention to metrics.jsonl; not hashed"""
+    seq_len: int = Field(default=128, ge=2, le=100_000_000, description="positions of a sequence")
+    batch_size: Sequences = Field(default=16, description="sequences per step")
+    steps: Steps | None = Field(
+        default=None,
+        description="length of a run in steps; give one of steps, tokens, tokens_per_param, flops, seconds",
+    )
+    tokens: Tokens | None = Field(default=None, description="length of a run in tokens")
+    tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = Field(
+        default=None, description="length of a run in tokens per non-embedding parameter"
+    )
+    flops: Flops | None = Field(
+        default=None, description="FLOPs of a run, attention and unembedding counted; its tokens follow from its shape"
+    )
+    seconds: Seconds | None = Field(
+        default=None,
+        description="device-seconds of a run; its tokens follow from its shape's rate, by `bench` or assumed",
+    )
+    token_branches: list[Tokens] = Field(
+        default_factory=list, description="wsd: cool down at these token counts too, as runs of their own"
+    )
+    optimizer: Literal["adamw", "muon"] = Field(
+        default="adamw", description="optimizer; muon: the matrices of the blocks, the rest by adamw"
+    )
+    momentum: Fraction = Field(default=0.95, description="momentum of Muon")
+    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.95), description="betas of Adam")
+    epsilon: PositiveFloat = Field(default=1e-8, ge=1e-30, description="epsilon of Adam")
+    weight_decay: float = Field(default=0.1, ge=0, le=1e6, allow_inf_nan=False, description="decoupled weight decay")
+    grad_clip: Annotated[PositiveFloat, Field(ge=1e-12)] | None = Field(
+        default=1.0, description="global norm to which gradients are clipped; None: off"
+    )
+    schedule: Literal["cosine", "wsd", "constant"] = Field(
+        default="cosine", description="schedule of the learning rate"
+    )
+    warmup_steps: int = Field(default=0, ge=0, le=MAX_STEPS, description="steps of linear warm-up from zero")
+    cooldown_fraction: float = Field(
+        default=0.2,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="wsd: last part of the steps, in which the rate falls linearly to zero",
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="precision of the matrix products; everything else is float32"
+    )
+    eval_tokens: Positive | None = Field(default=None, description="held-out tokens used; None: all of them")
+    conditioning: bool = Field(
+        default=False, description="log the condition number of each block's attention to metrics.jsonl; not hashed"
+    )
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
@@ -486,58 +427,62 @@ class TrainSpec(Section):
 class MeshSpec(Section):
     """Devices along each axis: packs of replicas, the batch, and the parameters with the batch (fully sharded)."""
 
-    replica: Devices = 1
-    """devices that share the replicas of a pack"""
-    data: Devices = 1
-    """devices that share the batch"""
-    fsdp: Devices = 1
-    """devices that share the batch and the parameters"""
+    replica: Devices = Field(default=1, description="devices that share the replicas of a pack")
+    data: Devices = Field(default=1, description="devices that share the batch")
+    fsdp: Devices = Field(default=1, description="devices that share the batch and the parameters")
 
 
 class ExecutionSpec(Section):
     """Execution of a sweep. No key here changes a result, and no key here is hashed."""
 
-    max_retries: Annotated[int, Field(ge=0, le=10**6)] = 2
-    """retries of a pack whose worker crashed"""
-    checkpoint_seconds: PositiveFloat = 120.0
-    """seconds between two checkpoints"""
-    checkpoint_steps: Positive | None = None
-    """steps between two checkpoints"""
-    keep_checkpoints: Positive = 2
-    """checkpoints kept of a pack while it trains"""
-    keep_finished_checkpoints: bool = False
-    """keep the checkpoints of finished packs"""
-    keep_params: Literal["none", "best", "all"] = "none"
-    """keep the parameters of finished runs; best: of the run with the lowest held-out loss in each pack and length"""
-    log_steps: Positive = 10
-    """steps between two lines of metrics.jsonl"""
-    microbatch: Positive | None = None
-    """sequences per forward pass; None: from the device's memory"""
-    max_replicas: Positive | None = None
-    """replicas per pack; None: all seeds and learning rates of a shape"""
-    workers: Processes | None = None
-    """worker processes on this host; None: one for all its devices"""
-    data_on_device: bool | None = None
-    """hold the token store on the device; None: when it fits"""
-    remat: bool = False
-    """recompute activations in the backward pass"""
-    unroll: Positive | None = None
-    """layers unrolled in the scan; None: by device and shape"""
-    attention: Literal["auto", "xla", "cudnn"] = "auto"
-    """kernel; auto: the faster one, as measured"""
-    mesh: MeshSpec | None = None
-    """division of devices; None: by replicas, and within a large model; on a CPU by batch"""
-    compile_ahead: bool | None = None
-    """compile the next pack while this one trains; None: on accelerators"""
-    loggers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
-    """further destinations of metrics"""
-    device: str | None = None
-    """name in the table of devices, for the estimates of `plan` and the rates of train.seconds"""
+    max_retries: int = Field(default=2, ge=0, le=10**6, description="retries of a pack whose worker crashed")
+    checkpoint_seconds: PositiveFloat = Field(default=120.0, description="seconds between two checkpoints")
+    checkpoint_steps: Positive | None = Field(default=None, description="steps between two checkpoints")
+    keep_checkpoints: Positive = Field(default=2, description="checkpoints kept of a pack while it trains")
+    keep_finished_checkpoints: bool = Field(default=False, description="keep the checkpoints of finished packs")
+    keep_params: Literal["none", "best", "all"] = Field(
+        default="none",
+        description="parameters kept of finished runs; best: of the lowest held-out loss in each pack and length",
+    )
+    log_steps: Positive = Field(default=10, description="steps between two lines of metrics.jsonl")
+    microbatch: Positive | None = Field(
+        default=None, description="sequences per forward pass; None: from the device's memory"
+    )
+    max_replicas: Positive | None = Field(
+        default=None, description="replicas per pack; None: all seeds and learning rates of a shape"
+    )
+    workers: Processes | None = Field(
+        default=None, description="worker processes on this host; None: one for all its devices"
+    )
+    data_on_device: bool | None = Field(
+        default=None, description="hold the token store on the device; None: when it fits"
+    )
+    remat: bool = Field(default=False, description="recompute activations in the backward pass")
+    unroll: Positive | None = Field(default=None, description="layers unrolled in the scan; None: by device and shape")
+    attention: Literal["auto", "xla", "cudnn"] = Field(
+        default="auto", description="kernel; auto: the faster one, as measured"
+    )
+    mesh: MeshSpec | None = Field(
+        default=None, description="division of devices; None: by replicas, and within a large model; on a CPU by batch"
+    )
+    compile_ahead: bool | None = Field(
+        default=None, description="compile the next pack while this one trains; None: on accelerators"
+    )
+    loggers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
+        default_factory=list, description="further destinations of metrics"
+    )
+    device: str | None = Field(
+        default=None,
+        description="name in the table of devices, for the estimates of `plan` and the rates of train.seconds",
+    )
 
 
 class Spec(Section):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-    """name of the sweep; its directory is runs/NAME"""
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=100,
+        description="name of the sweep; its directory is runs/NAME",
+    )
     grid: Grid
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
@@ -547,12 +492,8 @@ class Spec(Section):
     def block(self, head_rule: HeadRule | None = None) -> Block:
         """Block settings, which with depth and width determine a shape; heads by the first of ``grid.heads`` by
         default."""
-        return Block(
-            head_rule=head_rule or self.grid.head_rules()[0],
-            vocab_size=self.data.vocab_size,
-            seq_len=self.train.seq_len,
-            **self.model.model_dump(exclude={"preset", "parametrization", "base_depth", "base_width"}),
-        )
+        keys = {field.name: getattr(self.model, field.name) for field in fields(Proportions)}
+        return Block(head_rule or self.grid.head_rules()[0], self.data.vocab_size, self.train.seq_len, **keys)
 
     def to_yaml(self) -> str:
         return yaml_numbers.dump(self.model_dump(mode="json", by_alias=True))

@@ -2,7 +2,7 @@
 
 spec.yaml  plan.csv  results.csv  manifest.json
 packs/<pack_id>/pack.json  state.json  log.txt, and until the pack is finished progress.json  checkpoints/
-runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors  eval.json
+runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors
 locks/ (``claim``)
 """
 
@@ -23,7 +23,6 @@ from dwsweep.locks import exclusive
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.documents import fault_of_documents
-from dwsweep.records.evaluation import Evaluation
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState
@@ -40,7 +39,6 @@ _FILES: dict[type, tuple[str, str]] = {
     RunConfig: ("runs", "config.json"),
     RunState: ("runs", "status.json"),
     RunResult: ("runs", "result.json"),
-    Evaluation: ("runs", "eval.json"),
     Pack: ("packs", "pack.json"),
     PackState: ("packs", "state.json"),
     PackProgress: ("packs", "progress.json"),
@@ -268,10 +266,6 @@ class SweepStore:
         """Read the result of a finished run; None before, or when result.json is damaged."""
         return self._sound(RunResult, run_id)
 
-    @property
-    def samples_path(self) -> Any:
-        return self.directory / "samples.json"
-
     def metrics_path(self, run_id: str) -> Any:
         return self.run_directory(run_id) / METRICS
 
@@ -340,12 +334,6 @@ class SweepStore:
             for name in paths.names_in(folder):
                 paths.sync_file(folder / name)
             paths.sync_folder(folder)
-
-    def evaluation(self, run_id: str) -> Evaluation | None:
-        """Scores of a finished run in downstream tasks; None if nothing was evaluated, or other parameters."""
-        found = self._sound(Evaluation, run_id)
-        result = self.result(run_id) if found else None
-        return found if found and result and result.params_sha256 == found.params_sha256 else None
 
     def finished(self, retry: Collection[str] = ()) -> dict[str, str]:
         """State by id of the runs that ``is_over``."""

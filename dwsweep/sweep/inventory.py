@@ -21,7 +21,6 @@ from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
 from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
-from dwsweep.records.evaluation import Evaluation
 from dwsweep.records.metrics import CHANGED, metrics_of
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
@@ -183,7 +182,6 @@ def _run(store: SweepStore, run_id: str, planned: bool) -> Look:
     state = _read(store, RunState, run_id)
     is_done = state is not None and state.state == DONE
     yield from _record(store, RunResult, run_id, needed=is_done)
-    yield from _record(store, Evaluation, run_id)
     result = _read(store, RunResult, run_id)
     if result is None:
         return

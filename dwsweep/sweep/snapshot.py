@@ -230,10 +230,8 @@ def rebuild_results(store: SweepStore) -> Any:
 def tables(store: SweepStore) -> dict[str, str]:
     """The texts of results.csv and, where there are any, of orphans.csv, by their names."""
     planned, orphans = results_rows(store)
-    found = {row["run_id"]: store.evaluation(row["run_id"]) for row in (*planned, *orphans)}
-    evaluated = {run_id: evaluation.columns() for run_id, evaluation in found.items() if evaluation}
     tables = {store.results_path.name: planned, **({ORPHANS: orphans} if orphans else {})}
-    return {name: sweep_record.results_text(rows, evaluated) for name, rows in tables.items()}
+    return {name: sweep_record.results_text(rows) for name, rows in tables.items()}
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:

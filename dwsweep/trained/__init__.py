@@ -1,1 +1,1 @@
-"""Trained runs with kept parameters: their samples of text, export for transformers, downstream tasks."""
+"""Trained runs with kept parameters, and their export for transformers."""

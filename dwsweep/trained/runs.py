@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -105,7 +104,7 @@ class TrainedRun:
         return store
 
 
-def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
+def find(path: Any) -> list[TrainedRun]:
     """Runs that ``path`` names: one, ``DIR/runs/<run_id>``, or all runs with parameters in a sweep directory.
 
     Raises:
@@ -114,50 +113,30 @@ def find(path: Any, argument: str = "RUN|DIR") -> list[TrainedRun]:
     place = paths.as_path(paths.absolute(path))
     if (place / "config.json").exists() and place.parent.name == "runs":
         sweep = SweepStore(place.parent.parent)
-        return [_trained(sweep, place.name, argument)]
+        return [_trained(sweep, place.name)]
     sweep = SweepStore(place)
     names = sweep.run_ids()
     if not names:
-        raise InputError(f"{argument}: {os.fspath(path)}; must be a sweep directory, or a run in it: DIR/runs/<run_id>")
+        raise InputError(f"RUN|DIR: {os.fspath(path)}; must be a sweep directory, or a run in it: DIR/runs/<run_id>")
     done = [name for name in names if (result := sweep.result(name)) and result.params_sha256]
     if not done:
         raise InputError(
-            f"{argument}: {os.fspath(path)}; none of its {len(names)} runs has parameters: only runs that are "
+            f"RUN|DIR: {os.fspath(path)}; none of its {len(names)} runs has parameters: only runs that are "
             "trained with `--set execution.keep_params=best` (or all) are kept"
         )
-    return [_trained(sweep, name, argument) for name in done]
+    return [_trained(sweep, name) for name in done]
 
 
-def best_of_each_depth(found: Sequence[TrainedRun]) -> list[TrainedRun]:
-    """Best run of each depth by held-out loss, the shallowest depth first."""
-    best: dict[int, TrainedRun] = {}
-    for run in sorted(found, key=lambda run: (run.shape.depth, run.result.loss)):
-        best.setdefault(run.shape.depth, run)
-    return list(best.values())
-
-
-def _trained(sweep: SweepStore, run_id: str, argument: str) -> TrainedRun:
+def _trained(sweep: SweepStore, run_id: str) -> TrainedRun:
     config = sweep.read(RunConfig, run_id)
     result = sweep.read(RunResult, run_id)
     if config is None:
-        raise InputError(f"{argument}: {run_id}; has no config.json")
+        raise InputError(f"RUN|DIR: {run_id}; has no config.json")
     if result is None:
-        raise InputError(f"{argument}: {run_id}; is {sweep.state(run_id).state}, only finished runs have parameters")
+        raise InputError(f"RUN|DIR: {run_id}; is {sweep.state(run_id).state}, only finished runs have parameters")
     if result.params_sha256 is None:
         raise InputError(
-            f"{argument}: {run_id}; its parameters were not kept: execution.keep_params was none, or best and another "
+            f"RUN|DIR: {run_id}; its parameters were not kept: execution.keep_params was none, or best and another "
             "run of its pack had the lower loss"
         )
     return TrainedRun(sweep, config, result)
-
-
-def nested(arrays: Arrays) -> dict[str, Any]:
-    """Arrays as the tree that ``model.transformer`` takes."""
-    tree: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *folders, last = name.split(".")
-        place = tree
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = array
-    return tree

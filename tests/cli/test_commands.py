@@ -14,6 +14,8 @@ import pytest
 from checkout import SMOKE
 from cli_tools import DWSWEEP, Command, begun, in_a_process
 
+from dwsweep.cli import retired
+
 
 def spec_with(tmp_path: Path, old: str, new: str) -> Path:
     text = SMOKE.read_text(encoding="utf-8")
@@ -102,8 +104,7 @@ def test_no_line_of_a_table_ends_in_blanks_where_the_output_is_a_pipe(dwsweep: C
 @pytest.mark.parametrize(
     "command",
     [
-        *("plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory"),
-        *("sample", "export", "eval"),
+        *("plan", "prepare", "run", "status", "bench", "fit", "guide", "design", "report", "theory", "export"),
     ],
 )
 def test_help_shows_an_example(dwsweep: Command, command: str) -> None:
@@ -112,6 +113,13 @@ def test_help_shows_an_example(dwsweep: Command, command: str) -> None:
     assert f"dwsweep {command}" in " ".join(result.stdout.split())
     assert "Example" in result.stdout
     assert "bool" not in result.stdout  # a switch takes no value
+
+
+@pytest.mark.parametrize("name", retired.INSTEAD)
+def test_a_removed_command_or_option_is_one_line_that_says_what_to_use(dwsweep: Command, name: str) -> None:
+    done = dwsweep(*name.split())
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr == f"error: {name.split()[-1]}: removed in this version; {retired.INSTEAD[name]}\n"
 
 
 def test_the_exit_status_and_the_streams_are_those_of_the_process(tmp_path: Path) -> None:

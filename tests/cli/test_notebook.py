@@ -1,4 +1,4 @@
-"""The package in a notebook: one function per question, results that show themselves, errors that name arguments."""
+"""The package in a notebook: two functions, results that show themselves, errors that name arguments."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ import dwsweep
 from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Options, answer
 from dwsweep.guide.guideline import completed
+from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitKeywords, FitOptions
-from dwsweep.results import AlongResult, BudgetsResult, ComparisonResult, Guidance, Shown, TransitionsResult
+from dwsweep.results import AlongResult, Guidance, Shown, TableResult
 from tests.simulations.along import AlongStudy, draw_along
 from tests.simulations.budgets import BudgetSweep
 
@@ -30,7 +31,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_every_name_is_there_and_none_imports_more_than_it_needs() -> None:
-    assert all(getattr(dwsweep, name) is not None for name in dwsweep.__all__)
+    assert dir(dwsweep) == ["InputError", "__version__", "fit_table", "guide"]
+    assert all(getattr(dwsweep, name) is not None for name in dir(dwsweep))
     with pytest.raises(AttributeError, match="nothing"):
         _ = dwsweep.nothing
     code = (
@@ -49,8 +51,8 @@ from dwsweep import guide
 import dwsweep
 
 assert callable(guide) and dwsweep.guide is guide and sys.modules["dwsweep.guide"].Options is Options
-found = dwsweep.fit_transitions(sys.argv[1], draws=100, where="depth < 3")  # two depths: no surface to fit
-assert found.plot("differences")._repr_png_().startswith(b"\\x89PNG") and "<pre>" in found._repr_html_()
+found = dwsweep.fit_table(sys.argv[1], draws=100, where="depth < 3")  # two depths: no surface to fit
+assert found.plot("loss_vs_depth")._repr_png_().startswith(b"\\x89PNG") and "<table>" in found._repr_html_()
 assert "Build" in guide("3B").summary()
 print(sorted({"jax", "flax", "matplotlib.pyplot", "IPython"} & set(sys.modules)))
 """
@@ -68,14 +70,13 @@ def _small() -> list[dict]:
 
 
 RESULTS: dict[str, tuple[type, Callable[[], Shown]]] = {
-    "transitions": (TransitionsResult, lambda: dwsweep.fit_transitions(LAPTOP, draws=100)),
-    "transitions of a small table": (TransitionsResult, lambda: dwsweep.fit_transitions(_small(), draws=100)),
-    "budgets": (BudgetsResult, lambda: dwsweep.fit_budgets(_budgets(), draws=100)),
-    "along the depth": (AlongResult, lambda: dwsweep.fit_along(LAPTOP, "depth", draws=100)),
-    "along the heads": (AlongResult, lambda: dwsweep.fit_along(_heads(), "heads", draws=100)),
-    "comparison": (ComparisonResult, lambda: dwsweep.compare(_small(), [_worse()], draws=100)),
-    "table": (dwsweep.FitResult, lambda: dwsweep.fit_table(LAPTOP, draws=100)),
-    "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], rules="gpt3", shapes="96x12288")),
+    "table": (TableResult, lambda: dwsweep.fit_table(LAPTOP, draws=100)),
+    "small table": (TableResult, lambda: dwsweep.fit_table(_small(), draws=100)),
+    "budgets": (TableResult, lambda: dwsweep.fit_table(_budgets(), axis="flops", draws=100)),
+    "along the depth": (TableResult, lambda: dwsweep.fit_table(_small(), along="depth", draws=100)),
+    "along the heads": (AlongResult, lambda: dwsweep.fit_table(_heads(), along="heads", draws=100)),
+    "comparison": (TableResult, lambda: dwsweep.fit_table(_small(), compare=_worse(), draws=100)),
+    "guide": (Guidance, lambda: dwsweep.guide(["3B", 7e9], shapes="96x12288")),
 }
 
 
@@ -96,7 +97,7 @@ def _result(name: str) -> Shown:
     return RESULTS[name][1]()
 
 
-AGAIN = ("transitions of a small table", "along the depth")  # kinds of a result that another table has, too
+AGAIN = ("small table", "along the depth")  # kinds of a result that another table has, too
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in AGAIN else ()) for n in RESULTS])
@@ -105,10 +106,8 @@ def test_every_result_shows_itself(name: str) -> None:
     assert isinstance(found, RESULTS[name][0]) and isinstance(found, Shown)
     text = found.summary()
     assert text and max(map(len, text.splitlines())) <= 100
-    assert str(found) == text and 20 < len(repr(found)) < 300 and "\n" not in repr(found)
-    shown = found._repr_html_()
-    tag = "<div>" if isinstance(found, Guidance) else "<pre>"
-    assert shown.startswith(tag) and len(shown) > 200
+    assert str(found) == text and repr(found).startswith(f"{type(found).__name__}: ") and "\n" not in repr(found)
+    assert found._repr_html_().startswith("<div>") and len(found._repr_html_()) > 200
     assert found.figures and all(
         found.plot(figure)._repr_png_().startswith(PNG)  # type: ignore[attr-defined]
         for figure in (None, found.figures[-1])
@@ -123,44 +122,79 @@ def test_every_result_shows_itself(name: str) -> None:
 
 def test_an_overview_prints_and_draws_itself_and_names_no_best_depth_of_a_range() -> None:
     found = dwsweep.guide()
-    assert found.figures == ["overview"] and len(str(found)) < 3000 and repr(found) == "Guidance: 9 overview"
+    assert found.figures == ["overview"] and len(str(found)) < 3000 and repr(found) == "Guidance: best depth at 9 sizes"
     (axes,) = found.plot().axes
     marks = [line for line in axes.lines if line.get_marker() == "o"]
     assert len(marks) == sum(row.basis != "range" and row.depth is not None for row in found.overview) == 7
 
 
-def test_a_result_has_the_tables_of_its_own_question() -> None:
-    found, shown = _result("transitions"), _result("table")
-    record = completed(fit_table(LAPTOP, draws=100))
-    assert (found.transitions, found.guideline, found.width_law) == (
-        record.transitions,
-        record.guideline,
-        record.width_law,
+def test_a_result_says_its_answer_in_one_line() -> None:
+    found = _result("table")
+    assert repr(found).startswith("TableResult: The best depth grows with N: ")
+    assert repr(dwsweep.guide("3B")).startswith("Guidance: 3B non-embedding parameters: ") and "47" in repr(
+        dwsweep.guide("3B")
     )
-    assert [row["n_params"] for row in found.tables()["best_depths"]] == [row.n_params for row in found.best_depths]
-    assert not {"along", "comparisons", "equal_budgets"} & {*found.to_dict(), *dir(found)}
-    assert shown.to_json() == record.to_json() and shown.summary() == dwsweep.summary(record)
-    assert shown.plot("differences").axes[0].get_title() == dwsweep.plot(record, "differences").axes[0].get_title()
 
 
-def test_a_table_that_cannot_answer_is_refused() -> None:
-    rows = _budgets()
-    with pytest.raises(dwsweep.InputError, match=r"^axis: flops; every shape of .* allowed: another axis, or dwsweep"):
-        dwsweep.fit_transitions(rows, axis="flops", draws=100)
-    with pytest.raises(dwsweep.InputError, match=r"no three shapes .* at equal compute; .* dwsweep.fit_transitions"):
-        dwsweep.fit_budgets(LAPTOP, draws=100)
-    assert _result("budgets").best == dwsweep.fit_budgets(rows, axis="flops", draws=100).best
+def test_a_result_is_the_record_that_the_command_writes() -> None:
+    found, record = _result("table"), completed(fit_table(LAPTOP, draws=100))
+    assert isinstance(found, TableResult) and found.to_json() == record.to_json()
+    best = [row for row in found.answers if row.question == "best_depth"]
+    assert found.surface is not None
+    assert [(row.n_params, row.depth) for row in best] == [(row.n_params, row.depth) for row in found.surface.optima]
+    assert found.tables()["answers"] == [row.to_dict() for row in found.answers]
+
+
+@pytest.mark.parametrize("name", ["table", "along the heads"])
+def test_every_result_of_a_table_has_the_same_attributes(name: str) -> None:
+    found = _result(name)
+    for attribute in ("answers", "cells", "transitions", "width_law", "guideline", "warnings"):
+        assert hasattr(found, attribute)
+    assert {"answers", "cells", "transitions", "guideline"} <= {*found.tables()}
+
+
+def test_several_tables_are_compared_and_a_list_of_rows_is_one_table() -> None:
+    columns = {name: [row[name] for row in _worse()] for name in ("depth", "width", "loss", "seed")}
+    for other in (_worse(), [_worse()], columns, [columns]):
+        found = dwsweep.fit_table(_small(), compare=other, draws=100)
+        assert len(found.comparisons) == 1
+        (change,) = {row.reason for row in found.answers if row.question == "difference"}
+        assert change == "worse"
+    labelled = [*({**row, "arm": "a"} for row in _small()), *({**row, "arm": "b"} for row in _worse())]
+    found = dwsweep.fit_table(labelled, compare=True, draws=100)
+    assert [(one.base, one.arm) for one in found.comparisons] == [("a", "b")]
+    assert len(dwsweep.fit_table(_small(), compare=[_worse(), _worse()], draws=100).comparisons) == 2
+
+
+def test_guide_takes_a_result_as_it_takes_its_folder(tmp_path: Path) -> None:
+    found = _result("table")
+    assert isinstance(found, TableResult)
+    fit_record.write(found, tmp_path)
+    by_result, by_folder = (dwsweep.guide(["500K", 3e9], fit=one) for one in (found, tmp_path))
+    assert by_result.tables() == by_folder.tables()
+    with pytest.raises(dwsweep.InputError, match=r"^fit: holds the losses along heads and no best depth; allowed: "):
+        dwsweep.guide(3e9, fit=_result("along the heads"))
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("fit_along", "along=column"), ("compare_arms", "compare="), ("plot", r"\.plot\(\)")]
+)
+def test_a_name_that_left_says_what_to_use(name: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=rf"^dwsweep\.{name} has left; use dwsweep\.fit_table\(.*{instead}"):
+        getattr(dwsweep, name)
+    with pytest.raises(ImportError, match=rf"^dwsweep\.{name} has left; use .*{instead}"):
+        exec(f"from dwsweep import {name}")
 
 
 def test_guide_answers_as_the_command_does() -> None:
     found = dwsweep.guide(3e9, kv_heads=8, mlp="gated")
     assert found.to_dict() == answer([3e9], options=Options(kv_heads=8, mlp="gated")).to_dict()
     (row,) = found.budgets
-    assert row.recommended is not None and f"Build {row.recommended.label}" in dwsweep.summary(found)
+    assert row.recommended is not None and f"Build {row.recommended.label}" in found.summary()
     assert [row.budget for row in dwsweep.guide(["1B", 3e9]).budgets] == [1e9, 3e9]
     assert dwsweep.guide("3B").to_dict() == dwsweep.guide(3e9).to_dict()
     assert [v.depth for v in dwsweep.guide(shapes="96x12288").verdicts] == [96]
-    assert len(dwsweep.guide(rules="width = 64 * depth").rules) == 1
+    assert [row.budget for row in dwsweep.guide(np.array([1e9, 3e9])).budgets] == [1e9, 3e9]
 
 
 def test_guide_takes_what_the_command_takes_and_shows_all_of_it() -> None:
@@ -183,16 +217,14 @@ def test_guide_takes_what_the_command_takes_and_shows_all_of_it() -> None:
 
 
 def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) -> None:
-    fit, found = report_sweeps.fit("one_pair"), dwsweep.guide(3e9)
-    for made in (dwsweep.plot(fit), dwsweep.plot(fit, "differences"), found.plot(), dwsweep.plot(found, "guide")):
+    fit, found = _result("table"), dwsweep.guide(3e9)
+    for made in (fit.plot(), fit.plot("best_depth"), found.plot(), found.plot("guide")):
         before = made._repr_png_()  # type: ignore[attr-defined]
         made.axes[0].set_title("mine")
         made.savefig(tmp_path / "a.png")
         assert made._repr_png_() != before  # type: ignore[attr-defined]
-    with pytest.raises(dwsweep.InputError, match=r"^figure: 'loss'; allowed: loss_vs_depth, loss_vs_size, differences"):
-        dwsweep.plot(fit, "loss")
-    with pytest.raises(dwsweep.InputError, match=r"^figure: ''; allowed: none, as nothing here can be drawn"):
-        dwsweep.plot(dwsweep.guide(shapes="96x12288"))
+    with pytest.raises(dwsweep.InputError, match=r"^name: ''; allowed: none, as nothing here can be shown"):
+        dwsweep.guide(shapes="96x12288").plot()
 
 
 @pytest.mark.parametrize(
@@ -201,18 +233,17 @@ def test_a_figure_can_be_drawn_on_and_what_was_drawn_is_shown(tmp_path: Path) ->
         ({"params": 3.0}, "params: 3; must be"),
         ({"params": ["3X", 3e9, None]}, "params: '3X'; must be a positive number"),
         ({"shapes": "2560x24"}, "shapes: '2560x24'; the depth comes first"),
-        ({"rules": "width = import"}, "rules: 'width = import'; "),
         ({"params": 3e9, "kv_heads": 0}, "kv_heads: 0; must be at least 1"),
         ({"params": 3e9, "device": "H1000"}, "device: 'H1000' is not in the table"),
-        ({"params": 3e9, "compare": True}, "compare: compares a fit of your own with the published law; allowed"),
         ({"params": 3e9, "fit": "/nowhere"}, "fit: /nowhere; does not exist"),
+        ({"params": 3e9, "fit": 3}, "fit: 3; must be a result of fit_table, or the path of a fit"),
     ],
 )
 def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, line: str) -> None:
     with pytest.raises(dwsweep.InputError) as error:
         dwsweep.guide(**arguments)
     assert str(error.value).startswith(line)
-    options = {"shapes": "--shape", "rules": "--rule", "kv_heads": "--kv-heads"}
+    options = {"shapes": "--shape", "kv_heads": "--kv-heads"}
     name, rest = line.split(":", 1)
     assert error.value.option_lines[0].startswith(f"{options.get(name, f'--{name}')}:{rest}")
 
@@ -222,10 +253,9 @@ def test_an_error_names_the_argument_and_to_a_shell_the_option(arguments: dict, 
     [
         (lambda: dwsweep.guide(3e9, kv_head=8), r"no argument 'kv_head'; did you mean kv_heads\?"),
         (lambda: dwsweep.fit_table([], draw=9), r"no argument 'draw'; did you mean draws\?"),
-        (lambda: dwsweep.fit_transitions([], sheds=9), r"'sheds'; did you mean seed\?"),
-        (lambda: dwsweep.fit_budgets([], axes="flops"), r"no argument 'axes'; did you mean axis\?"),
-        (lambda: dwsweep.fit_along([], "heads", margins=1), r"'margins'; did you mean margin\?"),
-        (lambda: dwsweep.compare([], qqqq=1), r"no argument 'qqqq'; allowed: axis, noise, "),
+        (lambda: dwsweep.fit_table([], sheds=9), r"'sheds'; did you mean seed\?"),
+        (lambda: dwsweep.fit_table([], along="heads", axes="n_params"), r"'axes'; did you mean axis\?"),
+        (lambda: dwsweep.fit_table([], compare=[{"depth": 1}], qqqq=1), r"no argument 'qqqq'; allowed: axis, noise, "),
     ],
 )
 def test_a_wrong_keyword_names_the_nearest(call: Callable[[], object], message: str) -> None:
@@ -236,9 +266,7 @@ def test_a_wrong_keyword_names_the_nearest(call: Callable[[], object], message: 
 def test_the_signature_shows_the_options() -> None:
     own = {*inspect.signature(fit_table).parameters, *inspect.signature(FitOptions).parameters} - {"table", "options"}
     assert {*FitKeywords.__annotations__} == own
-    for function in (dwsweep.fit_table, dwsweep.fit_transitions, dwsweep.fit_budgets, dwsweep.fit_along):
-        assert get_type_hints(function)["options"].__args__ == (FitKeywords,)
-        assert function.__doc__
+    assert get_type_hints(dwsweep.fit_table)["options"].__args__ == (FitKeywords,)
     assert all(f"{name}" in (dwsweep.fit_table.__doc__ or "") for name in own)
 
 

@@ -102,6 +102,16 @@ def test_what_changes_the_store(tmp_path: Path) -> None:
     assert prepare(data, progress=False).data_hash != base.data_hash
 
 
+def test_a_key_of_a_later_version_changes_the_store_unless_it_has_its_default(tmp_path: Path) -> None:
+    class Later(DataSpec):
+        lowercase: bool = False
+
+    data = spec(write(tmp_path / "a.jsonl", articles(1)), tmp_path)
+    place = module.store_path(data, source := open_source(data.source, None))
+    same, other = (Later.model_validate({**data.model_dump(), "lowercase": value}) for value in (False, True))
+    assert module.store_path(same, source) == place != module.store_path(other, source)
+
+
 def test_workers_and_blocks_do_not_change_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "a.jsonl", articles(300))
     alone = prepare(spec(source, tmp_path / "1", workers=1), progress=False)

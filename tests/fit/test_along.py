@@ -15,13 +15,13 @@ from sentences import says, shows
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.along import fit_beside_along
+from dwsweep.fit.along import fit_along, fit_beside_along
+from dwsweep.fit.arms import compare_arms
 from dwsweep.records import fit as fit_record
 from dwsweep.records.along import NEITHER, OTHER, WORSE, Along
-from dwsweep.records.fit import FitResult
+from dwsweep.records.fit import AlongFit, FitResult
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
-from dwsweep.results import AlongResult
 from dwsweep.terminal import plain_text
 from tests.simulations.along import STUDY, AlongStudy, along_studies, draw_along, simulation, summary
 from tests.simulations.sweeps import SmoothTruth, draw
@@ -39,19 +39,19 @@ def rows_of(study: AlongStudy, seed: int = 0) -> list[dict]:
 
 def along(study: AlongStudy, seed: int = 0, **options: object) -> Along:
     (rows, *_) = draw_along(study, np.random.default_rng(seed))
-    found = dwsweep.fit_along(rows, study.column, draws=DRAWS, **options).along
+    found = fit_along(rows, study.column, draws=DRAWS, **options).along
     return found
 
 
 @pytest.fixture(scope="module")
-def degraded() -> AlongResult:
-    return dwsweep.fit_along(rows_of(DEGRADES), "heads", draws=DRAWS)
+def degraded() -> AlongFit:
+    return fit_along(rows_of(DEGRADES), "heads", draws=DRAWS)
 
 
 # What is said
 
 
-def test_where_it_degrades_and_where_the_arms_part(degraded: AlongResult) -> None:
+def test_where_it_degrades_and_where_the_arms_part(degraded: AlongFit) -> None:
     found = degraded.along
     assert found is not None and found.arms == ("standard", "fixed")
     standard = [curve for curve in found.curves if curve.arm == "standard"]
@@ -71,7 +71,7 @@ def test_where_it_degrades_and_where_the_arms_part(degraded: AlongResult) -> Non
 
 def test_arms_that_are_alike_are_not_said_to_part() -> None:
     alike = replace(DEGRADES, second=DEGRADES.first)
-    found = dwsweep.fit_along(rows_of(alike), "heads", draws=DRAWS).along
+    found = fit_along(rows_of(alike), "heads", draws=DRAWS).along
     assert found is not None and {one_.ahead for one_ in found.partings} == {NEITHER}
     assert says(found.answer[0], "fit: divergence not shown")
 
@@ -84,7 +84,7 @@ def test_one_run_per_shape_claims_nothing() -> None:
 
 def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
     study = replace(along_studies()["spread 0.02 over depths"], **QUIET, off=0.0)
-    result = dwsweep.fit_along(draw_along(study, np.random.default_rng(0))[0], "depth", draws=DRAWS, shape_noise=0.0)
+    result = fit_along(draw_along(study, np.random.default_rng(0))[0], "depth", draws=DRAWS, shape_noise=0.0)
     assert result.along is not None
     for curve in result.along.curves:
         assert curve.depth is None and (curve.best, curve.worst) == (8, 1)
@@ -101,7 +101,7 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
 # What the numbers are
 
 
-def test_what_seeds_share_cancels_and_the_luck_of_a_shape_does_not(degraded: AlongResult) -> None:
+def test_what_seeds_share_cancels_and_the_luck_of_a_shape_does_not(degraded: AlongFit) -> None:
     """Seeds move all losses by 0.02 nats; two seeds of noise 0.0005 alone would give a tenth of these errors."""
     assert degraded.along is not None
     default_shape_sd = 0.004
@@ -144,11 +144,11 @@ def test_vocabularies_are_compared_in_bits_per_byte() -> None:
     ]
     factors = {256: 0.5, 1000: 0.4}
     with_bits = [{**row, "bits_per_byte": factors[row["vocab_size"]] * row["loss"]} for row in rows]
-    result = dwsweep.fit_along(with_bits, "vocab_size", draws=DRAWS).along
+    result = fit_along(with_bits, "vocab_size", draws=DRAWS).along
     assert result is not None and result.unit == "bits per byte"
     assert [row.loss for row in result.rows[:2]] == pytest.approx([2.0, 1.6], abs=0.05)
     with pytest.raises(InputError, match=r"losses per token of different vocabularies cannot be compared"):
-        dwsweep.fit_along(rows, "vocab_size", draws=DRAWS)
+        fit_along(rows, "vocab_size", draws=DRAWS)
 
 
 # Shapes that equal a baseline
@@ -163,16 +163,16 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
         for (L, h), value in loss.items()
         for s in range(3)
     ]
-    found = dwsweep.fit_along(rows, "heads", draws=DRAWS, margin=0.03).along
+    found = fit_along(rows, "heads", draws=DRAWS, margin=0.03).along
     assert found is not None
     (table,) = found.equal
     assert table.baseline == "6×64, 2 heads" and table.margin == 0.03
     said = {(row.depth, row.heads): (row.equal, round(row.saved_percent)) for row in table.rows}
     assert said == {(3, 8): (True, 50), (3, 2): (False, 50), (6, 8): (True, 0)}
     assert says(table.sentence, "fit: equal to the baseline")
-    other = dwsweep.fit_along(rows, "heads", draws=DRAWS, baseline="depth == 6 and heads == 8").along
+    other = fit_along(rows, "heads", draws=DRAWS, baseline="depth == 6 and heads == 8").along
     assert other is not None and not any(row.equal for row in other.equal[0].rows if row.depth == 3)
-    assert dwsweep.fit_along(rows, "heads", draws=DRAWS).along.equal  # type: ignore[union-attr]
+    assert fit_along(rows, "heads", draws=DRAWS).along.equal  # type: ignore[union-attr]
 
 
 # What is refused
@@ -198,52 +198,52 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
 def test_what_cannot_be_compared_is_named(column: str, options: dict, line: str) -> None:
     rows = [{**row, "name": "a"} for row in draw_along(AlongStudy(), np.random.default_rng(0))[0]]
     with pytest.raises(InputError) as error:
-        dwsweep.fit_along(rows, column, **options)
+        fit_along(rows, column, **options)
     assert str(error.value).startswith(line)
 
 
 def test_an_arm_without_a_usable_loss_is_said_and_the_others_are_compared() -> None:
     rows = rows_of(replace(DEGRADES, budgets=(1e5,)))
     gone = [{**row, "arm": "gone", "loss": math.nan} for row in rows if row["arm"] == "fixed"]
-    found = dwsweep.fit_along([*rows, *gone], "heads", draws=DRAWS).along
+    found = fit_along([*rows, *gone], "heads", draws=DRAWS).along
     assert found is not None and found.arms == ("standard", "fixed") and found.partings
     assert shows(found.notes[0], "fit: an arm without a loss", numbers=True)
     with pytest.raises(InputError, match=r"gone has no finished run with a usable loss"):
-        dwsweep.fit_along([*gone, *rows], "heads", draws=DRAWS)
+        fit_along([*gone, *rows], "heads", draws=DRAWS)
 
 
 @pytest.mark.parametrize("budget", ["large", -1.0, math.inf])
 def test_a_budget_that_is_no_size_is_passed_over(budget: object) -> None:
     (rows, *_) = draw_along(replace(DEGRADES, budgets=(1e5,)), np.random.default_rng(0))
     sizes = [row["non_embedding_params"] for row in rows]
-    found = dwsweep.fit_along([{**row, "budget": budget} for row in rows], "heads", draws=DRAWS).along
+    found = fit_along([{**row, "budget": budget} for row in rows], "heads", draws=DRAWS).along
     assert found is not None and min(sizes) <= (found.curves[0].budget or 0.0) <= max(sizes)
 
 
 def test_losses_that_are_not_positive_have_no_share() -> None:
     (rows, *_) = draw_along(along_studies()["spread 0.02 over depths"], np.random.default_rng(0))
-    found = dwsweep.fit_along([{**row, "loss": row["loss"] - 9.0} for row in rows], "depth", draws=DRAWS).along
+    found = fit_along([{**row, "loss": row["loss"] - 9.0} for row in rows], "depth", draws=DRAWS).along
     assert found is not None and found.curves[0].percent(0.1) is None
     assert says(found.answer, "fit: no share of a loss")
     with pytest.raises(InputError, match="no finished run with a usable loss"):  # zero is no measurement
-        dwsweep.fit_along([{**row, "loss": 0.0} for row in rows], "depth", draws=DRAWS)
+        fit_along([{**row, "loss": 0.0} for row in rows], "depth", draws=DRAWS)
 
 
 def test_two_shapes_at_one_value_are_not_averaged() -> None:
     rows = draw_along(AlongStudy(), np.random.default_rng(0))[0]
     doubled = rows + [{**row, "width": row["width"] + 40} for row in rows]
     with pytest.raises(InputError, match=r"two shapes of one size at heads 1, .*which would be averaged; choose"):
-        dwsweep.fit_along(doubled, "heads")
+        fit_along(doubled, "heads")
     recipes = rows + [{**row, "batch_size": 16} for row in rows]
     with pytest.raises(InputError, match=r"at heads 1: recipes that differ within one shape would be averaged"):
-        dwsweep.fit_along([{"batch_size": 8, **row} for row in recipes], "heads")
+        fit_along([{"batch_size": 8, **row} for row in recipes], "heads")
 
 
 def test_a_plain_fit_of_several_heads_points_here() -> None:
     rows = [
         {**row, "width": 64} for row in draw_along(AlongStudy(budgets=(1e5,), off=0.0), np.random.default_rng(0))[0]
     ]
-    with pytest.raises(InputError, match=r"or compare them with dwsweep.fit_along\(table, 'heads'\)") as caught:
+    with pytest.raises(InputError, match=r"or compare them with fit_table\(table, along='heads'\)") as caught:
         dwsweep.fit_table(rows)
     assert says(caught.value.option_lines[0], "fit: heads point to along")
 
@@ -275,7 +275,7 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
     assert "Loss along heads" in page and "from 8 heads on" in page and 'id="transitions"' not in page
 
 
-def test_a_record_that_names_a_key_twice_is_refused(degraded: AlongResult, tmp_path: Path) -> None:
+def test_a_record_that_names_a_key_twice_is_refused(degraded: AlongFit, tmp_path: Path) -> None:
     file, text = tmp_path / "fit.json", degraded.record.to_json()
     file.write_text(text)
     assert fit_record.read_any(file) == degraded.record
@@ -284,7 +284,7 @@ def test_a_record_that_names_a_key_twice_is_refused(degraded: AlongResult, tmp_p
         fit_record.read_any(file)
 
 
-def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(degraded: AlongResult) -> None:
+def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(degraded: AlongFit) -> None:
     assert degraded.figures == ["along"]
     made = degraded.plot()
     top, _, bottom, _ = made.axes
@@ -331,7 +331,7 @@ def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -
     one_size = [row for row in rows if abs(math.log(row["depth"] * row["width"] ** 2 * 12 / sizes[3])) < 0.1]
     for table, parts in ((rows, 28), (one_size, 4)):
         plain = dwsweep.fit_table(table, draws=DRAWS)
-        found = dwsweep.fit_along(table, "depth", draws=DRAWS)
+        found = fit_along(table, "depth", draws=DRAWS)
         for name in ("tau", "tau_df", "shape_sd", "shape_source", "source"):
             assert getattr(found.noise, name) == getattr(plain.noise, name), name
         assert set(found.noise.sigma.values()) == set(plain.noise.sigma.values())  # type: ignore[union-attr]
@@ -358,9 +358,9 @@ def heap(arm: str = "", seed: int = 0) -> list[dict]:
 
 
 def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> None:
-    found = dwsweep.fit_along(heap(), "depth", draws=DRAWS).along
+    found = fit_along(heap(), "depth", draws=DRAWS).along
     assert found.answer[0].startswith("NOT ADJUSTED: ") and says(found.answer[0], "fit: not adjusted along depth")
-    compared = dwsweep.compare([*heap("a"), *heap("b", 1)], draws=DRAWS)
+    compared = compare_arms([*heap("a"), *heap("b", 1)], draws=DRAWS)
     assert compared.record.adjusted
     first = compared.comparisons[0].answer[0]
     assert first.startswith("NOT ADJUSTED: ") and says(first, "fit: arms compared as they are")
@@ -369,9 +369,9 @@ def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> 
     assert {row.unadjusted for row in compared.comparisons[0].rows} == {"batch, warm-up, context"}
     for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
-            dwsweep.fit_along(heap(), "depth", draws=DRAWS, **option)
+            fit_along(heap(), "depth", draws=DRAWS, **option)
         with pytest.raises(InputError, match=r"'batch_size'; arms and losses along a column are compared as they are"):
-            dwsweep.compare(heap("a"), heap("b", 1), draws=DRAWS, **option)
+            compare_arms(heap("a"), heap("b", 1), draws=DRAWS, **option)
 
 
 def test_losses_along_depth_beside_an_adjusted_fit_are_said_to_be_as_they_are() -> None:
@@ -391,9 +391,7 @@ def test_the_unit_of_the_losses_moves_no_verdict_along_a_column() -> None:
     """A scatter of 0.004 that nothing shows was one of 0.004 bits too: a difference counted that did not in nats."""
     nats = rows_of(AlongStudy((0.012, 0.0, 0.005, 0.04, 0.1), (0.012, 0.0, 0.0, 0.0, 0.0), **QUIET))
     bits = [{**row, "loss": row["loss"] / math.log(2)} for row in nats]
-    found = [
-        dwsweep.fit_along(rows, "heads", draws=DRAWS, unit=unit) for rows, unit in ((nats, "nats"), (bits, "bits"))
-    ]
+    found = [fit_along(rows, "heads", draws=DRAWS, unit=unit) for rows, unit in ((nats, "nats"), (bits, "bits"))]
     assert found[1].noise.shape_sd == pytest.approx(found[0].noise.shape_sd / math.log(2))
     one, other = (along.along for along in found)
     assert [row.verdict for row in one.rows] == [row.verdict for row in other.rows]

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentences import says
+from shown import summary
 
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import analysis, curves, token_group
 from dwsweep.fit.cells import find_bad_runs, select_runs
-from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import report_sweeps
 from sentences import says
+from shown import summary
 
 import dwsweep
 from dwsweep import published_law
@@ -19,8 +20,6 @@ from dwsweep.fit.transitions import size_ratio
 from dwsweep.records import fit as fit_record
 from dwsweep.records.transitions import Transition, verdicts
 from dwsweep.report import page as sweep_page
-from dwsweep.report.figures import registry
-from dwsweep.results import summary
 from tests.simulations.sweeps import Scenario, Truth, simulate
 
 pytestmark = pytest.mark.usefixtures("surfaces_again")
@@ -88,7 +87,7 @@ def test_the_summary_names_both_and_how_far_apart_they_are(both: fit_record.FitR
     assert says(summary(apart), "fit: no two depths both have")
 
 
-def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report_sweeps.without_answers(monkeypatch)
     directory = report_sweeps.sweep(tmp_path / "mine", "one_pair")
     beside = report_sweeps.sweep(tmp_path / "theirs", "one_pair")
@@ -96,12 +95,9 @@ def test_it_is_drawn_kept_and_reported(tmp_path: Path, monkeypatch: pytest.Monke
     (directory / "fit" / "fit.json").write_text(result.to_json())
     read = fit_record.read(directory)
     assert read.to_json() == result.to_json() and read.others[0].name == "theirs"
-    names = {path.name for path in registry.draw(read, directory / "fit")}
-    assert {"others.png", "others.svg"} <= names
     sweep_page.write(directory)
     page = (directory / "report.html").read_text()
     assert says(page, "fit: beside other sweeps") and "theirs" in page
-    assert "others.png" not in {path.name for path in registry.draw(fit_record.read(beside), tmp_path)}
 
 
 def test_a_table_that_cannot_be_read_is_refused_in_a_line(both: fit_record.FitResult, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from sentences import says
+from shown import summary
 
 import dwsweep
 from dwsweep.errors import InputError
@@ -17,7 +18,6 @@ from dwsweep.fit.guideline import guideline_rows, guides, headline, held_out_war
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.records import fit as fit_record
-from dwsweep.results import summary
 from dwsweep.text import format_count
 from tests.simulations.scenarios import scenarios as truths
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import dwsweep
+from dwsweep.fit.analysis import fit_transitions
+from dwsweep.fit.arms import compare_arms
 from dwsweep.records.comparison import BEST_DEPTH
 from tests.simulations.scenarios import grid, scenarios
 
@@ -33,10 +35,10 @@ def budgets() -> list[dict[str, Any]]:
 
 ANALYSES: dict[str, Callable[[], Any]] = {
     "fit": lambda: dwsweep.fit_table(rows(), draws=200),
-    "transitions": lambda: dwsweep.fit_transitions(rows(), draws=200),
+    "transitions": lambda: fit_transitions(rows(), draws=200),
     "heap": lambda: dwsweep.fit_table(heap(), draws=200, adjust=["tokens"]),
     "budgets": lambda: dwsweep.fit_table(budgets(), draws=200, drop=["flops_budget"]),
-    "arms": lambda: dwsweep.compare(rows(), [rows(1)], draws=200),
+    "arms": lambda: compare_arms(rows(), [rows(1)], draws=200),
     "one size": lambda: dwsweep.fit_table([row for row in rows() if row["width"] in largest()], draws=200),
 }
 

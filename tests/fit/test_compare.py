@@ -19,8 +19,7 @@ from shown import printed
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import arms
-from dwsweep.fit.analysis import fit_table
-from dwsweep.fit.arms import Estimate, compare, ratio
+from dwsweep.fit.arms import Estimate, compare, compare_arms, ratio
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.pairing import at_size, pair_arms
@@ -30,7 +29,6 @@ from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.transitions import SURFACE, Transition
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
-from dwsweep.report.figures import registry
 from dwsweep.terminal import plain_text
 from tests.simulations.arms import ARM_OPTIONS, TwoArms, draw_arms, fitted, simulation, summarise, two_arms
 from tests.simulations.harness import CONFIDENCE
@@ -51,7 +49,7 @@ def tables(scenario: TwoArms, seed: int = 0) -> tuple[list[dict], list[dict]]:
 @pytest.fixture(scope="module")
 def compared() -> fit_record.FitResult:
     base, other = tables(STUDY)
-    return dwsweep.compare_arms(base, [other], draws=DRAWS)
+    return compare_arms(base, [other], draws=DRAWS)
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +180,7 @@ def test_an_arm_that_is_compared_has_the_answers_of_its_own_fit(compared: fit_re
 
 def test_a_table_against_itself_differs_by_nothing() -> None:
     base, _ = tables(SMALL)
-    (found,) = dwsweep.compare_arms(base, [base], draws=DRAWS).comparisons
+    (found,) = compare_arms(base, [base], draws=DRAWS).comparisons
     assert all(row.change == pytest.approx(1.0) for row in found.of(TRANSITION))
     assert all(row.change == 0.0 and row.change_low <= 0.0 <= row.change_high for row in found.of(LOSS))
     assert not any(row.shown for row in found.rows)
@@ -284,16 +282,16 @@ def test_several_arms_each_against_the_first() -> None:
     base, other = tables(SMALL)
     third = tables(replace(SMALL, factor=2.0))[1]
     labelled = [{**row, "arm": arm} for arm, rows in (("a", base), ("b", other), ("c", third)) for row in rows]
-    with pytest.raises(InputError, match=r"arm: .* holds 3 \(a, b, c\).*compare_arms.*where=\"arm == 'c'\"") as caught:
+    with pytest.raises(InputError, match=r"arm: .* holds 3 \(a, b, c\).*compare=True.*where=\"arm == 'c'\"") as caught:
         dwsweep.fit_table(labelled, draws=DRAWS)
     assert says(caught.value.option_lines[0], "fit: several arms to choose from")
-    result = dwsweep.compare_arms(labelled, draws=DRAWS)
+    result = compare_arms(labelled, draws=DRAWS)
     assert [(one.base, one.arm) for one in result.comparisons] == [("a", "b"), ("a", "c")]
-    apart = dwsweep.compare_arms(base, [other, third], draws=DRAWS)
+    apart = compare_arms(base, [other, third], draws=DRAWS)
     assert [one.rows[0].change for one in apart.comparisons] == [one.rows[0].change for one in result.comparisons]
     assert result.cells == apart.cells == dwsweep.fit_table(labelled, draws=DRAWS, where="arm == 'a'").cells
     with pytest.raises(InputError, match=r"others: .* has one arm; allowed: a second table"):
-        dwsweep.compare_arms(base, draws=DRAWS)
+        compare_arms(base, draws=DRAWS)
 
 
 def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
@@ -309,8 +307,8 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
         for name, rows in (("here", base), ("there", other))
     ]
     twice = [{**row, "loss": 2 * row["loss"], "vocab_size": 8000} for row in plain[1]]
-    in_nats = dwsweep.compare_arms(plain[0], [plain[1]], draws=DRAWS).comparisons[0]
-    in_bits = dwsweep.compare_arms(plain[0], [twice], draws=DRAWS).comparisons[0]
+    in_nats = compare_arms(plain[0], [plain[1]], draws=DRAWS).comparisons[0]
+    in_bits = compare_arms(plain[0], [twice], draws=DRAWS).comparisons[0]
     assert (in_nats.unit, in_bits.unit) == ("nats per token", "bits per byte") and not in_nats.paired
     for one, same in zip(in_nats.rows, in_bits.rows, strict=True):
         factor = 0.5 if one.quantity == LOSS else 1.0
@@ -326,18 +324,18 @@ def test_an_arm_in_another_unit_compares_as_it_does_in_its_own() -> None:
 def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byte() -> None:
     base, other = tables(SMALL)
     named = [{**row, "data_hash": "aaaa"} for row in base]
-    (found,) = dwsweep.compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
+    (found,) = compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
     assert not found.paired and shows(found.pairing, "fit: unpaired by data", numbers=True)
     assert all(abs(row.correlation) < 0.05 for row in found.of(TRANSITION))
     small = [{**row, "vocab_size": 1000, "bits_per_byte": row["loss"] / 2} for row in base]
     large = [{**row, "vocab_size": 8000, "bits_per_byte": row["loss"] / 3} for row in other]
-    (found,) = dwsweep.compare_arms(small, [large], draws=DRAWS).comparisons
+    (found,) = compare_arms(small, [large], draws=DRAWS).comparisons
     assert found.unit == "bits per byte" and "different vocabularies" in found.pairing
     row = found.of(LOSS)[0]
     assert row.base == pytest.approx(np.mean([r["loss"] for r in base[:3]]) / 2, rel=1e-3)
     assert row.change == pytest.approx(row.other - row.base)
     blank = [{**row, "bits_per_byte": None} for row in large]
-    (found,) = dwsweep.compare_arms(small, [blank], draws=DRAWS).comparisons
+    (found,) = compare_arms(small, [blank], draws=DRAWS).comparisons
     assert not found.of(LOSS) and "not comparable" in found.answer[-1]
 
 
@@ -352,14 +350,14 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
         for row in other
     ]
     labelled = [{**row, "arm": "whole"} for row in base]
-    first, second = dwsweep.compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
+    first, second = compare_arms([*labelled, *gone, *torn], draws=DRAWS).comparisons
     assert first.answer == (f"gone has no usable loss: {len(gone)} of {len(gone)} runs diverged; nothing is compared",)
     assert not first.rows and not first.depths
     assert first.pairing.startswith("unpaired: ") and says(first.pairing, "fit: one has no usable loss")
     assert second.answer[0].startswith(f"torn: 1 of {len(torn)} runs diverged: ") and second.rows
     assert "censored" in second.answer[0]
     with pytest.raises(InputError, match=r"gone.*no run with a usable loss: .* runs diverged; allowed: another"):
-        dwsweep.compare_arms([*gone, *labelled], draws=DRAWS)
+        compare_arms([*gone, *labelled], draws=DRAWS)
 
 
 @pytest.mark.parametrize("names", [("0", "1"), ("none", "nan"), (0, 1), (False, True), (math.nan, "x")])
@@ -380,7 +378,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, objec
             writer.writerows(rows)
         with pytest.raises(InputError, match=rf"choose one with where=.arm == '{names[1]}'"):
             dwsweep.fit_table(table)
-    result = dwsweep.compare_arms(table, draws=100)
+    result = compare_arms(table, draws=100)
     assert result.provenance.rows_used == len(rows) / 2 and len(result.comparisons) == 1
     assert result.comparisons[0].arm == str(names[1]) and result.comparisons[0].of(LOSS)
 
@@ -388,7 +386,7 @@ def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, objec
 def test_a_sweep_without_seeds_in_common_is_not_paired() -> None:
     base, other = tables(SMALL)
     shifted = [{**row, "seed": row["seed"] + 10} for row in other]
-    (found,) = dwsweep.compare_arms(base, [shifted], draws=DRAWS).comparisons
+    (found,) = compare_arms(base, [shifted], draws=DRAWS).comparisons
     assert found.pairing.startswith("unpaired: ") and says(found.pairing, "fit: no seed in both")
 
 
@@ -403,7 +401,7 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
     with open(directory / "fit" / "comparison.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == ComparedRow.keys() and len(rows) == len(read.comparisons[0].rows)
-    assert (directory / "fit" / "comparison.svg").exists()
+    assert (directory / "fit" / "loss_vs_depth.svg").exists()
     with pytest.MonkeyPatch.context() as patch:
         report_sweeps.without_answers(patch)
         sweep_page.write(directory)
@@ -411,7 +409,6 @@ def test_it_is_kept_drawn_tabled_and_reported(compared: fit_record.FitResult, dw
     assert says(page, "fit: does it change answer") and "theirs against mine" in page
     text = json.loads(compared.to_json())
     assert text["comparisons"][0]["rows"][0]["quantity"] == TRANSITION
-    assert "comparison" not in {drawing.name for drawing in registry.drawings(fit_table(tables(SMALL)[0], draws=DRAWS))}
 
 
 def test_the_tables_fit_eighty_columns(compared: fit_record.FitResult) -> None:
@@ -438,7 +435,7 @@ def test_a_second_table_needs_compare(dwsweep: Command, tmp_path: Path) -> None:
 def test_without_noise_nothing_is_compared() -> None:
     scenario = TwoArms(budgets=(1e6, 1e7), seeds=1)
     base, other = tables(scenario)
-    (found,) = dwsweep.compare_arms(base, [other], draws=DRAWS).comparisons
+    (found,) = compare_arms(base, [other], draws=DRAWS).comparisons
     assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
     a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(0)))
     assert compare(a, b, ARM_OPTIONS).depths == ()

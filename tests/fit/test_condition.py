@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from dwsweep import fit_along
 from dwsweep.errors import InputError
+from dwsweep.fit.along import fit_along
 from dwsweep.fit.data.condition import compile_expression, equals, option
 from dwsweep.fit.data.table import read_table
 

@@ -201,21 +201,3 @@ def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: 
             assert "".join(cells).startswith(f"{row.equal}{budget(row)}{value}{ends}"), (row, cells)
             if row.n_params:
                 assert format_count(row.n_params) in cells
-
-
-def test_the_figure_shows_the_best_depth_of_each_kind_at_the_middle_size(tmp_path: Path) -> None:
-    from dwsweep.report.figures import adjusted, registry, style
-
-    rows = adjusted.middle_equal(fitted())
-    sizes = sorted(row.n_params for row in lines(fitted(), "N") if row.n_params)
-    assert [row.equal for row in rows] == list(dict.fromkeys(row.equal for row in fitted().adjusted.equal))
-    assert {row.n_params for row in rows if row.equal.startswith("N")} == {sizes[1]}
-    with style.styled():
-        (axes,) = adjusted.equal_what(fitted()).axes
-    assert len(axes.get_yticks()) == len(rows)
-    drawn = sorted(float(x) for line in axes.lines for x in np.ravel(line.get_xdata()))
-    for row in rows:
-        if row.depth:
-            assert min(abs(x - row.depth) for x in drawn) < 1e-9
-    assert "equal_what" in registry.figures(fitted())
-    assert "equal_what" not in registry.figures(dwsweep.fit_table("sweeps/results/laptop", draws=DRAWS))

@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 from sentences import says, shows
+from shown import summary
 
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import Request, fit_options
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface, best_depth
 from dwsweep.fit.course import Course, sizes_of
+from dwsweep.fit.data import covariates, steps
 from dwsweep.fit.data.covariates import _held as held_value
 from dwsweep.fit.data.covariates import is_date
 from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.shape import places
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.equal_what import near
 from dwsweep.fit.guideline import layer_weights
@@ -441,7 +445,7 @@ def test_a_comparison_of_arms_names_the_option_that_adjusts_an_arm_and_the_optio
         return {"mixer": name, "batch_size": batch}, 0.03 * math.log(batch / 128) - 0.03 * (name == "b")
 
     rows = list({(row["depth"], row["width"]): row for row in piled(60, more=arms)}.values())
-    (comparison,) = dwsweep.compare(rows, arm="mixer", draws=DRAWS).comparisons
+    (comparison,) = compare_arms(rows, arm="mixer", draws=DRAWS).comparisons
     other = comparison.arm
     assert f"--at mixer={other} (in Python at)" in comparison.answer[0]
     found = heap(rows, at={"mixer": other})
@@ -819,4 +823,75 @@ def test_no_sentence_of_a_heap_in_bits_is_in_nats() -> None:
     rows = [{**row, "loss": row["loss"] / math.log(2.0)} for row in piled(more=batches)]
     found = dwsweep.fit_table(rows, unit="bits", draws=DRAWS)
     assert any("bits (at most" in line for line in found.adjusted.sentences)
-    assert "nats" not in dwsweep.summary(found).replace("alternatives", "")
+    assert "nats" not in summary(found).replace("alternatives", "")
+
+
+def test_a_step_per_run_is_a_length_of_training(tmp_path) -> None:
+    """Deep nets that were stopped early under ``global_step``: 16.8 layers for 22.6, and nothing said."""
+
+    def stopped(row: Row, rng: Any) -> tuple[Row, float]:
+        step = 9000 if row["depth"] >= 16 and rng.random() < 0.6 else 20_000
+        return {"global_step": step}, -0.1 * math.log(step / 20_000)
+
+    heap = heap_of(read_table(piled(60, 1, stopped)), fit_options(draws=DRAWS))
+    assert heap is not None and [one.column for one in heap.record.columns] == ["global_step"]
+    assert heap.record.columns[0].held == "steps 20K"
+    assert_holds(heap, (1e7, 3e7))
+
+
+def assert_holds(heap: Heap, sizes: tuple[float, ...]) -> None:
+    """The truth lies in the 95 % interval at each size, which is bounded."""
+    assert heap.surface is not None
+    surface = LossSurface(heap.surface)
+    for n in sizes:
+        found = surface.at(n)
+        assert found.low and found.high and found.low <= best(n) <= found.high, (n, found)
+
+
+def test_rates_that_every_shape_swept_are_no_average_where_the_batch_varies_too() -> None:
+    """2.9 layers (below 3.5) for 4.5: the rates of each shape were averaged beside another covariate."""
+    rows, rng = [], np.random.default_rng(0)
+    for row in piled(40, 3, lambda row, rng: ({"batch": int(rng.choice([64, 128, 256]))}, 0.0)):
+        top = 1.2e-3 * (512 / row["width"]) ** 0.8
+        for rate in (3e-4, 1e-3, 3e-3):
+            n = 12 * row["depth"] * row["width"] ** 2
+            off = 0.04 * math.log(rate / top) ** 2 + 0.02 * math.log(row["batch"] / 128) + rng.normal(0.0, 0.003)
+            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + 0.06 * math.log(row["depth"] / best(n)) ** 2 + off
+            rows.append({**row, "learning_rate": rate, "loss": loss})
+    heap = heap_of(read_table(rows), fit_options(draws=DRAWS))
+    assert heap is not None and {one.column for one in heap.record.columns} == {"batch", "learning_rate"}
+    assert_holds(heap, (1e7, 3e7))
+
+
+def test_one_crashed_row_makes_no_curves_of_runs_at_other_rates() -> None:
+    """Rows of other rates were read as earlier points of a run that crashed."""
+    rows = piled(40, 4, lambda row, rng: ({"learning_rate": 1e-3, "iter_num": 5000, "lr": rng.random() * 1e-4}, 0.0))
+    crashed = {**rows[7], "learning_rate": 3e-3, "iter_num": 1200, "loss": rows[7]["loss"] + 0.9}
+    assert (
+        steps.curves([*rows, crashed], list(rows[0]), ()) is None
+        or len(steps.curves([*rows, crashed], list(rows[0]), ())[1]) == len(rows) + 1
+    )
+
+
+def test_a_rate_that_was_logged_is_another_number_than_the_chosen_one() -> None:
+    rows = piled(40, 5, lambda row, rng: ({"learning_rate": float(rng.choice([5e-4, 1e-3, 2e-3])), "lr": 1e-5}, 0.0))
+    del rows[3]["learning_rate"]
+    found = covariates.find(rows, *places(rows), covariates.request((), (), {}, {}, list(rows[0])))
+    rate = next(one for one in found.columns if one.column == "learning_rate")
+    assert len(found.rows) == 39 and rate.low == 5e-4 and found.left_out == {("have no learning rate", ""): 1}
+
+
+def test_the_machine_that_losses_follow_is_named() -> None:
+    """H100s that saw more tokens than A100s and trained shallow nets: "no effect of depth", and nothing said."""
+
+    def placed(row: Row, rng: Any) -> tuple[Row, float]:
+        fast = (rng.random() < 0.8) == (row["depth"] < 14)
+        return {"gpu_type": "H100" if fast else "A100", "cluster": "eu"}, -0.07 * fast
+
+    found = dwsweep.fit_table(piled(56, 6, placed), draws=DRAWS)
+    assert any("NOT ADJUSTED FOR: gpu_type" in note and "gpu_type follows depth" in note for note in notes_of(found))
+    assert not any("cluster" in note for note in notes_of(found))
+
+
+def notes_of(found: Any) -> tuple[str, ...]:
+    return tuple(found.provenance.account.notes)

@@ -9,9 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dwsweep import compare, fit_along, fit_table
+from dwsweep import fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.along import fit_along
 from dwsweep.fit.analysis import fit_options
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
@@ -154,7 +156,7 @@ def test_comparisons_and_columns_take_the_same_tokens() -> None:
     table = rows(lambda depth, n: 4e9)[: 2 * len(WIDTHS_AT_SIX)]
     other = [{**row, "loss": row["loss"] + 0.01} for row in table]
     for found in (
-        compare(table, [other], noise=0.001, at_tokens=3e9),
+        compare_arms(table, [other], noise=0.001, at_tokens=3e9),
         fit_along(table, "depth", noise=0.001, at_tokens=3e9),
     ):
         assert found.provenance.options.at_tokens == 3e9

@@ -68,6 +68,54 @@ def test_a_loss_that_reads_both_ways_beside_decimal_points_is_asked_about(tmp_pa
         written(tmp_path, "depth\twidth\tval_loss\tlr\n6\t64\t4,582\t0.5\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        # a width of 1.024 was read beside a loss of 3.897 and a rate of 0.001
+        ("depth;width;val_loss;lr\n6;1.024;3,897;0.001\n6;1.536;3,89;0.001\n", "'width' has '1.024' .* 1.024 or 1024"),
+        ("depth;width;loss;lr\n6;64;3,89;0.001\n6;96;3,9;0.001\n", ""),
+        # 4,096,000 tokens
+        ("depth;width;loss;tokens\n6;64;3,89;4.096K\n6;96;3,9;8.192K\n", "'tokens' has '4.096K', .* 4.096K or 4096K"),
+        ('depth,width,loss,tokens\n6,64,"3,89",4.096K\n6,96,"3,9","8,1K"\n', "'tokens' has '4.096K'"),
+    ],
+)
+def test_a_number_that_reads_both_ways_in_a_table_of_both_marks_is_asked_about(tmp_path, text, asked):
+    if not asked:
+        assert [row["loss"] for row in written(tmp_path, text).rows] == [3.89, 3.9]
+        return
+    with pytest.raises(InputError, match=asked):
+        written(tmp_path, text)
+
+
+def test_a_unit_in_the_value_and_in_the_name_counts_once(tmp_path):
+    """510M of ``tokens_M`` were 510,000,000,000,000 tokens."""
+    table = written(tmp_path, "depth,width,loss,tokens_M,params (M)\n6,64,3.2,510M,1.2\n6,96,3.1,1.02B,2.4\n")
+    assert [row["tokens"] for row in table.rows] == [510e6, 1.02e9]
+    assert [row["n_params_total"] for row in table.rows] == [1.2e6, 2.4e6]
+
+
+@pytest.mark.parametrize("word", ["yes", "Y", "true", "on", "1", True])
+def test_a_gate_is_named_by_every_word_for_yes(word):
+    rows = [{"depth": 6, "width": w, "loss": 3.0 - w / 1000, "d_ff": 3 * w, "gated": word} for w in (64, 96, 128)]
+    assert [row["n_params"] for row in read_table(rows).rows] == [6 * (4 + 9) * w * w for w in (64, 96, 128)]
+
+
+def test_the_multiplier_of_llama_is_no_ratio_of_widths():
+    """``ffn_dim_multiplier`` 1.3 is 1.3 · 8/3 times the width, of a gated MLP."""
+    rows = [{"dim": w, "n_layers": 8, "loss": 3.0 - w / 1000, "ffn_dim_multiplier": 1.3} for w in (192, 384, 768)]
+    found = read_table(rows)
+    assert [row["n_params"] / (8 * row["width"] ** 2) for row in found.rows] == pytest.approx([4 + 3 * 1.3 * 8 / 3] * 3)
+    assert any("ffn_dim_multiplier" in note for note in found.notes)
+
+
+def test_one_letter_beside_a_word_for_the_width_is_asked_about():
+    """D, a count of tokens, was the width of nets whose width stood in ``hidden``."""
+    rows = [{"layers": 6, "hidden": w, "D": 20 * 72 * w * w, "loss": 3.0 - w / 1000} for w in (64, 96, 128)]
+    with pytest.raises(InputError, match=r"width: D \(.*\) and hidden \(64\) .* columns={'width': 'hidden'} or"):
+        read_table(rows)
+    assert [row["width"] for row in read_table(rows, {"width": "hidden"}, drop=["D"]).rows] == [64, 96, 128]
+
+
 def test_a_column_of_both_marks_is_refused_by_its_value(tmp_path):
     with pytest.raises(InputError, match=r"loss: '3,21' in row 1; must be a number"):
         written(tmp_path, "depth;width;loss\n6;64;3,21\n6;96;3.21\n")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from sentences import says
 
-from dwsweep import compare_arms, fit_table
+from dwsweep import fit_table
 from dwsweep.errors import InputError
+from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.data.condition import compile_expression
 from dwsweep.fit.data.table import read_table
@@ -370,6 +371,24 @@ def test_a_unit_is_given_or_refused():
     assert read_table(ROWS, unit="bits").unit == "bits per token"
     with pytest.raises(InputError, match=r"unit: 'bytes'; must be one of nats, bits, bpb"):
         read_table(ROWS, unit="bytes")
+
+
+@pytest.mark.parametrize("name", ["final_val_bpc", "val_bpc", "bpc", "eval/bits_per_character"])
+def test_a_loss_in_bits_per_character_says_so_under_every_name(name):
+    rows = [{"depth": 6, "width": w, name: 1.5 - w / 1000} for w in (64, 96)]
+    for table in (read_table(rows), read_table(rows, {"loss": name})):
+        assert table.unit == "bits per character" and table.rows[0]["loss"] == 1.5 - 0.064
+        assert "Losses are in bits per character" in " ".join(table.notes)
+
+
+def test_trials_of_a_study_have_a_value_for_a_loss():
+    rows = [
+        {"number": k, "value": 3.0 - k / 10, "params_n_layer": 6, "params_d_model": 64 + 32 * k, "state": "COMPLETE"}
+        for k in range(3)
+    ]
+    assert [row["loss"] for row in read_table(rows).rows] == [3.0, 2.9, 2.8]
+    with pytest.raises(InputError, match="column 'loss' is missing"):
+        read_table([{name: value for name, value in row.items() if name != "state"} for row in rows])
 
 
 def test_every_number_of_a_table_in_bits_per_byte_says_so(tmp_path):

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from sentences import says
 
-from dwsweep import FitResult, fit_table
-from dwsweep.guide import Options, Source, advice, answer, exported, practice, public_source, source_of
+from dwsweep import fit_table
+from dwsweep.guide import Options, Source, answer, exported, public_source, source_of
 from dwsweep.guide.guideline import completed
 from dwsweep.guide.losses import Predicted
 from dwsweep.records import fit as fit_record
+from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
@@ -54,16 +55,6 @@ def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
     assert measured
     nearest = min(measured, key=lambda c: abs(np.log(c.n_params / largest)))
     assert abs((one - two) - nearest.difference) < 2.0 * nearest.se
-
-
-def test_a_rule_of_thumb_is_judged_by_what_guides_at_each_size(
-    source: Source, largest: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(advice, "RULE_SIZES", (largest, FAR))
-    judged = advice.judged(practice.parse("width = 64 * depth"), source, Options())
-    near, far = judged.rows
-    assert near.best_depth == source.at(largest).law.depth(largest)[0] != source.law.depth(largest)[0]
-    assert far.best_depth == source.law.depth(FAR)[0]
 
 
 def test_far_outside_a_fit_public_evidence_answers(source: Source) -> None:
@@ -124,10 +115,9 @@ def test_a_fit_of_other_blocks_says_so_beside_the_shapes_and_the_option_builds_t
     notes, own = (answer([3e7], fit=tmp_path / "fit.json", options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
     said = "8·d² weights in a layer, the shapes here 12·d²"
     assert any(said in note for note in notes) and not own
-    # a shape that is judged, and a rule, were of 12·d² weights without a word
-    for asked in ({"shapes": ["16x384"]}, {"rules": ["nanochat"]}):
-        notes, own = (answer(**asked, fit=tmp_path, options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
-        assert any(said in note for note in notes) and not own
+    # a shape that is judged was of 12·d² weights without a word
+    notes, own = (answer([], ["16x384"], fit=tmp_path, options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
+    assert any(said in note for note in notes) and not own
 
 
 def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:

@@ -13,7 +13,7 @@ from sentences import says
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, advice, answer, fitted_source, public_source, published_source
 from dwsweep.guide import sources as guide_sources
-from dwsweep.guide.answers import CONSTRAINTS, Candidate, Trust
+from dwsweep.guide.answers import AT, Candidate, Trust
 from dwsweep.guide.costs import is_near
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FARTHEST
 from dwsweep.guide.sources import Source
@@ -57,7 +57,7 @@ def test_the_recommended_shape_costs_least_in_its_own_table(source: Source, name
         except InputError:  # embeddings leave nothing of a small budget
             assert options.total
             continue
-        for constraint in CONSTRAINTS:
+        for constraint in AT:
             best = replace(row, at=constraint).recommended
             if best is None:
                 continue
@@ -122,12 +122,11 @@ def test_the_published_law_alone_is_trusted_little_at_every_size() -> None:
     found = answer(SIZES[10:], law=LAW)
     assert {row.optimum.trust.level for row in found.budgets} == {"low"}
     assert {row.trust.level for row in answer(law=LAW).overview} == {"low"}
-    assert {row.trust for row in answer(rules=["gpt3"], law=LAW).rules[0].rows} == {"low"}
 
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"params": [1e8]}, {"params": [1e8, 3e9]}, {"shapes": ["12x768"]}, {"rules": ["gpt3"]}],
+    [{}, {"params": [1e8]}, {"params": [1e8, 3e9]}, {"shapes": ["12x768"]}],
     ids=lambda asked: ",".join(asked) or "overview",
 )
 def test_newer_data_are_named_once_in_every_answer_of_the_published_law(asked: dict) -> None:
@@ -175,7 +174,7 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
     one, eight = (answer(hours=24.0, options=Options(device=name)) for name in ("H100", "H100:8"))
     assert eight.budgets[0].optimum.n_params == pytest.approx(math.sqrt(8) * one.budgets[0].optimum.n_params, rel=0.25)
     seconds = eight.budgets[0].recommended.training_seconds_per_token * eight.assumptions.tokens / 8
-    assert seconds == pytest.approx(24 * 3600, rel=0.1)
+    assert 0.9 * 24 * 3600 < seconds <= 24 * 3600
     assert says(said(eight)[0], "guide: budget of device time")
 
 
@@ -189,7 +188,6 @@ def test_flops_and_hours_pay_for_parameters_and_tokens() -> None:
         ({"flops": 1e21, "options": Options(total=True)}, "allowed with params"),
         ({"params": [1e9], "law": "kaplan"}, "allowed: levine2020"),
         ({"shapes": ["32x2816"], "by_source": True}, "^sources: lists answers at a size; allowed with one of params"),
-        ({"rules": ["gpt3"], "options": Options(total=True)}, "^total: a rule is judged by weights of the blocks"),
         ({"params": [1e9], "options": Options(tokens=6e10, tokens_per_param=100.0)}, "^tokens, tokens_per_param: both"),
     ],
 )
@@ -209,7 +207,7 @@ def test_devices_are_counted() -> None:
 def test_at_an_equal_count_of_all_parameters_the_larger_blocks_of_a_deeper_net_count(n: float) -> None:
     """Losses by this arithmetic: ln of the blocks' size, at the shape's own share of the budget, less what its depth
     wastes. `--total` took the shape of least waste at equal size of the blocks, 11 % worse at 150M."""
-    source, options = public_source(), Options(total=True)
+    source, options = public_source(), Options(total=True, at="size")
     row = advice.budget(n, source, options)
     best = row.recommended
     assert best is not None and best.depth > 1.1 * row.optimum.depth
@@ -226,5 +224,5 @@ def test_at_an_equal_count_of_all_parameters_the_larger_blocks_of_a_deeper_net_c
         )
     said = plain_text(guide_report.render(answer([n], options=options)))
     assert "the best at an equal count of all parameters" in " ".join(said.split())
-    plain = advice.budget(row.optimum.n_params, source, Options())
+    plain = advice.budget(row.optimum.n_params, source, Options(at="size"))
     assert plain.recommended and plain.recommended.depth <= best.depth - (n < 5e9)

@@ -87,29 +87,6 @@ def test_no_position_sees_a_later_one_and_each_sees_all_before(options: dict[str
 
 
 @pytest.mark.parametrize("options", EACH)
-def test_a_cache_changes_no_logit(options: dict[str, Any]) -> None:
-    """A window at once, or a part of it, its padding, and then token by token."""
-    model = make(**options)
-    params, tokens = params_and_tokens(model)
-    noise = np.random.default_rng(2)
-    params = jax.tree.map(lambda x: x + 0.1 * noise.standard_normal(x.shape, np.float32), params)
-
-    @jax.jit
-    def continued(tokens: jax.Array, cache: Any, at: int) -> tuple[jax.Array, Any]:
-        hidden, cache = model.continued(params, tokens, cache, at)
-        return model.logits_of(params, hidden), cache
-
-    padded = tokens.copy()
-    padded[:, 10:] = 3
-    logits, cache = continued(padded, model.empty_cache(2), 0)
-    parts = [logits[:, :10]]
-    for at in range(10, 16):
-        logits, cache = continued(tokens[:, at : at + 1], cache, at)
-        parts.append(logits)
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), jax.jit(model.logits)(params, tokens), atol=2e-5)
-
-
-@pytest.mark.parametrize("options", EACH)
 def test_the_first_loss_is_near_a_uniform_guess(options: dict[str, Any]) -> None:
     model = make(depth=6, width=32, **options)
     params, windows = model.init(jax.random.key(0)), tokens_of(8, 17)

@@ -12,10 +12,11 @@ from sentences import says
 from spec_tools import DATA, spec_of
 from sweep_tools import run, train_here
 
-from dwsweep import compare_arms, fit_table
+from dwsweep import fit_table
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.duration import Calibration, Rate, recipe_of
 from dwsweep.errors import InputError
+from dwsweep.fit.arms import compare_arms
 from dwsweep.plan import DataFacts, build
 from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.plan.units import run_config, to_rows

@@ -7,12 +7,13 @@ import random
 
 import pytest
 from sentences import says
-from spec_tools import DATA, spec_of
+from spec_tools import BASE, DATA, filled, spec_of
 
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, RUN, SKIP, DataFacts, Pack, Plan, Run, build
 from dwsweep.plan.schedule import phases
 from dwsweep.records.record import parse, to_dict
+from dwsweep.spec import DataSpec, ModelSpec, Spec, TrainSpec
 from dwsweep.text import format_count
 
 
@@ -119,6 +120,45 @@ def test_the_data_is_part_of_the_id() -> None:
 def test_ids_stay_the_same_between_versions() -> None:
     """A change of this value orphans everybody's finished runs: raise HASH_VERSION only where results change."""
     assert ids()[0] == "L2-d64-h2-lr0.001-s0-046342a7"
+
+
+class Train(TrainSpec):
+    dropout: float = 0.0
+
+
+class Model(ModelSpec):
+    memory: int | None = None
+
+
+class Data(DataSpec):
+    lowercase: bool = False
+
+
+class Later(Spec):
+    """The spec of a later version, with a key more in each section and a section more."""
+
+    train: Train
+    model: Model = Model()
+    data: Data = Data()
+    curriculum: str = "none"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train": {"dropout": 0.3}},
+        {"model": {"memory": 4}},
+        {"data": {"lowercase": True}},
+        {"curriculum": "short first"},
+    ],
+    ids=json.dumps,
+)
+def test_a_key_that_nobody_listed_counts_unless_it_has_its_default(change: dict) -> None:
+    def found(**changes: object) -> list[str]:
+        return [run.run_id for run in build(Later.model_validate(filled(BASE, **changes)), data=DATA).runs]
+
+    assert found() == ids()
+    assert not set(found(**change)) & set(ids())
 
 
 def test_before_prepare_the_ids_say_so() -> None:

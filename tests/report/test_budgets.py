@@ -79,27 +79,30 @@ def test_what_is_not_reached_is_said_with_what_to_train() -> None:
 @pytest.mark.parametrize("case", EACH)
 def test_the_figures_can_be_read(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = fitted(case)
-    names = [drawing.name for drawing in registry.drawings(fit)]
-    assert names[0] == "equal_budgets" and ("budget_trends" in names) == (case == "three budgets")
-    assert not {"loss_vs_size", "differences", "width_law"} & set(names)
+    drawings = registry.drawings(fit)
+    assert drawings[0].name == "loss_vs_depth"
     with style.styled():
-        for drawing in registry.drawings(fit)[: len(names) - 1]:
-            report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
+        for drawing in drawings:
+            if drawing.name in ("loss_vs_depth", "best_depth"):
+                report_sweeps.assert_readable(drawing.draw(fit), monkeypatch)
 
 
-def test_the_figure_shows_the_minima_of_the_fit() -> None:
+def test_the_figure_shows_the_best_loss_of_each_depth() -> None:
     fit = fitted("one budget")
     assert fit.equal_budgets is not None
     with style.styled():
-        made = registry.figures(fit)["equal_budgets"]()
-    left = made.axes[0]
-    open_marks = {float(line.get_xdata()[0]) for line in left.lines if line.get_markerfacecolor() == "white"}
-    assert open_marks == {row.n_params for row in fit.equal_budgets.depths}
-    best = fit.equal_budgets.best[0]
-    assert f"best: L {best.depth:.1f}" in words_of(made)
+        made = registry.figures(fit)["loss_vs_depth"]()
+    (axes,) = made.axes
+    drawn = {(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata() if len(line.get_xdata()) == 1}
+    assert {(row.depth, row.loss) for row in fit.equal_budgets.depths if row.loss} <= drawn
+    assert f"best depth {fit.equal_budgets.best[0].depth_interval.format('.1f')}" in words_of(made)
+    deep = fitted("too deep")
+    assert deep.equal_budgets is not None
+    bound = deep.equal_budgets.best[0].depth_interval
+    assert bound.value is None and bound.high
     with style.styled():
-        words = words_of(registry.figures(fitted("too deep"))["equal_budgets"]())
-    assert says(words, "report: best depth not reached in the figure")
+        words = words_of(registry.figures(deep)["loss_vs_depth"]())
+    assert f"best depth {bound.ends('.1f')}" in words
 
 
 def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +114,6 @@ def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytes
     assert says(text, "report: best shape each budget") and f"At 1e18 FLOPs: {best.depth:.1f} (" in text
     assert "N ∝ C^" in text and says(text, "report: best size each depth")
     assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
-    # without runs the chart stands on the cells: over their size, not over one value
-    assert '"label":"non-embedding parameters' in text
 
 
 def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_pat
         writer.writerows(content)
     done = dwsweep("fit", table, "--axis", "flops", "--draws", "200")
     assert done.returncode == 0, done.stderr
-    assert {"equal_budgets.csv", "equal_budget_depths.csv", "equal_budgets.png", "equal_budgets.svg"} <= {
+    assert {"equal_budgets.csv", "equal_budget_depths.csv", "loss_vs_depth.png", "answers.csv"} <= {
         path.name for path in (tmp_path / "runs-fit").iterdir()
     }
     by_size = dwsweep("fit", table, "--draws", "200")

@@ -23,10 +23,13 @@ from shown import words_of
 
 from dwsweep import jsonl
 from dwsweep.fit.analysis import fit_table
+from dwsweep.fit.answers import answers
 from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
+from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.run import RunResult
 from dwsweep.records.transitions import PairCurve, RateRun
 from dwsweep.report import fit_report
@@ -37,8 +40,8 @@ from dwsweep.report.markup import on_dark
 from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 
-ALWAYS = ["loss_vs_depth", "loss_vs_size", "differences"]
-LAWS = ["width_law", "guideline"]
+ALWAYS = ["loss_vs_depth"]
+LAWS = ["best_depth", "forms", "width_law", "guideline"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -64,7 +67,7 @@ def test_draw_writes_png_and_svg_that_parse_and_repeat(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("case", "name"),
-    [("two_lengths", "tokens"), *(("law", name) for name in LAWS), *itertools.product(report_sweeps.CASES, ALWAYS)],
+    [*(("law", name) for name in LAWS), *itertools.product(report_sweeps.CASES, ALWAYS)],
 )
 def test_no_text_lies_over_text_or_outside(case: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     report_sweeps.assert_readable(drawn(case)[name], monkeypatch)
@@ -143,6 +146,41 @@ def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
             assert (low[far] > 0.0).all()
 
 
+def marks(axes: Any) -> list[tuple[float, float]]:
+    """Places and heights of the filled marks of values."""
+    shown = (line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1)
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in shown]
+
+
+def test_the_figure_of_best_depths_has_the_rows_of_answers() -> None:
+    (axes,) = drawn("law")["best_depth"].axes
+    rows = [row for row in answers(report_sweeps.fit("law")) if row.question == "best_depth" and row.depth]
+    assert rows and marks(axes) == [(row.n_params, row.depth) for row in rows]
+
+
+def test_best_depths_at_another_equal_quantity_have_a_panel_and_arms_a_line() -> None:
+    fit = report_sweeps.fit("law")
+    assert fit.surface is not None
+    row, *_ = [one for one in fit.surface.optima if one.depth]
+    assert row.depth is not None
+    equal = EqualWhat(
+        equal="FLOPs", budget=1e18, n_params=2e7, tokens=None, depth=20.0, depth_low=15.0, depth_high=None
+    )
+    heap = Adjustment(runs=9, columns=(), depth_left=1.0, scatter=0.01, equal=(equal,))
+    change = {"quantity": "best_depth", "n_params": row.n_params, "confidence": 0.95, "verdict": "deeper"}
+    ends = {f"{name}{end}": 2.0 for name in ("base", "other", "change") for end in ("", "_low", "_high")}
+    compared = ComparedRow(arm="b", **change, **ends)
+    arms = Comparison(
+        base="a", base_input="a", arm="b", input="b", input_sha256="", unit=fit.unit, pairing="none", answer=(),
+        rows=(compared,),
+    )  # fmt: skip
+    with style.styled():
+        made = registry.figures(replace(fit, adjusted=heap, comparisons=[arms]))["best_depth"]()
+    by_size, by_flops = made.axes
+    assert marks(by_flops) == [(1e18, 20.0)] and "training FLOPs" in by_flops.get_xlabel()
+    assert by_size.get_legend_handles_labels()[1] == ["a", "b"]
+
+
 def test_points_lie_about_the_line_whatever_all_losses_share() -> None:
     def points(fit: Any) -> list[list[float]]:
         panels = losses.against_depth(fit).axes
@@ -156,7 +194,7 @@ def test_points_lie_about_the_line_whatever_all_losses_share() -> None:
 
 
 def test_text_is_9_px_on_a_telephone() -> None:
-    for case, names in (("law", [*ALWAYS, *LAWS]), ("two_lengths", ["tokens"]), ("many", ALWAYS)):
+    for case, names in (("law", [*ALWAYS, *LAWS]), ("many", ALWAYS)):
         for name in names:
             made = drawn(case)[name]
             pixel = (390 - 2 * 20 - 15) / (made.get_figwidth() * 72)  # the page's margins and the figure's own
@@ -164,48 +202,10 @@ def test_text_is_9_px_on_a_telephone() -> None:
                 assert text.get_fontsize() * pixel >= 9.0, (case, name, text.get_text())
 
 
-def test_the_trend_of_few_sizes_does_not_swing_between_them() -> None:
-    """Matched budgets cluster: three sizes at slightly different N a depth must not carry a cubic."""
-    fit = report_sweeps.fit("one_pair")
-    curves = [
-        replace(
-            row,
-            x=tuple((1.0 + 0.002 * row.depth) * n for n in (1e4, 3e4, 1e5)),
-            mean=(5.25, 5.24, 5.25 + 0.002 * row.depth),
-            width=(1.0,) * 3,
-            n_params=(1.0,) * 3,
-            n=(3,) * 3,
-            se=None,
-            smooth=None,
-        )
-        for row in fit.curves.depths
-    ]
-    trend = losses._trend(curves)
-    import numpy as np
-
-    assert np.ptp(trend(np.geomspace(1e4, 1e5, 100))) < 0.03
-
-
-def test_several_token_counts_have_a_figure_of_their_own() -> None:
-    assert "tokens" not in drawn("one_pair")
-    axes = drawn("two_lengths")["tokens"].axes[0]
-    marks = [line for line in axes.lines if line.get_marker() == "o"]
-    assert [list(line.get_xdata()) for line in marks] == [[1e8, 2e8]]
-    assert "6 → 12" in words_of(drawn("two_lengths")["tokens"])
-
-
 def test_one_depth_says_that_there_is_nothing_to_compare() -> None:
     figures = drawn("one_depth")
-    assert says(words_of(figures["differences"]), "report: two depths compare")
-    assert says(words_of(figures["loss_vs_size"]), "report: one depth")
     assert says(words_of(figures["loss_vs_depth"]), "report: nothing compare fixed size")
-
-
-def test_unknown_noise_draws_no_band() -> None:
-    figures = drawn("noise_unknown")
-    assert says(words_of(figures["loss_vs_size"]), "report: band noise not known")
-    assert words_of(figures["differences"]).count("(noise unknown)") == 2
-    assert not figures["differences"].axes[0].collections  # a band would be one
+    assert "best_depth" not in figures
 
 
 def test_nothing_finished_says_so() -> None:
@@ -214,30 +214,9 @@ def test_nothing_finished_says_so() -> None:
 
     fit = fit_table([row])
     with style.styled():
-        assert "No finished run" in words_of(losses.against_size(fit))
         assert [drawing.name for drawing in registry.drawings(fit)] == ALWAYS
         for drawing in registry.drawings(fit):
             drawing.draw(fit)
-
-
-def test_of_many_depths_some_have_a_curve_and_a_panel() -> None:
-    one, many = report_sweeps.fit("one_pair"), 40
-    (curve, *_), (pair, *_), (row, *_) = one.curves.depths, one.curves.pairs, one.transitions
-    ladder = [{"shallow": k, "deep": k + 1} for k in range(1, many)]
-    curves = replace(
-        one.curves,
-        depths=tuple(replace(curve, depth=k) for k in range(1, many + 1)),
-        pairs=tuple(replace(pair, **depths) for depths in ladder),
-    )
-    fit = replace(one, curves=curves, transitions=[replace(row, **depths) for depths in ladder])
-    with style.styled():
-        sizes, pairs = losses.against_size(fit), losses.differences(fit)
-    drawn = sizes.axes[0].get_legend_handles_labels()[1]
-    assert len(drawn) == losses.MOST_DEPTHS and (drawn[0], drawn[-1]) == ("L = 1", f"L = {many}")
-    assert f"{losses.MOST_DEPTHS} of {many} depths" in words_of(sizes)
-    titles = panels(pairs)
-    assert len(titles) == losses.MOST_PAIRS and titles[0].startswith("1 →") and titles[-1].startswith(f"{many - 1} →")
-    assert f"{losses.MOST_PAIRS} of {many - 1} pairs" in words_of(pairs)
 
 
 def luminance(colour: str) -> float:
@@ -294,15 +273,6 @@ def test_log_ticks_are_few_and_inside(low: float, high: float) -> None:
     assert all(low <= tick <= high for tick in ticks) and ticks == sorted(ticks)
     labels = [format_count(tick) for tick in ticks]
     assert len(set(labels)) == len(labels)
-
-
-def test_spread_moves_labels_apart_as_little_as_needed() -> None:
-    assert style.spread([5.0, 1.0, 9.0], 1.0, 0.0, 10.0) == [5.0, 1.0, 9.0]
-    placed = style.spread([5.0, 5.0, 5.1, 0.0], 1.0, 0.0, 10.0)
-    assert placed[3] == 0.0
-    assert sorted(placed[:3]) == pytest.approx([4.0333333, 5.0333333, 6.0333333])
-    crowded = style.spread([9.9, 9.8, 9.7], 1.0, 0.0, 10.0)
-    assert max(crowded) <= 10.0 and min(abs(a - b) for a, b in itertools.combinations(crowded, 2)) >= 1.0 - 1e-9
 
 
 def test_training_curves_keep_the_mean_and_mark_what_diverged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,14 +75,6 @@ def test_depths_that_waste_little_are_named_with_what_they_waste() -> None:
     assert says(shown[1], "report: all depths data") and "beyond the data to beyond" not in shown[1]
 
 
-def test_a_row_of_panels_per_rule(tmp_path) -> None:
-    paths = laws.draw_guide(answer(rules=["nanochat", "gpt3"]), tmp_path)
-    assert [path.name for path in paths] == ["rules.png", "rules.svg"]
-    text = paths[1].read_text(encoding="utf-8")
-    for words in ("nanochat: width = 64 * depth", "GPT-3", "the rule", "shaded: wastes at most 5 % of compute"):
-        assert words in text
-
-
 def test_a_verdict_alone_draws_nothing(tmp_path) -> None:
     assert laws.draw_guide(answer([], ["96x12288"]), tmp_path) == []
     assert not list(tmp_path.iterdir())
@@ -94,7 +86,7 @@ def test_a_bound_below_the_expected_regret_is_the_share_of_the_draws() -> None:
     assert row.risk is not None
 
     def sentence(risk: Risk) -> str:
-        parts = guide_report._risk(replace(row, risks={"size": risk}))
+        parts = guide_report._risk(replace(row, risks={row.at: risk}))
         return "".join(html_of([part]) for part in parts).replace("\xa0", " ")
 
     worst = f"at most {row.risk.worst.less_compute:.1f} %"
@@ -107,5 +99,5 @@ def test_regret_and_trust_name_one_number() -> None:
     """Trust is judged by the shape to build, not by the depth of least expected loss beside it."""
     (row,) = answer([1e6]).budgets
     assert row.optimum.trust.level == "low"
-    expected = row.risks["size"].expected.less_compute
+    expected = row.risks[row.at].expected.less_compute
     assert f"wastes {expected:.1f} % of compute at equal size in expectation" in row.optimum.trust.reasons[0]

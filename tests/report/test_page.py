@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import html
-import json
 import math
 import re
-import shlex
 import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -19,29 +16,25 @@ from pathlib import Path
 
 import pytest
 import report_sweeps
-from checkout import ROOT
 from sentences import says, shows
-from shown import data_of
-from threadpoolctl import threadpool_limits
 
 from dwsweep import fit_table
 from dwsweep.errors import InputError
-from dwsweep.guide import Options, answer, source_of
-from dwsweep.guide.answers import CONSTRAINTS, SPOKEN
+from dwsweep.guide import answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records.metrics import Metrics
 from dwsweep.records.pack import PackProgress
 from dwsweep.records.run import PENDING, RUNNING, RunState
 from dwsweep.records.sweep import RUN, PlanRow
 from dwsweep.records.transitions import Transition
-from dwsweep.report import answers_box, card, fit_report, guide_report, html_page, logs, losses_chart, runs_table
+from dwsweep.report import fit_report, guide_report, html_page, logs, runs_table, shapes_to_build
 from dwsweep.report import page as sweep_page
-from dwsweep.report.answers_box import AnswersBox
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
+from dwsweep.report.figures import registry
 from dwsweep.report.figures.laws import drawn_guides, drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
-from dwsweep.text import format_count, format_factor, parse_count
+from dwsweep.text import format_count, format_factor
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -79,7 +72,7 @@ def read(path: Path) -> Reader:
 
 @pytest.fixture(scope="module", autouse=True)
 def few_answers() -> Iterator[None]:
-    """On every page here but ``page``, which is about them."""
+    """On every page here."""
     with pytest.MonkeyPatch.context() as patch:
         report_sweeps.few_answers(patch)
         yield
@@ -113,29 +106,26 @@ def copy(directory: Path, to: Path) -> Path:
 def test_page_is_whole_and_loads_nothing(law: Path) -> None:
     page = read(law / "report.html")
     images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == 5 + 2  # the figures that every fit has, the public sources, and the training curves
+    assert (
+        len(images) == len(registry.drawings(fit_record.read(law))) + 1
+    )  # the figures of a fit, and the training curves
     for image in images:
         kind, content = (image["src"] or "").split(",", 1)
         assert kind == "data:image/svg+xml;base64" and image["alt"]
         assert ET.fromstring(base64.b64decode(content)).tag.endswith("svg")
-    # a block of data and the script that the page's policy names by its hash
-    assert [attributes for tag, attributes in page.tags if tag == "script"] == [
-        {"type": "application/json", "id": "data"},
-        {},
-    ]
+    script = html_page.asset("page.js")
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}]  # the page's policy has its hash
     policy = next(a["content"] or "" for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    digest = base64.b64encode(hashlib.sha256(html_page.script().encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert policy.startswith("default-src 'none'; ") and f"script-src 'sha256-{digest}'" in policy
-    assert f"<script>{html_page.script()}</script>" in (law / "report.html").read_text(encoding="utf-8")
+    assert f"<script>{script}</script>" in (law / "report.html").read_text(encoding="utf-8")
     for tag, attributes in page.tags:
         assert tag not in {"link", "iframe", "object"}
         for name in ("src", "href"):
             assert (attributes.get(name) or "#").startswith(("#", "data:"))
-    # the one url( names a part of the drawing itself
-    assert re.findall(r"url\([^)]*\)|@import", (law / "report.html").read_text(encoding="utf-8")) == ["url(#${clip})"]
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", html_page.script()
-    )
+    assert not re.search(r"url\([^)]*\)|@import", (law / "report.html").read_text(encoding="utf-8"))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", script)
+    assert "</script" not in script and "<!--" not in script
     anchors = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert anchors == {f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"}
 
@@ -147,30 +137,8 @@ def test_page_escapes_what_it_is_given(law: Path) -> None:
     hostile = Table("", [number("<i>")])
     hostile.add('"><script>')
     assert not re.search("<i>|<script>", html_of([hostile]))
-    assert "<script>" not in html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
-
-
-def test_data_cannot_end_its_block() -> None:
-    hostile = {"</script><!--": "<script>&\u2028\u2029"}
-    block = html_page.data_block(hostile)
-    content = block.removeprefix('<script type="application/json" id="data">').removesuffix("</script>")
-    assert not re.search("[<>&\u2028\u2029]", content) and json.loads(content) == hostile
-    assert all(html_page.asset(name).count("\n") <= 400 for name in html_page.SCRIPTS)
-    assert "</script" not in html_page.script() and "<!--" not in html_page.script()
-
-
-def test_data_holds_what_the_script_draws(law: Path) -> None:
-    data, fit = data_of(law / "report.html"), fit_record.read(law)
-    columns, curves = data["runs"], data["training"]["curves"]
-    assert len(columns["loss"]) == 120 and columns["loss"].count(None) == 1
-    assert set(columns["run_id"]) == set(curves)
-    assert [columns["depth"]["of"][place] for place in columns["depth"]["at"]] == [
-        int(row["depth"]) for row in runs_table.ordered(runs_table.rows_of(law / "results.csv"))
-    ]
-    assert [look["depth"] for look in data["losses"]["depths"]] == [6, 12, 18, 24, 30]
-    assert len(data["losses"]["cells"]) == sum(not cell.excluded for cell in fit.cells)
-    assert all(len(losses) == len(data["training"]["steps"][at]) <= 60 for at, losses in curves.values())
-    assert len(data["guide"]["sizes"]) == (law / "report.html").read_text("utf-8").count(" data-size=")
+    hostile_page = html_page.page('"<script>', "<script>", [html_page.Section('"x', "<script>", "")])
+    assert hostile_page.count("<script>") == 1  # the page's own
 
 
 def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
@@ -179,7 +147,9 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
     answer = fit_report.answer(fit)
     assert 3 <= len(answer) <= fit_report.ANSWER_LINES and all(text.count(line) == 1 for line in answer)
     page = (law / "report.html").read_text("utf-8")
-    headings = list(dict.fromkeys(html.unescape(one) for one in re.findall(r"<(?:h[1-6]|summary)\b[^>]*>(.*?)<", page)))
+    headings = list(
+        dict.fromkeys(html.unescape(one) for one in re.findall(r"<(?:h[1-6]|summary)\b[^>]*>([^<]+)", page))
+    )
     assert shows(headings, "report: headings of a page") and text.index(answer[0]) < text.index(headings[2])
     for row in fit.verdicts:
         size = row.n_params_interval
@@ -190,7 +160,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
         )
         assert f"{row.shallow}→{row.deep} {said}" in answer[1]
     assert f"Width law: {fit.law_statement}" in text
-    assert "2 done, 1 diverged" in text
+    assert "All 120 runs" in text and "diverged" in text
     for fact in ("0123abcd", "TPU v4", "0.10.2", fit.provenance.input_sha256, *fit.warnings):
         assert fact in text, fact
 
@@ -198,7 +168,7 @@ def test_page_says_the_answer_and_where_it_comes_from(law: Path) -> None:
 @pytest.mark.usefixtures("without_answers", "without_drawing")
 def test_page_keeps_the_figures_of_the_fit_unless_the_fit_is_newer(pair: Path, tmp_path: Path) -> None:
     directory = copy(pair, tmp_path / "sweep")
-    figure = directory / "fit" / "differences.svg"
+    figure = directory / "fit" / "loss_vs_depth.svg"
     drawn = figure.stat().st_mtime_ns
     sweep_page.write(directory)
     assert figure.stat().st_mtime_ns == drawn
@@ -215,9 +185,7 @@ def test_page_without_a_law_says_so(case: str, pair: Path, tmp_path: Path) -> No
     assert says(text, "report: no width law")
     assert text.count("o width law fitted") == 2  # in its section and in the notes under the answers
     assert says(text, "report: published law for reference")
-    assert (
-        re.search(r"Guideline, [^;]*(?:public evidence|levine2020 \(published\))", text) and "Width law: " not in text
-    )
+    assert "Width law: " not in text
     if case == "one_depth":
         assert "Transitions" not in text.split("How to read it")[0]
     if case == "not_reached":
@@ -248,21 +216,19 @@ def test_page_warns_of_runs_without_a_result_and_of_a_fit_that_is_out_of_date(pa
 )
 def test_results_that_are_no_table_are_refused_in_a_line(tmp_path: Path, text: bytes, why: str) -> None:
     (tmp_path / "results.csv").write_bytes(text)
-    for made in (lambda: sweep_page.write(tmp_path), lambda: card.write(tmp_path, tmp_path / "card")):
-        with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
-            made()
+    with pytest.raises(InputError, match=rf"^DIR: .*results\.csv.*{re.escape(why)}"):
+        sweep_page.write(tmp_path)
 
 
 @pytest.mark.parametrize("change", [("\n6,", "\n# a note,,,\n6,"), (",", ";"), ("3.2", "FAIL")])
-def test_a_page_and_a_card_read_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
+def test_a_page_reads_results_as_a_fit_does(tmp_path: Path, change: tuple[str, str]) -> None:
     """With a comment among the rows, semicolons between the fields, or a word in the place of a loss."""
     table = "depth,width,n_params,loss,status\n2,64,98304,3.4,done\n6,64,294912,3.2,done\n"
     (tmp_path / "results.csv").write_text(table.replace(*change))
     rows = runs_table.rows_of(tmp_path / "results.csv")
     assert [(row["depth"], row["n_params"]) for row in rows] == [(2, 98304), (6, 294912)]
     assert rows[0]["loss"] == 3.4 and rows[1]["loss"] == ("FAIL" if change[1] == "FAIL" else 3.2)
-    assert "3.4" in html_of(runs_table.runs(rows))
-    assert card.write(tmp_path, tmp_path / "card")
+    assert "3.4" in html_of([runs_table.all_runs(rows)])
 
 
 def test_a_fit_must_come_first(tmp_path: Path) -> None:
@@ -363,25 +329,13 @@ def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:
         assert fit_report.guideline(replace(fit, guideline=[one])).rows[0][table.heads.index("forms")] == said
 
 
-def test_table_of_runs_folds_replicas_and_names_every_state() -> None:
+def test_the_table_of_runs_names_every_state_and_keeps_every_digit_of_a_size() -> None:
     rows = [dict(row) for row in report_sweeps.rows((6,), 2, 1e6, 3e6)]
     rows[0] |= {"status": "failed", "loss": None}
-    reader = Reader()
-    reader.feed(html_of(runs_table.runs(rows)))
-    assert reader.text.count("2 done, 1 failed") == 1 and "3 done" in reader.text
-    assert sum(tag == "tr" for tag, _ in reader.tags) == (1 + 2) + (1 + 6)
-
-
-@pytest.mark.usefixtures("without_answers", "without_drawing")
-def test_replicas_that_trained_side_by_side_took_their_share_of_the_time() -> None:
-    """Each run of a pack has the pack's wall time; three of them did not take three times as long."""
-    row = {"depth": 2, "width": 64, "seed": 0, "status": "done", "loss": 3.0, "n_params": 98_304, "wall_seconds": 600.0}
-    packed = [{**row, "seed": seed, "pack_size": 3, "device_seconds": 200.0} for seed in range(3)]
-    for rows, seconds in ((packed, "600"), ([row], "600"), ([row, {**row, "seed": 1}], "1,200")):
-        table = runs_table.runs(rows)[0]
-        assert isinstance(table, Table)
-        assert table.heads[-1] == "device-seconds (sum)"
-        assert table.rows[0][-1] == seconds
+    (table,) = runs_table.all_runs(rows).parts
+    assert isinstance(table, Table) and len(table.rows) == 6
+    assert [row[table.heads.index("status")] for row in table.rows].count("failed") == 1
+    assert {row[table.heads.index("N")] for row in table.rows} == {f"{row['n_params']:,}" for row in rows}
 
 
 def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
@@ -390,7 +344,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
-    assert {path.name for path in table.glob("*.svg")} >= {"differences.svg", "guideline.svg"}
+    assert {path.name for path in table.glob("*.svg")} >= {"best_depth.svg", "guideline.svg"}
     with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
@@ -409,152 +363,41 @@ def test_the_fit_folder_of_a_sweep_is_that_sweep(pair: Path, tmp_path: Path) -> 
     assert sweep_page.write(directory / "fit") == directory / "report.html"
 
 
-# The answers that the page holds against those of ``dwsweep.guide``.
-
-
-LAPTOP = ROOT / "sweeps" / "results" / "laptop"
-CASES = ["own", "published", "both"]
-
-
-@pytest.fixture(scope="module", params=CASES)
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AnswersBox]:
-    """A fit.json and the box of its answers: by one's own losses, by the published law, by both."""
-    folder = tmp_path_factory.mktemp(request.param) / "a fit"
-    if request.param == "own":
-        shutil.copytree(LAPTOP / "fit", folder)
-    elif request.param == "published":
-        fit_record.write(report_sweeps.fit("one_pair"), folder)
-    else:
-        fit_record.write(fit_table(LAPTOP, where=["budget <= 160000"], documents=False), folder)
-    file = folder / "fit.json"
-    read = fit_record.read(file)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, number in report_sweeps.ANSWERS.items():
-            patch.setattr(answers_box, name, number // 2)
-        return file, answers_box.answers_box(read, source_of(read, file), file, folder)
-
-
-class Told(HTMLParser):
-    """The words of every answer of the box, with the constraints under which each is shown."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.said: list[tuple[str, frozenset[str], str]] = []
-        """(size, or empty where the words are of all answers; constraints that hide them; words)"""
-        self.open: list[tuple[str, frozenset[str]] | None] = []  # of each element that is open
-        self.after = False  # the answers are over: what follows is of all of them
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in VOID:
-            return
-        found = dict(attrs)
-        inside = self.open[-1] if self.open else ("", frozenset[str]()) if self.after else None
-        if "data-size" in found:
-            inside, self.after = (found["data-size"] or "", frozenset()), True
-        if inside and "data-at" in found:
-            inside = (inside[0], inside[1] | {at for at in CONSTRAINTS if at != found["data-at"]})
-        self.open.append(None if tag == "pre" else inside)
-
-    def handle_endtag(self, tag: str) -> None:
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self.open and (inside := self.open[-1]):
-            self.said.append((*inside, data))
-
-
-@functools.cache
-def read_once(markup: str) -> Told:
-    reader = Told()
-    reader.feed(markup)
-    return reader
-
-
-def told(box: AnswersBox, k: int, at: str) -> str:
-    """The words of the answer at the k-th size that the page shows under a constraint."""
-    words = [words for size, hidden, words in read_once(box.markup).said if size in ("", str(k)) and at not in hidden]
-    return " ".join(" ".join(words).split())
-
-
 def words_in(markup: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
 
 
-def test_the_page_says_what_guide_says(page: tuple[Path, AnswersBox]) -> None:
-    file, box = page
-    points = box.data["sizes"]
-    last, largest = len(points) - 1, max(cell.n_params for cell in fit_record.read(file).cells)
-    start = min(range(len(points)), key=lambda k: abs(math.log(points[k]["n"] / largest)))
-    for k, at in ((0, "time"), (last // 2, "flops"), (start, "time"), (last, "size")):
-        n = points[k]["n"]
-        with threadpool_limits(1, user_api="blas"):
-            expected = answer([n], fit=file, options=Options(at=at))
-        assert told(box, k, at) == words_in(html_of(guide_report.document(expected))), (n, at)
+def test_the_page_begins_with_the_shape_that_guide_builds_at_the_largest_size(law: Path) -> None:
+    largest = max(cell.n_params for cell in fit_record.read(law).cells)
+    found = answer([largest], fit=law / "fit" / "fit.json")
+    shape = found.budgets[0].recommended
+    assert shape is not None
+    first, _, rest = (law / "report.html").read_text("utf-8").partition('<section id="warnings"')
+    assert f"Build {shape.label}" in words_in(first)
+    # the whole answer is a fold below
+    assert words_in(html_of(guide_report.document(found))) in words_in(rest)
 
 
-def test_every_size_has_an_answer_under_each_constraint(page: tuple[Path, AnswersBox]) -> None:
-    _, box = page
-    assert list(box.data["spoken"]) == list(CONSTRAINTS)
-    points = box.data["sizes"]
-    for k, point in enumerate(points):
-        for at in CONSTRAINTS:
-            said = told(box, k, at)
-            said = said.rpartition("public evidence answers. ")[2]
-            assert said.startswith(f"{point['label']} non-embedding parameters"), said
-            known = any(
-                words in said for words in (f"the best at {SPOKEN[at]}", "Nothing is recommended", "A default:")
-            )
-            # between the sizes of the data and those of the published law there may be a gap
-            assert known or "refused: " in said
-            assert known or k in (0, len(points) - 1) or "below one layer" in said
-            assert known == ("build" in point)
+def test_each_listed_size_has_the_answer_of_guide(law: Path) -> None:
+    fit = fit_record.read(law)
+    page = (law / "report.html").read_text("utf-8").partition('<section id="shapes"')[2]
+    body = page[page.index("<tbody>") : page.index("</tbody>")]
+    rows = [[words_in(cell) for cell in re.findall(r"<td\b[^>]*>(.*?)</td>", row)] for row in body.split("</tr>")[:-1]]
+    sizes = [1e6, 1e7, 1e8, 1e9]
+    assert [row[0] for row in rows] == [format_count(n) for n in sizes if n >= min(cell.n_params for cell in fit.cells)]
+    for cells in rows:
+        (one,) = answer([dict(zip(map(format_count, sizes), sizes, strict=True))[cells[0]]], fit=law).budgets
+        assert one.recommended is not None and cells[1] == one.recommended.label
+        assert one.optimum.trust.level in cells
+        assert one.no_best or one.optimum.depth_interval.ends(".1f") in cells
 
 
-def test_one_answer_stands_open_in_a_page_without_scripts(page: tuple[Path, AnswersBox]) -> None:
-    _, box = page
-    shown = re.findall(r'<div class="answer" data-size="(\d+)">', box.markup)
-    assert len(shown) == 1 and box.markup.count('data-size="') == len(box.data["sizes"])
-
-
-def test_numbers_between_two_sizes_come_from_the_answers(page: tuple[Path, AnswersBox]) -> None:
-    """The script interpolates the best depth, its interval and the shapes to build: those that guide gives."""
-    file, box = page
-    for point in [one for one in box.data["sizes"] if "build" in one][::5]:
-        with threadpool_limits(1, user_api="blas"):
-            (row,) = answer([point["n"]], fit=file).budgets
-        best = row.optimum
-        if "depth" in point:
-            assert point["depth"] == [best.depth, best.depth_low, best.depth_high] and row.no_best is None
-        else:
-            assert point["range"][:2] == [row.near_best[1].depth_low, row.near_best[1].depth_high]
-        for at, (depth, width, _) in point["build"].items():
-            shape = replace(row, at=at).recommended
-            assert shape is not None and (depth, width) == (shape.depth, shape.width)
-
-
-def test_sizes_are_round_and_reach_from_the_data_to_where_guide_ends(
-    page: tuple[Path, AnswersBox], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As many as a page has, where ``page`` has half of them."""
-    file, box = page
-    fit, points = fit_record.read(file), box.data["sizes"]
-    source = source_of(fit, file)
-    assert [one["n"] for one in points] == [parse_count(one["label"]) for one in points]
-    for name, most in report_sweeps.ANSWERS.items():
-        monkeypatch.setattr(answers_box, name, most)
-    sizes = answers_box.sizes(fit, source)
-    assert sizes == sorted(set(sizes)) and 10 <= len(sizes) <= report_sweeps.ANSWERS["MOST_BY_LAW"] + 2
-    smallest = min(cell.n_params for cell in fit.cells)
-    assert smallest / 2 <= sizes[0] <= 5 * smallest
-    assert sizes[-1] == 1e12 or (source.refuses(sizes[-1]) and not source.refuses(sizes[-2]))
-
-
-def test_the_command_is_one_that_a_shell_takes_apart_again(page: tuple[Path, AnswersBox]) -> None:
-    file, box = page
-    params, at, fit = box.data["command"]
-    assert shlex.split(f"{params}3B{at}time{fit}") == [
-        *("dwsweep", "guide", "--params", "3B", "--at", "time", "--fit", str(file.parent))
-    ]
+@pytest.mark.usefixtures("without_drawing")
+def test_nets_below_the_least_size_of_guide_have_a_page(tmp_path: Path) -> None:
+    rows = [{"depth": depth, "width": 2 * k, "loss": 4.0 - 0.1 * k} for depth in (1, 2) for k in (1, 2)]
+    fit_record.write(fit_table(rows), tmp_path)
+    assert max(cell.n_params for cell in fit_record.read(tmp_path).cells) < shapes_to_build.LEAST
+    assert "Shape to build at 1K" in sweep_page.write(tmp_path).read_text("utf-8")
 
 
 def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Path) -> None:
@@ -585,32 +428,6 @@ def test_words_to_type_are_set_in_their_own_type_wherever_they_stand() -> None:
     assert "`" not in made
 
 
-def test_a_chart_of_losses_without_curves_has_the_depths_of_its_shapes() -> None:
-    """At equal compute no loss curve runs over N; the shapes are drawn all the same."""
-    fit = report_sweeps.fit("one_pair")
-    chart = losses_chart.losses_chart([], 0.95, "n_params", [], fit.cells)
-    assert chart is not None and [one["depth"] for one in chart["depths"]] == [6, 12]
-    assert len(chart["points"]) == len(fit.cells) and all(one["n_params"] for one in chart["points"])
-    assert losses_chart.losses_chart([]) is None
-
-
-def test_the_trend_of_a_chart_is_the_parabola_through_its_points() -> None:
-    sizes = [1e4, 3e4, 1e5, 3e5, 1e6]
-    found = losses_chart.trend([(n, 7.0 - 0.5 * math.log(n) + 0.01 * math.log(n) ** 2) for n in sizes])
-    assert found == pytest.approx([7.0, -0.5, 0.01])
-    assert losses_chart.trend([(n, 1.0) for n in sizes[:3]]) == [0.0]
-
-
-def test_curves_of_another_axis_run_along_the_shapes_of_their_depth(law: Path) -> None:
-    chart = data_of(law / "report.html")["losses"]
-    by_column = {one["column"]: one["curves"] for one in chart["axes"]}
-    assert {"n_params", "n_params_total", "flops"} <= set(by_column)
-    for depth, own in by_column["n_params"].items():
-        moved = by_column["flops"][depth]
-        pairs = [(n, f) for n, f in zip(own["x"], moved["x"], strict=True) if f is not None]
-        assert len(pairs) > 10 and all(f == pytest.approx(6e8 * n, rel=1e-4) for n, f in pairs)
-
-
 @pytest.mark.usefixtures("without_answers")
 def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equally many of each shape, its lowest losses first; the logs of the others are not read."""
@@ -622,9 +439,8 @@ def test_page_of_many_runs_has_the_curves_of_some(pair: Path, tmp_path: Path, mo
     monkeypatch.setattr(
         logs, "metrics_of", lambda folder: read_logs.append(folder.name) or Metrics(({"step": 1, "loss": 2.0},))
     )
-    page = sweep_page.write(directory)
-    curves = set(data_of(page)["training"]["curves"])
-    assert len(rows) == 36 and len(curves) == 24 and sorted(curves) == sorted(read_logs)
+    page, curves = sweep_page.write(directory), set(read_logs)
+    assert len(rows) == 36 and len(curves) == len(read_logs) == 24
     for shape in {(row["depth"], row["width"]) for row in rows}:
         group = [row for row in rows if (row["depth"], row["width"]) == shape]
         group.sort(key=lambda row: math.inf if row["loss"] is None else row["loss"])
@@ -683,5 +499,5 @@ def test_a_page_that_follows_a_sweep_reloads_until_nobody_works_on_it(
     assert 'http-equiv="refresh" content="10"' in during and 'id="progress"' in during and "demo: 36 runs" in during
     assert ": 34 of 36 runs finished</title>" in during and "runs finished" not in last
     assert rows[0]["run_id"] in during and rows[1]["run_id"] not in during  # begun, and still waiting
-    assert "Transitions (where" not in during
+    assert "Best depth at each size" not in during
     assert "refresh" not in last and 'id="progress"' not in last and "Transitions (where" in last

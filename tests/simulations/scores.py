@@ -60,8 +60,8 @@ class Scores(Simulated):
 
 def by_fit(rows: list[Row], sizes: Sequence[float], tokens: Sequence[float] | None = None) -> list[Point]:
     """dwsweep's own: a fit per number of tokens. A table that it finds no law in gives no answer."""
+    from dwsweep.fit.analysis import fit_transitions
     from dwsweep.fit.guideline import own_guide
-    from dwsweep.results import fit_transitions
 
     @functools.cache
     def guide(count: float | None) -> Any:

@@ -23,7 +23,6 @@ from dwsweep import jsonl, paths
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
-from dwsweep.records.evaluation import Evaluation, TaskScores
 from dwsweep.records.pack import PackEvent, PackProgress, PackState, StartFacts
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep import claim
@@ -232,23 +231,6 @@ def test_parameters_are_whole_before_there_is_a_result(store: SweepStore, monkey
     assert result is not None and result.params_bytes == path.stat().st_size
     assert result.params_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     np.testing.assert_array_equal(load_file(path)["embedding"], PARAMS["embedding"])
-
-
-def test_scores_of_tasks_are_columns_of_the_results(store: SweepStore) -> None:
-    first, second = (run.run_id for run in make_plan().runs[:2])
-    for name in (first, second):
-        store.finish(name, "p", RECORD, DOCUMENTS, PARAMS)
-    digest = str(store.result(first).params_sha256)  # type: ignore[union-attr]
-    scores = TaskScores({"acc": 0.25, "exact_match_strict-match": 0.5}, {"acc": 0.01})
-    store.write(first, Evaluation(first, digest, {"arc_easy": scores}))
-    store.write(second, Evaluation(second, "0" * 64, {"arc_easy": scores}))  # of other parameters
-    found = {row["run_id"]: row for row in csv.DictReader(rebuild_results(store).open())}
-    columns = ["eval_arc_easy_acc", "eval_arc_easy_acc_stderr", "eval_arc_easy_exact_match_strict_match"]
-    assert list(found[first])[len(RESULTS) :] == columns
-    assert [found[first][name] for name in columns] == ["0.25", "0.01", "0.5"]
-    assert [found[second][name] for name in columns] == ["", "", ""]
-    store.path_of(Evaluation, first).write_text("{")
-    assert tuple(next(csv.DictReader(rebuild_results(store).open()))) == RESULTS
 
 
 def test_what_was_finished_without_parameters_is_said_and_left(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from dwsweep import FitResult, fit_table
+from dwsweep import fit_table
 from dwsweep.records import fit as fit_record
-from dwsweep.report import answers_box, page
+from dwsweep.records.fit import FitResult
+from dwsweep.report import page, shapes_to_build
 from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
@@ -73,30 +74,21 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-ANSWERS = {name: getattr(answers_box, name) for name in ("MOST_BY_LOSSES", "MOST_BY_LAW")}
-"""Number of answers on a page."""
-
-
 def few_answers(patch: pytest.MonkeyPatch) -> None:
-    """A sixth of a page's answers, which take most of its time."""
-    for name, number in ANSWERS.items():
-        patch.setattr(answers_box, name, number // 6)
+    """Few of a page's answers, which take most of its time: one size per decade, up to 1e9."""
+    patch.setattr(shapes_to_build, "DIGITS", (1,))
+    patch.setattr(shapes_to_build, "MOST", 1e9)
 
 
 def without_answers(patch: pytest.MonkeyPatch) -> None:
     """Pages without the answers of ``guide``, for tests of their other sections: a third of the time."""
-    none = answers_box.AnswersBox("", {"sizes": [], "spoken": {}, "command": []})
-    patch.setattr(page, "answers_box", lambda *_: none)
-    patch.setattr(page, "_public", lambda _: [])
+    patch.setattr(page, "built", lambda *_: None)
 
 
 @functools.cache
 def fit(case: str) -> FitResult:
-    """The fit of a case; ``two_lengths`` is ``one_pair`` measured at two token counts."""
-    table = rows(**CASES["one_pair" if case == "two_lengths" else case])
-    if case == "two_lengths":
-        table += [{**row, "tokens": 2 * row["tokens"], "loss": row["loss"] - 0.1} for row in table]
-    return fit_table(table, draws=400)
+    """The fit of a case."""
+    return fit_table(rows(**CASES[case]), draws=400)
 
 
 def sweep(directory: Path, case: str, name: str = "demo") -> Path:

@@ -1,13 +1,13 @@
-"""Visible text of tables and figures, and the data that the script of a page reads."""
+"""Visible text of fits, tables and figures."""
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
+from dwsweep.report import fit_report
+from dwsweep.terminal import plain_text
 
 
 def printed(renderable: Any, width: int = 100) -> str:
@@ -25,8 +25,6 @@ def words_of(figure: Any) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
 
 
-def data_of(page: Path) -> dict[str, Any]:
-    """The block of data in a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
-    assert found
-    return dict(json.loads(found[1]))
+def summary(fit: Any) -> str:
+    """The text that ``dwsweep fit`` prints of a fit."""
+    return plain_text(fit_report.render(fit))

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 import train_support
+from flax.traverse_util import unflatten_dict
 from train_support import FEW, Kept, Killed, KilledAt, make_store, same_bits
 
 from dwsweep.data.heldout import heldout_set
@@ -28,7 +29,6 @@ from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.pack_trainer import Outcome, train_pack
 from dwsweep.train.program import Blueprint, Program
 from dwsweep.train.step import heldout_losses, make_evaluate
-from dwsweep.trained.runs import nested
 
 again = pytest.mark.usefixtures("programs_again")
 
@@ -519,6 +519,6 @@ def test_parameters_that_are_kept_give_the_loss_of_their_run(store: Store, tmp_p
     heldout = heldout_set(store, pack.shape.seq_len)
     for run_id, arrays in kept.params.items():
         assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
-        params = jax.tree.map(lambda x: x[None], nested(arrays))
+        params = unflatten_dict({name: array[None] for name, array in arrays.items()}, sep=".")
         (found,) = heldout_losses(evaluate, params, heldout, 8)
         assert found.loss == pytest.approx(losses[run_id], abs=1e-6)

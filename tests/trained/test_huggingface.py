@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 
 from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import prepare
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.data.tokenizer import train as train_tokenizer
-from dwsweep.errors import InputError
-from dwsweep.fit.data.table import read_table
 from dwsweep.model.parametrization import resolve
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
@@ -198,39 +196,35 @@ def test_heldout_loss_by_transformers_is_that_of_results_csv(sweep: Path, tmp_pa
         assert model.generate(ids, max_new_tokens=5, do_sample=False).shape[1] > ids.shape[1]
 
 
-def test_scores_of_a_local_task_are_columns_that_a_fit_takes(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: make test-hf")
-    from dwsweep.trained import downstream
+def test_lm_eval_scores_an_export_by_our_loss(sweep: Path, tmp_path: Path) -> None:
+    lm_eval = pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: make test-hf")
+    from lm_eval.tasks import TaskManager
 
-    examples = [{"text": f"def f_{i}(self):\n    return self.x[{i}]\n"} for i in range(8)]
-    questions = [{"q": "def f(self): return", "options": [" self", " zebra quilt"], "answer": i % 2} for i in range(8)]
-    for name, rows in (("prose", examples), ("choice", questions)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        task = {"task": f"own_{name}", "dataset_path": "json", "test_split": "test", "metadata": {"version": 1}}
-        task["dataset_kwargs"] = {"data_files": {"test": str(tmp_path / f"{name}.jsonl")}}
-        if name == "prose":
-            task |= {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{text}}"}
-            task["metric_list"] = [{"metric": "bits_per_byte"}, {"metric": "word_perplexity"}]
-        else:
-            task |= {"output_type": "multiple_choice", "doc_to_text": "{{q}}", "doc_to_target": "{{answer}}"}
-            task |= {"doc_to_choice": "{{options}}", "metric_list": [{"metric": "acc"}]}
-        (tmp_path / f"{name}.yaml").write_text(json.dumps(task))
-    found = runs.find(sweep)
-    with pytest.raises(InputError, match=r"'own_prise'; no task .* did you mean own_prose"):
-        downstream.evaluate(found, ["own_prise"], tmp_path)
-    for _ in range(2):
-        results = downstream.evaluate(found, ["own_prose", "own_choice"], tmp_path, limit=6)
-    assert capsys.readouterr().err.count("evaluated before") == len(found)
-    rows = {row["run_id"]: row for row in csv.DictReader(results.open())}
-    for run in found:
-        row = {name: float(value) for name, value in rows[run.run_id].items() if name.startswith("eval_")}
-        assert row["eval_own_choice_acc"] == 0.5 == row["eval_own_choice_error"]
-        assert row["eval_own_choice_acc_stderr"] > 0
-        assert 1 < row["eval_own_prose_bits_per_byte"] < 8
-        assert row["eval_own_prose_word_nats"] == pytest.approx(np.log(row["eval_own_prose_word_perplexity"]))
-    table = read_table(sweep, {"loss": "eval_own_prose_bits_per_byte"})
-    assert sorted(row["loss"] for row in table.rows if row["loss"]) == sorted(
-        float(row["eval_own_prose_bits_per_byte"]) for row in rows.values() if row["eval_own_prose_bits_per_byte"]
+    texts = [f"def f_{i}(self):\n    return self.x[{i}]\n" for i in range(8)]
+    (tmp_path / "prose.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    task = {
+        **{"task": "own_prose", "dataset_path": "json", "test_split": "test", "metadata": {"version": 1}},
+        **{"dataset_kwargs": {"data_files": {"test": str(tmp_path / "prose.jsonl")}}, "doc_to_text": ""},
+        **{"output_type": "loglikelihood_rolling", "doc_to_target": "{{text}}"},
+        "metric_list": [{"metric": "bits_per_byte"}],
+    }
+    (tmp_path / "prose.yaml").write_text(json.dumps(task))
+    run = runs.find(sweep)[-1]
+    (folder,) = huggingface.export([run], tmp_path / "model")
+    found = lm_eval.simple_evaluate(
+        model="hf",
+        model_args={"pretrained": str(folder), "dtype": "float32"},
+        tasks=["own_prose"],
+        task_manager=TaskManager(include_path=str(tmp_path)),
+        device="cpu",
     )
+    tokenizer = Tokenizer.of(run.token_store())
+    model, params = build(run.shape, run.scales), unflatten_dict(run.arrays(), sep=".")
+    nats = 0.0
+    for text in texts:
+        ids = np.array([[tokenizer.end_token, *tokenizer.encode(text)]])
+        assert ids.shape[1] <= run.shape.seq_len + 1
+        logits = jax.nn.log_softmax(model.logits(params, ids[:, :-1]))
+        nats -= float(np.take_along_axis(np.asarray(logits), ids[:, 1:, None], axis=-1).sum())
+    expected = nats / np.log(2) / sum(len(text.encode()) for text in texts)
+    assert found["results"]["own_prose"]["bits_per_byte,none"] == pytest.approx(expected, rel=1e-4)

@@ -1,8 +1,7 @@
-"""Runs whose parameters were kept: which are found, what is refused in one line, text by the cache, exported files."""
+"""Runs whose parameters were kept: which are found, what is refused in one line, exported files."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 from cli_tools import Command
-from report_sweeps import without_answers
 from sentences import says
 from spec_tools import filled
 from train_support import TINY, make_store
@@ -23,12 +21,9 @@ from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
 from dwsweep.records.run import RunResult
-from dwsweep.report import page
 from dwsweep.spec import parse_spec
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import rebuild_results
 from dwsweep.trained import architectures, huggingface, runs
-from dwsweep.trained.sample import continuation, sample
 
 GRID = {"widths": {1: [16], 2: [16]}, "seeds": 2}
 
@@ -82,20 +77,17 @@ def test_what_cannot_be_used_is_one_line(sweep: SweepStore, dwsweep: Command, tm
     assert "must be a sweep directory" in refused("export", tmp_path, out)
     assert says(refused("export", sweep.run_directory(without), out), "trained: parameters were not kept")
     assert "is pending" in refused("export", sweep.run_directory(unfinished), out)
-    assert "--temperature" in refused("sample", sweep.run_directory(first.run_id), "--temperature", "-1")
-    assert "--top-k" in refused("sample", sweep.run_directory(first.run_id), "--top-k", "0")
 
     path = sweep.params_path(first.run_id)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert "is damaged: its SHA-256" in refused("sample", sweep.run_directory(first.run_id))
     assert "is damaged: its SHA-256" in refused("export", sweep.run_directory(first.run_id), out)
     path.unlink()
     assert "is not there" in refused("export", sweep.run_directory(first.run_id), out)
     assert not (out / "config.json").exists()
 
     (tmp_path / "text" / "0.txt").write_text("other words")
-    assert says(refused("sample", sweep.run_directory(second.run_id)), "trained: which not prepared here")
+    assert says(refused("export", sweep.run_directory(second.run_id), out), "trained: which not prepared here")
 
 
 def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: Command, tmp_path: Path) -> None:
@@ -156,53 +148,6 @@ def test_presets_have_their_architecture(preset: str, model_type: str) -> None:
     assert found.config(shape)["model_type"] == model_type
 
 
-def greedy(model: Any, params: Any, ids: list[int], end: int, n: int) -> list[int]:
-    """Without a cache: the whole window again for every token, which begins with its second half where it is full. What
-    lies behind the last token changes no logit before it."""
-    T, context, drawn = model.shape.seq_len, list(ids), []
-    logits = jax.jit(model.logits)
-    for _ in range(n):
-        if len(context) >= T:
-            context = context[-(T // 2) :]
-        window = np.full((1, T), end)
-        window[0, : len(context)] = context
-        token = int(np.asarray(logits(params, window))[0, len(context) - 1].argmax())  # JAX compiles for each place
-        if token == end:
-            break
-        drawn.append(token)
-        context.append(token)
-    return drawn
-
-
-def test_the_likeliest_tokens_are_those_without_a_cache(sweep: SweepStore) -> None:
-    run = kept(sweep)[1]
-    model = build(run.shape, run.scales)
-    params = jax.tree.map(lambda x: 20 * x, runs.nested(run.arrays()))
-    key = jax.random.key(0)
-    ids = list(range(40, 60))  # longer than the window of 16
-    for prompt in (ids[:1], ids[:9], ids):
-        drawn = continuation(model, params, prompt, 0, 40, 0.0, None, key)
-        assert drawn == greedy(model, params, prompt, 0, 40)
-        assert continuation(model, params, prompt, 0, 40, 1.0, 1, key) == drawn
-        end = drawn[5]
-        assert continuation(model, params, prompt, end, 40, 0.0, None, key) == drawn[: drawn.index(end)]
-
-
-def test_a_seed_gives_its_text(sweep: SweepStore, dwsweep: Command) -> None:
-    place = sweep.run_directory(kept(sweep)[0].run_id)
-    texts = [dwsweep("sample", place, "--prompt", "the ", "--max-tokens", "30", "--seed", seed) for seed in "112"]
-    assert {done.returncode for done in texts} == {0}
-    first, again, other = (done.stdout for done in texts)
-    assert first == again != other and first.startswith("the ") and len(first) > 20
-
-
-@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm-evaluation-harness is installed")
-def test_without_the_extra_one_line_says_what_to_install(sweep: SweepStore, dwsweep: Command) -> None:
-    done = dwsweep("eval", sweep.directory, "--tasks", "lambada_openai")
-    assert done.returncode == 2
-    assert done.stderr.strip().endswith("not installed: in a clone, pip install -c constraints.txt '.[eval]'")
-
-
 def test_tokenizer_files_hold_every_piece_in_its_place() -> None:
     prose = [Path(json.__file__).read_text("utf-8")] * 2
     for size in (256, 400):
@@ -232,29 +177,3 @@ def test_a_tokenizer_of_ones_own_is_carried_without_what_it_puts_around_a_text()
     for data, end in ((b"\x0a\x0e", 0), (json.dumps(given).encode(), 65), (b"[]", 0)):
         with pytest.raises(InputError, match=r"own\.json; an export carries"):
             huggingface.tokenizer_files(Given(data, end))
-
-
-@pytest.mark.usefixtures("without_drawing")
-def test_two_texts_of_each_depth_are_written_and_stand_on_the_page(
-    sweep: SweepStore, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_answers(monkeypatch)
-    rebuild_results(sweep)
-    result = dwsweep("sample", sweep.directory, "--prompt", "<a>", "--max-tokens", "6")
-    assert result.returncode == 0, result.stderr
-    samples = json.loads(sweep.samples_path.read_text("utf-8"))
-    assert [(one["depth"], one["seed"]) for one in samples] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    found = {run.shape.depth: run for run in runs.best_of_each_depth(kept(sweep))}
-    for one in samples:
-        assert one["text"] == sample(found[one["depth"]], "<a>", max_tokens=6, seed=one["seed"])
-    shown = page.write(sweep.directory).read_text("utf-8")
-    assert shown.count("<pre>&lt;a&gt;") == 4 and "2\xa0×\xa016, loss 7.000" in shown
-    many = [{**samples[0], "prompt": "", "text": f"<{k}>" + 5000 * "x"} for k in range(100)]
-    sweep.samples_path.write_text(json.dumps(many), "utf-8")
-    bounded = page.write(sweep.directory).read_text("utf-8")
-    assert bounded.count("more characters are in samples.json") == 60 and says(
-        bounded, "trained: texts beyond the page"
-    )
-    assert "&lt;59&gt;" in bounded and "&lt;60&gt;" not in bounded and bounded.count("x" * 100) < 60 * 40
-    sweep.samples_path.write_text("[{}]", "utf-8")
-    assert "samples.json: " in page.write(sweep.directory).read_text("utf-8")

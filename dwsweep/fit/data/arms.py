@@ -33,6 +33,6 @@ def check_one_arm(rows: Sequence[Row], source: str) -> None:
     choice = of_arm(found[labels[-1]])
     raise InputError(
         f"{ARM}: {source} holds {len(labels)} ({listed_values(labels)}), which would be averaged; compare them with "
-        f"{example('dwsweep.compare_arms', '--compare')}, or choose one with "
+        f"{example('compare=True', '--compare')}, or choose one with "
         + example(f"where={choice!r}", condition.option(choice))
     )

@@ -47,7 +47,7 @@ def compile_expression(
     refused = f"{argument('where')}: {expression!r}"
     words, stands_for = _in_words(expression, key_of)
     try:
-        tree = _Numerals().visit(expressions.parse(words, expressions.CONDITION))
+        tree = _Numerals().visit(expressions.parse(words))
     except SyntaxError as error:
         if _ONE_EQUALS.search("".join(_QUOTED.split(expression)[::2])):
             raise InputError(f"{refused}; equality is written ==, not =") from error

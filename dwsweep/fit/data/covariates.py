@@ -23,14 +23,15 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import is_beside_blanks, names_a_result, plain
 from dwsweep.fit.data.shape import BLOCK, inner_width
-from dwsweep.records.columns import named
+from dwsweep.records.columns import OF_RUNS, STEPS, named
 from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
-D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE = "d_ff / d", "head size", "tokens", "learning rate"
+D_FF, HEAD_SIZE, TOKENS, LEARNING_RATE, OF_STEPS = "d_ff / d", "head size", "tokens", "learning rate", "steps"
 NUMBERS: dict[str, tuple[str, ...]] = {
     LEARNING_RATE: ("learning_rate", "lr"),
     TOKENS: ("tokens",),
+    OF_STEPS: ("steps", *STEPS, *OF_RUNS[1:]),
     "batch": ("batch_size", "batch", "global_batch", "global_batch_size", "bs"),
     "warm-up": ("warmup_steps", "warmup"),
     "weight decay": ("weight_decay", "wd"),
@@ -434,7 +435,10 @@ def find(
     known_not = frozenset(unknown) - set(asked.adjust.values())
     search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
-    numbers = {name: [short[one] for one in columns if one in short] for name, columns in (NUMBERS | OF_SHAPE).items()}
+    numbers = {
+        name: [short[one] for one in columns if one in short] if name in OF_SHAPE else _apart(rows, columns, short)
+        for name, columns in (NUMBERS | OF_SHAPE).items()
+    }
     texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]
     texts = [(word, column) for word, column in texts if column not in asked.adjust.values()]
     known = {*asked.adjust.values(), *(one for columns in numbers.values() for one in columns)}
@@ -458,6 +462,16 @@ def find(
     rest = [row for row, stays in zip(rows, keep, strict=True) if stays]
     columns = _of_least_loss(_own(kept, x[keep], y[keep]), rest, x[keep], y[keep])
     return Covariates(rest, tuple(columns), tuple(search.follow), dict(search.out))
+
+
+def _apart(rows: Sequence[Row], columns: Sequence[str], short: Mapping[str, str]) -> list[str]:
+    """Names of one number, the first that the table has and others that fill its blanks: a rate that was logged beside
+    the chosen one is another number."""
+    kept: list[str] = []
+    for name in (short[one] for one in columns if one in short):
+        if not any(row.get(name) is not None and any(row.get(one) is not None for one in kept) for row in rows):
+            kept.append(name)
+    return kept
 
 
 def _held(word: str, values: np.ndarray, asked: Any) -> tuple[float, tuple[float, ...]]:

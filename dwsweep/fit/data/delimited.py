@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice, zip_longest
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
-from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, shown
+from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, is_loss, shown
 from dwsweep.records.record import unquoted_text
 
 ROWS_AT_A_TIME = 50_000
 LOOKED_AT = 40  # number of rows among which the header is found
 SEPARATORS = "\t,;|"
 HEAD = 1 << 22  # limit of characters for these rows, even with 100,000 columns
+MOST_COLUMNS = 10_000  # more than any tracker exports: a wider text is no table of runs
 
 Fields = Sequence[Any]
 
@@ -35,6 +37,7 @@ def read(what: str, text: str) -> Read:
     Raises:
         InputError: a name is there twice, a row has more fields than the header. csv.Error: it is no such text.
     """
+    text = _of_markdown(text)
     lines = text[:HEAD].splitlines()[:LOOKED_AT]
     if len(text) > HEAD and len(lines) < LOOKED_AT:
         lines = lines[:-1] or lines
@@ -42,7 +45,35 @@ def read(what: str, text: str) -> Read:
     separator = max(SEPARATORS, key=lambda one: filled[one])
     if filled[separator] < 2 and any(len(line.split()) > 2 for line in lines):
         return of_fields(what, (line.split() for line in text.splitlines()))
-    return of_fields(what, csv.reader(io.StringIO(text), delimiter=separator), separator)
+    return of_fields(what, _whole(what, csv.reader(io.StringIO(text), delimiter=separator), separator), separator)
+
+
+def _of_markdown(text: str) -> str:
+    """Rows of the Markdown table in a text, without their outer bars and the rule below the header; any other text
+    unchanged."""
+    rule = re.search(r"^[ ]*\|?[ ]*:?-{2,}:?[ ]*(?:\|[ ]*:?-{2,}:?[ ]*)+\|?[ ]*$", text[:HEAD], re.MULTILINE)
+    if not rule:
+        return text
+    rows = [line.strip() for line in text.splitlines() if "|" in line]
+    return "\n".join(line.removeprefix("|").removesuffix("|") for line in rows if line != rule[0].strip())
+
+
+def _whole(what: str, rows: Iterable[Fields], separator: str) -> Iterator[Fields]:
+    """Rows of a text, none of which holds others between two quotes.
+
+    Raises:
+        InputError: a quote without its partner has swallowed rows.
+    """
+    width = 0
+    for number, row in enumerate(rows, start=1):
+        width = width or len(row) - 1
+        for value in row:
+            if "\n" in value and any(line.count(separator) >= max(1, width) for line in value.splitlines()[1:]):
+                raise InputError(
+                    f"{what} the field {value[:30]!r} of row {number:,} holds further rows: a quote without its "
+                    "partner; write it twice or leave it out"
+                )
+        yield row
 
 
 def _columns(lines: Sequence[str], separator: str) -> int:
@@ -63,10 +94,14 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
     rows = iter(rows)
     first = list(islice(rows, LOOKED_AT))
     begin, header = _header(first)
+    if len(header) > MOST_COLUMNS:
+        header = _trimmed(header)
+    if len(header) > MOST_COLUMNS:
+        raise InputError(f"{what} {len(header):,} columns; must be at most {MOST_COLUMNS:,}, one row per run")
     names = _names(what, header)
-    held: Columns = {one: [] for one in names}
-    marks, comments = None, 0
-    lines = (row for row in chain(first[begin:], rows) if any(row))
+    held: Columns = {}
+    marks, comments, count = None, 0, 0
+    lines = (row if len(row) <= len(header) else _trimmed(row) for row in chain(first[begin:], rows) if any(row))
     while part := list(islice(lines, ROWS_AT_A_TIME)):
         runs = _data(what, part, header)
         comments += sum(map(_is_comment, part))
@@ -74,12 +109,43 @@ def of_fields(what: str, rows: Iterable[Fields], separator: str = "") -> Read:
         texts = {one: list(map(_unquoted, next(columns, [None] * len(runs)))) for one in names}
         if marks is None:
             marks = decimal_marks(texts, what, separator)
-        for one, column in in_columns(texts, what, marks).items():
-            held[one] += column
-    unnamed = [name for name in names if not name.strip() and not any(value is not None for value in held[name])]
-    for name in unnamed:  # a comma at every line's end
-        del held[name]
+        read = in_columns(texts, what, marks)
+        for one in {**held, **read}:  # a column of dicts becomes one per key, which another part may lack
+            held.setdefault(one, [None] * count).extend(read.get(one, [None] * len(runs)))
+        count += len(runs)
+    held = held or {one: [] for one in names}
+    for name in names:
+        if not name.strip() and not any(value is not None for value in held.get(name, ())):
+            held.pop(name, None)
+    _check_commas(what, held, separator)
     return Read(held, comments)
+
+
+def _trimmed(row: Fields) -> Fields:
+    """A row without the blanks behind its last field: a spreadsheet ends each line with a comma per empty column."""
+    end = len(row)
+    while end and row[end - 1] in ("", None):
+        end -= 1
+    return row if end == len(row) else row[:end]
+
+
+def _check_commas(what: str, held: Columns, separator: str) -> None:
+    """Refuse a text whose decimal commas are its separators too: ``3,21`` became a loss of 3 and a spare column.
+
+    Raises:
+        InputError: all losses are whole, and the next column has whole numbers alone.
+    """
+    for name, after in pairwise(held) if separator == "," else ():
+        whole, rest = ([value for value in held[one] if value is not None] for one in (name, after))
+        if is_loss(name) and len(whole) > 1 and len(rest) > 1 and all(map(_is_whole, (*whole, *rest))):
+            raise InputError(
+                f"{what} column {name!r} has whole numbers ({whole[0]}) and the next one too ({rest[0]}): is the loss "
+                f"{whole[0]}.{rest[0]}, its decimal comma a separator too? Write it with a point, or in quotes"
+            )
+
+
+def _is_whole(value: Any) -> bool:
+    return value.__class__ is int and value >= 0
 
 
 def _is_comment(row: Fields) -> bool:

@@ -1,4 +1,4 @@
-"""Foreign tables, which lack a shape or a loss: a chart's export, a file of a fit, shapes in run names."""
+"""Foreign tables, which lack a shape or a loss: a chart's export, a file of a fit; shapes in the names of runs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ OF_A_FIT = {
 }
 """Columns of fit files, and the file to give instead."""
 EXPORTS = "export the table of runs in place of the chart (W&B: Runs, Export, CSV), with depth, width and loss"
-LOOKED_AT = 500  # most values of a column of names
-DEPTH_WORDS = r"numl|nlayers?|n_layers?|num_layers|num_hidden_layers|layers?|depth|nl|l"
-WIDTH_WORDS = r"d_?model|hidden_size|hidden_dim|hidden|n_?embd|embd|emb|width|dim|dx|d_x|h|d|w"
-FORMS = {
+MOST_LAYERS = 2000
+WORDS = {
     "depth": (
-        rf"(?<![a-z0-9])({DEPTH_WORDS})[=_:-]?([0-9]+)(?![0-9.])",
-        r"(?<![0-9.])([0-9]+)[_-]?(layers?|l)(?![a-z])",
+        *("num_hidden_layers", "num_layers", "n_layers", "n_layer", "nlayers", "nlayer", "layers", "layer", "depth"),
+        *("numl", "nl", "l", "d"),
     ),
     "width": (
-        rf"(?<![a-z0-9])({WIDTH_WORDS})[=_:-]?([0-9]+)(?![0-9.])",
-        r"(?<![0-9.])([0-9]+)[_-]?(wide|dim|w|d|h)(?![a-z])",
+        *("hidden_size", "hidden_dim", "d_model", "dmodel", "n_embd", "nembd", "hidden", "width", "embd", "emb", "dim"),
+        *("d_x", "dx", "h", "d", "w"),
     ),
 }
-"""Forms of a shape inside a name: L12-d768, numl6, n_layer=12; 12L, 768d."""
+"""Words beside a number in the name of a run, the surer first: L12-d768, numl6, n_layer=12; 12L, 768d."""
+PAIRS = (r"(?<![0-9.])([0-9]+) ?[x×] ?([0-9]+)(?![0-9.])", r"^[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]*$")
+"""Forms of two numbers without words, depth and width in either order: 12x768, gpt-12-768."""
+SEED = r"(?i)(?<![a-z])seed[=_:-]?([0-9]+)"
 
 
 def why_no_table(names: Sequence[str]) -> str:
@@ -64,29 +65,68 @@ def why_no_loss_column(names: Sequence[str]) -> str:
     return ""
 
 
-def shapes_in_names(missing: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """``{ours: COLUMN~PATTERN}`` for the depth and the width that a column of names holds in each of its texts."""
-    best: dict[str, str] = {}
+def shapes_in_names(columns: Mapping[str, Sequence[Any]]) -> tuple[dict[str, str], bool]:
+    """(``{ours: COLUMN~PATTERN}`` for depth, width and where it stands there the seed, True if no other reading of the
+    names is possible): of the column of names of which all texts hold a depth and a larger width; empty without one."""
+    readings: list[dict[str, str]] = []
     for name, values in columns.items():
-        texts = [value for value in values[:LOOKED_AT] if value is not None]
-        if not texts or not all(isinstance(value, str) for value in texts):
+        texts = [value for value in values if value is not None]
+        if len(texts) < len(values) or not all(isinstance(value, str) for value in texts):
             continue
-        found = {ours: pattern for ours in FORMS if ours in missing and (pattern := _pattern(ours, texts))}
-        if len(found) > len(best):
-            best = {ours: f"{name}~{pattern}" for ours, pattern in found.items()}
-    return best
+        found = _readings(texts)
+        if found and all(re.search(SEED, text) for text in texts) and "seed" not in columns:
+            found = [{**one, "seed": SEED} for one in found]
+        readings += [{ours: f"{name}~{pattern}" for ours, pattern in one.items()} for one in found]
+    return (readings[0] if readings else {}), len(readings) == 1
 
 
-def _pattern(ours: str, texts: Sequence[str]) -> str:
-    """The simplest pattern whose group is the number in each text; empty if there is none."""
-    for form in FORMS[ours]:
-        seen = [re.search(form, text, re.IGNORECASE) for text in texts]
-        if not all(seen):
-            continue
-        numbers = [next(part for part in one.groups() if part.isdigit()) for one in seen if one]
-        first = next(one for one in seen if one)
-        literal = re.escape(first[0]).replace(numbers[0], r"(\d+)", 1)
-        for pattern in (literal, rf"(?<![a-zA-Z0-9]){literal}", form):
-            if [(one := re.search(pattern, text)) and one[1] for text in texts] == numbers:
-                return pattern
-    return ""
+def _readings(texts: Sequence[str]) -> list[dict[str, str]]:
+    """Patterns of depth and width that read different numbers, the surer first."""
+    found: dict[tuple[tuple[int, ...], ...], dict[str, str]] = {}
+    of = {ours: _numbers_by_word(ours, texts) for ours in WORDS}
+    pairs = [(depth, width) for depth in of["depth"].items() for width in of["width"].items()]
+    for form in PAIRS if not pairs else ():
+        for first, second in ((0, 1), (1, 0)):
+            own = [_one_group(form, place) for place in (first, second)]
+            read = [_read(pattern, texts) for pattern in own]
+            pairs += [((own[0], read[0]), (own[1], read[1]))] if read[0] and read[1] else []
+    for (one, depths), (other, widths) in pairs:
+        least = min(depths), max(depths)
+        if least[0] >= 1 and least[1] <= MOST_LAYERS and all(d < w for d, w in zip(depths, widths, strict=True)):
+            found.setdefault((depths, widths), {"depth": one, "width": other})
+    return list(found.values())
+
+
+def _numbers_by_word(ours: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Pattern → the number in each text, for each word that stands beside one in all texts."""
+    for form in (r"(?i)(?<![a-z])WORD([0-9]+)(?![0-9.])", r"(?i)(?<![a-z0-9.])([0-9]+)WORD(?![a-z])"):
+        found: dict[str, tuple[int, ...]] = {}
+        for word in WORDS[ours]:
+            joined = "[=:]?" if len(word) == 1 else "[=:_-]?"  # in 6L_264d the letter belongs to the 6
+            before = form.startswith("(?i)(?<![a-z])")
+            pattern = form.replace("WORD", word + joined if before else joined + word)
+            if (read := _read(pattern, texts)) and read not in found.values():
+                found[_shortest(pattern, texts, read)] = read
+        if found:
+            return found
+    return {}
+
+
+def _shortest(form: str, texts: Sequence[str], read: tuple[int, ...]) -> str:
+    """Pattern in the letters of the first text, if it reads the same numbers as ``form``."""
+    found = re.search(form, texts[0])
+    literal = re.escape(found[0]).replace(found[1], r"(\d+)", 1) if found else form
+    return literal if _read(literal, texts) == read else form
+
+
+def _one_group(form: str, place: int) -> str:
+    """``form`` with the group at ``place`` alone."""
+    parts = form.split("([0-9]+)")
+    groups = ["([0-9]+)" if k == place else "[0-9]+" for k in (0, 1)]
+    return parts[0] + groups[0] + parts[1] + groups[1] + parts[2]
+
+
+def _read(pattern: str, texts: Sequence[str]) -> tuple[int, ...]:
+    """The number in each text; empty if one has none."""
+    seen = [re.search(pattern, text) for text in texts]
+    return tuple(int(one[1]) for one in seen if one) if all(seen) else ()

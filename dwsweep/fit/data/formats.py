@@ -10,19 +10,19 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.fit.data import delimited, objects, packing, trackers, workbook
+from dwsweep.fit.data import delimited, folder, objects, packing, trackers, workbook
 from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
 from dwsweep.records.sweep import RESULTS_NAME, read_results
 from dwsweep.text import printable
 
-FORMATS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
+FORMATS = (".csv", ".tsv", ".txt", ".md", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx")
 STANDARD_INPUT = "-"
 SOURCES = Path(__file__).parents[2] / "evidence" / "sources"
 BUILT_IN = {
@@ -86,6 +86,7 @@ def _columns_of_frame(table: Any) -> Any:
     if isinstance(table, Mapping | str | PathLike):
         return table
     if hasattr(table, "to_pydict"):  # pyarrow
+        _check_names("table:", getattr(table, "column_names", ()))
         return table.to_pydict()
     if not hasattr(table, "to_dict"):
         return table
@@ -93,10 +94,19 @@ def _columns_of_frame(table: Any) -> Any:
         table = table.collect()
     if not hasattr(table, "columns"):
         raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
-    if len(set(table.columns)) < len(table.columns):  # pandas: a dict would keep only the last
-        twice = next(name for name, count in Counter(table.columns).items() if count > 1)
-        raise InputError(f"table: column {shown(twice)!r} is there twice, a name must be there once")
+    _check_names("table:", table.columns)
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
+
+
+def _check_names(what: str, names: Iterable[Any]) -> None:
+    """Refuse a name that is there twice: a dict of columns would keep only the last.
+
+    Raises:
+        InputError: so it is.
+    """
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{what} column {shown(twice[0])!r} is there twice, a name must be there once")
 
 
 def _load_path(name: str) -> Loaded:
@@ -105,7 +115,10 @@ def _load_path(name: str) -> Loaded:
     if path.is_dir():
         directory, path = str(path), path / RESULTS_NAME
         if not path.exists():
-            raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+            if paths.is_remote(path) or (path.parent / "spec.yaml").exists():
+                raise InputError(f"table: {said}; a directory needs a results.csv (a sweep directory of `dwsweep run`)")
+            held, digest = folder.read(path.parent, _of_file)
+            return Loaded(held, printable(directory), digest)
     elif not path.exists():
         if name not in BUILT_IN:
             raise InputError(f"table: {said}; no such file or directory")
@@ -124,6 +137,11 @@ def _load_path(name: str) -> Loaded:
     return found._replace(source=printable(str(path)), directory=directory)
 
 
+def _of_file(what: str, path: Path) -> Columns:
+    """Columns of one file of a folder."""
+    return _of_content(paths.read_bytes(path), what.removeprefix("table: ").removesuffix(";"), path.name).columns
+
+
 def _of_content(content: bytes, said: str, name: str | None) -> Loaded:
     """``load`` of the bytes of a file. said: how messages call it. name: its last part tells the format; None: the
     content does."""
@@ -132,7 +150,7 @@ def _of_content(content: bytes, said: str, name: str | None) -> Loaded:
     try:
         content, inner = packing.unpacked(content, name or "")
         suffix = f".{inner.lower().rpartition('.')[2]}"
-        kind = suffix if suffix in FORMATS and suffix != ".txt" else _kind(content)
+        kind = suffix if suffix in FORMATS and suffix not in (".txt", ".md") else _kind(content)
         held, comments = _read(f"table: {said};", content, kind)
     except InputError:
         raise
@@ -153,7 +171,7 @@ def _kind(content: bytes) -> str:
 
 def _read(what: str, content: bytes, kind: str) -> delimited.Read:
     if kind == ".parquet":
-        return delimited.Read(in_columns(_read_parquet(content), what), 0)
+        return delimited.Read(in_columns(_read_parquet(what, content), what), 0)
     if kind == ".xlsx":
         return workbook.read(what, content)
     text = packing.text_of(content)
@@ -163,12 +181,13 @@ def _read(what: str, content: bytes, kind: str) -> delimited.Read:
     return delimited.Read(in_columns(held, what), 0)
 
 
-def _read_parquet(content: bytes) -> Columns:
+def _read_parquet(what: str, content: bytes) -> Columns:
     """Columns of plain values and of structs (config.n_layer); lists and maps are skipped: a fit reads none of them,
     and they take long."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(io.BytesIO(content))
+    _check_names(what, file.schema_arrow.names)
     plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
     return file.read(columns=plain).to_pydict()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +13,7 @@ from typing import Any
 from dwsweep import numerals
 from dwsweep.errors import InputError
 from dwsweep.fit.data.rows import ARM, Word
+from dwsweep.fit.data.settings import plain
 from dwsweep.text import printable
 
 Columns = dict[str, list[Any]]
@@ -29,6 +33,14 @@ NO_LOSS = {
 """Words in place of a loss, in small letters, for a run without one."""
 DIVERGED = {"diverged", "diverge", "divergence", "exploded", "unstable", "overflow"}
 DECIMAL_WORDS = {"loss", "nll", "bpb"}  # words of a column whose numbers have decimals
+_THOUSANDS_OF_A_UNIT = re.compile(r"\s*[0-9]{1,3}\.[0-9]{3}\s*[kmbgtKMBGT]\s*")
+SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
+UNITS = {
+    **dict.fromkeys(("k", "thousand", "thousands"), ("thousands", 1e3)),
+    **dict.fromkeys(("m", "mio", "million", "millions"), ("millions", 1e6)),
+    **dict.fromkeys(("b", "bn", "g", "billion", "billions"), ("billions", 1e9)),
+    **dict.fromkeys(("t", "trillion", "trillions"), ("trillions", 1e12)),
+}
 LARGEST_INT = 10**300  # larger integers are read as infinite
 
 
@@ -46,22 +58,35 @@ def in_columns(
     found: Columns = {}
     for name, values in held.items():
         ours = shown(name)
-        inner = [{} if value is None else value for value in values]
+        inner = [{} if value is None else _opened(value) for value in values]
         if any(inner) and all(isinstance(value, Mapping) for value in inner):
             found |= {f"{ours}.{key}": column for key, column in in_columns(of_rows(inner), what).items()}
             continue
         read: dict[Any, Any] = {}
         mark = marks.get(ours, "point")
+        _, factor = UNITS.get(parted(ours)[1], ("", 0.0))
         column = []
         for value in values:
             if value.__class__ is not str:
                 column.append(value if value.__class__ is float else _as_read(ours, value, mark))
                 continue
             if value not in read:
-                read[value] = _as_read(ours, value, mark)
+                number = _as_read(ours, value, mark)
+                # 510M of a column of millions is 510 of them
+                lettered = factor and number.__class__ in (int, float) and value.strip()[-1:].isalpha()
+                read[value] = number / factor if lettered else number
             column.append(read[value])
         found[ours] = column
     return found
+
+
+def _opened(value: Any) -> Any:
+    """A dict that is written as a text, as trackers give the settings of a run; anything else unchanged."""
+    if value.__class__ is str and value[:1] == "{" and value[-1:] == "}":
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                return read(value)
+    return value
 
 
 def shown(name: Any) -> str:
@@ -82,7 +107,8 @@ def decimal_marks(
     thousands of nats is none, so ``3,210`` of a loss has decimals.
 
     Raises:
-        InputError: numbers read both ways, and the semicolon or the loss contradicts the other columns.
+        InputError: numbers read both ways, and the other columns have both marks, or the semicolon or the loss
+        contradicts them; thousands of a unit (``4.096K``) beside decimal commas.
     """
     kinds: dict[str, set[str]] = {}
     example: dict[str, str] = {}
@@ -92,23 +118,37 @@ def decimal_marks(
             continue
         kinds[name] = {kind for text in texts if (kind := numerals.shows(text))}
         if kinds[name] == {"either"}:
-            example[name] = min((text for text in texts if "," in text and numerals.shows(text)), default="")
+            example[name] = min((text for text in texts if numerals.shows(text)), key=lambda one: ("," not in one, one))
     commas = {name for name, found in kinds.items() if "comma" in found and "point" not in found}
     points = any("point" in found for found in kinds.values())
-    decimal = [name for name, text in example.items() if text and (separator == ";" or _is_loss(name))]
-    if decimal and points and not commas:
-        text, beside = example[decimal[0]], " beside semicolons" if separator == ";" else ""
-        raise InputError(
-            f"{what} column {decimal[0]!r} has {text!r}{beside}, and other columns have decimal points: is it "
-            f"{text.replace(',', '.')} or {text.replace(',', '')}? Write it with a point, or without a comma"
-        )
+    decimal = [name for name, text in example.items() if "," in text and (separator == ";" or is_loss(name))]
+    if points and (commas or decimal):  # one table of two marks: neither is the rule for what reads both ways
+        asked = [*decimal, *(name for name in example if commas)]
+        if asked:
+            beside = " beside semicolons" if separator == ";" else ""
+            others = "both marks" if commas else "decimal points"
+            raise InputError(_question(what, asked[0], example[asked[0]], f"{beside}, and other columns have {others}"))
     commas.update(decimal)
     if commas and not points:
         commas.update(example)
+    for name in commas:
+        if text := next(
+            (one for one in held[name] if one.__class__ is str and _THOUSANDS_OF_A_UNIT.fullmatch(one)), ""
+        ):
+            raise InputError(_question(what, name, text, ", and decimal commas stand beside it"))
     return dict.fromkeys(commas, "comma")
 
 
-def _is_loss(name: str) -> bool:
+def _question(what: str, name: str, text: str, beside: str) -> str:
+    """Line about a number that reads both ways."""
+    mark = "," if "," in text else "."
+    return (
+        f"{what} column {name!r} has {text!r}{beside}: is it {text.replace(mark, '.')} or {text.replace(mark, '')}? "
+        "Write it with a decimal point, or without a mark"
+    )
+
+
+def is_loss(name: str) -> bool:
     """True if a column's name is of a loss."""
     return not DECIMAL_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
 
@@ -125,6 +165,15 @@ def losses(values: Sequence[Any]) -> list[Any]:
             value = math.inf if plain in DIVERGED else Word(value) if plain in NO_LOSS else value
         found.append(value)
     return found
+
+
+def parted(name: str) -> tuple[str, str]:
+    """(plain name without its unit, the unit); empty without one."""
+    words = plain(SECTIONS.sub("", name)).split("_")
+    if len(words) < 2 or words[-1] not in UNITS:
+        return "", ""
+    stem = words[:-2] if words[-2] == "in" else words[:-1]
+    return "_".join(stem), words[-1]
 
 
 def as_number(value: Any, mark: numerals.Mark = "point") -> Any:

@@ -97,8 +97,13 @@ def read_lines(what: str, text: str) -> Columns:
 
 
 def of_columns(what: str, columns: Mapping[Any, Any]) -> Columns:
-    """Columns of one length; a column is a sequence, or a dict by row label (what pandas writes as JSON)."""
-    held = {str(name): list(v.values()) if isinstance(v, Mapping) else v for name, v in columns.items()}
+    """Columns of one length; a column is a sequence, or a dict by row label (what pandas writes as JSON), whose values
+    stand under their labels, in whatever order these come."""
+    labels = dict.fromkeys(label for values in columns.values() if isinstance(values, Mapping) for label in values)
+    held = {
+        str(name): [values.get(label) for label in labels] if isinstance(values, Mapping) else values
+        for name, values in columns.items()
+    }
     single = [name for name, values in held.items() if isinstance(values, str) or not _has_length(values)]
     if single:
         raise InputError(f"{what} column {printable(single[0])!r} is one value; must be a list of values, one per row")

@@ -65,22 +65,12 @@ MEASURED_WORDS = {
 }
 NAME_WORDS = {
     *("id", "uuid", "index", "unnamed", "hash", "sha", "commit", "branch", "git", "path", "dir", "directory", "folder"),
-    *("file", "filename", "url", "link", "host", "hostname", "node", "machine", "cluster", "gpu", "device", "user"),
-    *(
-        "entity",
-        "owner",
-        "author",
-        "created",
-        "started",
-        "finished",
-        "ended",
-        "updated",
-        "date",
-        "timestamp",
-        "heartbeat",
-    ),
-    *("note", "notes", "comment", "comments", "description", "job", "slurm", "pid", "rank", "best"),
+    *("file", "filename", "url", "link", "user", "entity", "owner", "author", "created", "started", "finished"),
+    *("ended", "updated", "date", "timestamp", "heartbeat", "note", "notes", "comment", "comments", "description"),
+    *("job", "slurm", "pid", "rank", "best"),
 }
+MACHINE_WORDS = {"host", "hostname", "node", "machine", "cluster", "gpu", "gpus", "device", "devices", "nodes", "world"}
+"""Words for the place where a run was trained: no setting, but one cluster may have trained longer than another."""
 RUN_WORDS = {
     *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
     *("finished", "ended", "updated", "heartbeat", "gen", "generation", "cand", "candidate", "individual", "attempt"),
@@ -218,7 +208,7 @@ def _is_setting(name: str, values: Sequence[Any], shapes: Sequence[Hashable], se
         return False
     words = set(plain(name).split("_"))
     texts = any(isinstance(value, str) for value in values)
-    if (words & NAME_WORDS and texts) or RUN_WORDS & words:
+    if (words & (NAME_WORDS | MACHINE_WORDS) and texts) or RUN_WORDS & words:
         return False
     if len(distinct - {None}) > OFTEN * sum(level is not None for level in levels):  # each run has its own value
         return False
@@ -363,14 +353,14 @@ def _refusal(
     if asked := next((name for name in varying if name in found_), None):
         advice.append(
             "or compare them with "
-            + example(f"dwsweep.compare(table, arm={asked!r})", f"--arm {asked} --compare")
+            + example(f"fit_table(table, arm={asked!r}, compare=True)", f"--arm {asked} --compare")
             + ", or adjust losses for it with "
             + example(f"adjust=[{asked!r}]", f"--adjust {asked}")
             + ", or, if it changes nothing, "
             + example(f"drop=[{asked!r}]", f"--drop {asked}")
         )
     elif along := next((n for n, here in values.items() if n not in counts and _are_numbers(here)), None):
-        advice.append(f"or compare them with {example(f'dwsweep.fit_along(table, {along!r})', f'--along {along}')}")
+        advice.append(f"or compare them with {example(f'fit_table(table, along={along!r})', f'--along {along}')}")
     if "lr" in varying:
         advice.append("rename with " + example("columns={'learning_rate': 'lr'}", "--column learning_rate=lr"))
     how = "; ".join(advice).removeprefix("or ")

@@ -15,6 +15,7 @@ shapes, and no replicates: ``BLOCK`` names the part in which they differ.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from dwsweep.text import format_count, join
 BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
 COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
-GATED_WORDS = ("glu", "gated")
+GATED_WORDS = re.compile(r"glu|(?<!un)(?<!non.)(?<!not.)gated")
+YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
 LARGEST_RATIO = 32.0  # smaller values of an inner width are ratios to d
 OFF = 0.05  # relative difference above which a count is named beside others that agree
 AGREES = 0.02  # relative difference within which two counts are one: rounding, biases, norms
@@ -73,10 +75,8 @@ def inner_width(row: Row) -> float | None:
 
 def is_gated(row: Row) -> bool:
     """True if a column of the row has a gated MLP (SwiGLU, GeGLU)."""
-    if row.get("gated") in (True, 1):
-        return True
     texts = [str(row[name]).lower() for name in GATES if isinstance(row.get(name), str)]
-    return any(word in text for text in texts for word in GATED_WORDS) or str(row.get("gated")).lower() == "true"
+    return str(row.get("gated")).strip().lower() in YES or any(map(GATED_WORDS.search, texts))
 
 
 def weights(row: Row, gated: bool | None = None) -> float:

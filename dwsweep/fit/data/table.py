@@ -24,12 +24,13 @@ from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
 from dwsweep.records.columns import named as column_names
 from dwsweep.records.fit import FitOptions, LeftOutRows
-from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, join
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, OF_TEXT, PER_CHARACTER, join
 
 MEASURED = {*column_names("size", "outcome", "identity"), "learning_rate"}  # may differ between the runs of a cell
 LARGEST = {"depth": 1e5, "width": 1e9}  # larger than any net, far below the largest float
 LEAST_COUNT, LARGEST_COUNT = 1e-6, 1e30  # seconds and tokens count too
 LARGEST_LOSS = 1e6
+OF_OPTUNA = {"number", "value", "state"}  # columns of a study's trials, whose value is the loss
 NAMES_LISTED = 30
 COUNTS = frozenset(of_type("count"))
 # trackers' words for a finished run; autoresearch discards runs without an improvement, which still have a loss
@@ -46,7 +47,9 @@ MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
 HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
 LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
 OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
-UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS}
+SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
+UNITS = {"nats": NATS, "bits": BITS_PER_TOKEN, "bpb": BITS, "bpc": PER_CHARACTER}
+BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,15 @@ def read_table(
         taken.pop("bits_per_byte", None)
     taken |= unusual
     taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
+    of_names: list[str] = []
+    if not {"depth", "width"} & {*held, *taken}:
+        in_names, alone = foreign.shapes_in_names(held)
+        if alone:
+            taken |= in_names
+            of_names = [_said_of_names(in_names, held)]
     held = _rename(held, taken)
     held, of_units = units.all_scaled(held, {**renamed, **taken})
+    held, of_ratio = units.as_ratio(held, {**renamed, **taken}.get("mlp_ratio", "mlp_ratio"))
     _require(held, given, renamed, source, n_read)
     if arm is not None:
         held = _with_arms(held, arm, taken)
@@ -196,7 +206,9 @@ def read_table(
             *_said_of_loss(given, taken, of_loss),
             *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
             *units.mixed(rows),
+            *of_names,
             *of_units,
+            *of_ratio,
             *settled.said,
         ),
         doubts=(*settled.doubts, *_contradicted(rows)),
@@ -219,6 +231,14 @@ def _contradicted(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
+def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
+    """Sentence on a shape that was read in the names of runs, by its first one."""
+    column = in_names["depth"].partition("~")[0]
+    numbers = {ours: (_part(held, pattern) or [None])[0] for ours, pattern in in_names.items()}
+    of = ", ".join(f"{ours} {number}" for ours, number in numbers.items())
+    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
+
+
 def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
     """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
     ``hidden_dim``, of which the larger may be the inner width of the MLP."""
@@ -229,14 +249,17 @@ def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
         for other in held:
             usual = plain(other).removeprefix("config_")
             # a letter beside the word itself is another quantity: a sequence length l, a head size d
-            known = usual in ALIASES[ours] and _has_numbers(held[other]) and (first != ours or len(usual) > 1)
+            meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
+            # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
+            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
+            known = meant and _has_numbers(held[other])
             pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
             found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
             if found is None:
                 continue
             least, most = (first, other) if found[0] < found[1] else (other, first)
             names = [{ours: least}, {ours: most}]
-            if ours == "width":
+            if ours == "width" and len(plain(most)) > 1:
                 names[0]["d_ff"] = most
             allowed = " or ".join(
                 example(f"columns={one}", " ".join(f"--column {a}={shlex.quote(b)}" for a, b in one.items()))
@@ -267,6 +290,10 @@ def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> d
     if "loss" not in known:
         if "bits_per_byte" in known:
             more["loss"] = taken.get("bits_per_byte", "bits_per_byte")
+        elif per_character := [name for name in given if BPC.search(plain(name)) and _has_numbers(held[name])]:
+            more["loss"] = per_character[0]
+        elif set(given) >= OF_OPTUNA:
+            more["loss"] = "value"
         elif training := next((n for usual in TRAINING for n in given if plain(n) == usual), None):
             more["loss"] = training
     return more
@@ -339,8 +366,8 @@ def _said_of_loss(given: Sequence[str], taken: Mapping[str, str], unit: str) -> 
     others = [name for name in given if plain(name) in HELD_OUT and name != loss]
     if "loss" in taken and others:
         yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
-    if unit == BITS:
-        yield f"Losses are in bits per byte ({loss})"
+    if unit in OF_TEXT:
+        yield f"Losses are in {unit} ({loss})"
 
 
 def _beside_loss(held: Columns) -> Iterator[str]:
@@ -375,6 +402,8 @@ def _check_exchanged(rows: Sequence[Row], renamed: Mapping[str, str]) -> None:
 def unit_named(column: str) -> str:
     """Unit of the losses, by the name of their column; nats per token by default."""
     words = plain(column).split("_")
+    if BPC.search(plain(column)):
+        return PER_CHARACTER
     if "bpb" in words or "bits_per_byte" in plain(column):
         return BITS
     return BITS_PER_TOKEN if "bits" in words else NATS
@@ -456,7 +485,7 @@ def _require(held: Columns, given: Sequence[str], renamed: dict[str, str], sourc
             raise InputError(f"table: {source}; {why}")
         if missing == ["loss"] and likely("loss", given) == "THEIRS" and (why := foreign.why_no_loss_column(given)):
             raise InputError(f"table: {source}; column 'loss' is missing; {why}")
-        in_names = foreign.shapes_in_names(missing, held)
+        in_names = foreign.shapes_in_names(held)[0] if {"depth", "width"} <= {*missing} else {}
         pairs = {**renamed, **{name: in_names.get(name) or likely(name, given) for name in missing}}
         renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
         command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
@@ -560,10 +589,6 @@ def understood(
 
 def likely(ours: str, names: Sequence[str]) -> str:
     """Column of the table that may be ours, by words in its name; THEIRS where none does."""
-    parts = {
-        "depth": ("layer", "layers", "depth"),
-        "width": ("width", "hidden", "embd", "model", "dim"),
-        "loss": ("loss", "nll", "ce"),
-    }
-    found = [name for part in parts.get(ours, ()) for name in names if part in plain(name).split("_")]
+    words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
+    found = [name for word in words for name in names if word in plain(name).split("_")]
     return found[0] if found else "THEIRS"

@@ -4,7 +4,6 @@ billions); of losses, in a column of units, or by two groups of values that are 
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,18 +13,13 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, either, example
 from dwsweep.fit.data import condition
+from dwsweep.fit.data.numbers import UNITS, parted
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import plain
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.records.columns import ALIASES
 from dwsweep.text import join
 
-UNITS = {
-    **dict.fromkeys(("k", "thousand", "thousands"), ("thousands", 1e3)),
-    **dict.fromkeys(("m", "mio", "million", "millions"), ("millions", 1e6)),
-    **dict.fromkeys(("b", "bn", "g", "billion", "billions"), ("billions", 1e9)),
-    **dict.fromkeys(("t", "trillion", "trillions"), ("trillions", 1e12)),
-}
 MOST = {"tokens": 1e16, "n_params": 1e13, "n_params_total": 1e13, "flops": 1e30}
 """Columns that may have a unit, and the largest plausible value of each."""
 OF_LOSS = {"unit", "units", "loss_unit", "loss_units", "metric_unit", "unit_of_loss"}  # columns that name it
@@ -39,14 +33,13 @@ SAME_SIZE, NEIGHBOURS = 0.25, 20  # largest gap in ln N, and most further nets, 
 FEWEST_PAIRS = 12
 NEAR, FAR, SHARE = 0.12, 0.2, 0.05  # ln of ratios of losses in one unit and in two; share of pairs of the rarer kind
 OFF, SCATTER = 0.04, 0.06  # mean and standard deviation of ln ratios of two units about 1.4427
-SECTIONS = re.compile(r"^(?:.*[./])?")  # sections of trackers before a name: summary.total_tokens_M, eval/tokens_B
 
 
 def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
     """``{ours: theirs}`` of counts that a table gives only in a unit."""
     stems: dict[str, str] = {}
     for name in names:
-        stem, unit = _parted(name)
+        stem, unit = parted(name)
         if unit:
             stems.setdefault(stem, name)
     return {
@@ -58,7 +51,7 @@ def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
 
 def scaled(ours: str, theirs: str, values: Sequence[Any]) -> tuple[list[Any], str]:
     """(the count ``ours`` without the unit that its column ``theirs`` names, a sentence; empty if it names none)."""
-    _, unit = _parted(theirs)
+    _, unit = parted(theirs)
     if ours not in MOST or not unit:
         return list(values), ""
     word, factor = UNITS[unit]
@@ -79,13 +72,25 @@ def all_scaled(held: Mapping[str, list[Any]], names: Mapping[str, str]) -> tuple
     return found, said
 
 
-def _parted(name: str) -> tuple[str, str]:
-    """(plain name without its unit, the unit); empty without one."""
-    words = plain(SECTIONS.sub("", name)).split("_")
-    if len(words) < 2 or words[-1] not in UNITS:
-        return "", ""
-    stem = words[:-2] if words[-2] == "in" else words[:-1]
-    return "_".join(stem), words[-1]
+LLAMA_MULTIPLIER = "ffn_dim_multiplier"
+LARGEST_MULTIPLIER = 2.0  # Llama 3 has 1.3; a larger value is a ratio of widths
+
+
+def as_ratio(held: Mapping[str, list[Any]], theirs: str) -> tuple[dict[str, list[Any]], list[str]]:
+    """(columns, sentences) with Llama's multiplier of the MLP as a ratio of widths: its inner width is 8/3 times the
+    multiplier times the width, before it is rounded to ``multiple_of``, of an MLP with a gate. theirs: the table's name
+    of ``mlp_ratio``."""
+    values = held.get("mlp_ratio", [])
+    if (
+        not plain(theirs).endswith(LLAMA_MULTIPLIER)
+        or max(filter(_is_number, values), default=9.0) > LARGEST_MULTIPLIER
+    ):
+        return dict(held), []
+    ratios = [8.0 / 3.0 * value if _is_number(value) else value for value in values]
+    return (
+        {"gated": [True] * len(values), **held, "mlp_ratio": ratios},
+        [f"{theirs} is Llama's: the inner width is {theirs} × 8/3 × width, of a gated MLP; a column d_ff wins over it"],
+    )
 
 
 def _is_number(value: Any) -> bool:

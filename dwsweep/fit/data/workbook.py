@@ -27,8 +27,10 @@ def read(what: str, content: bytes) -> delimited.Read:
     try:
         sheets = {}
         for sheet in book.worksheets:
-            rows = [list(row) for row in sheet.iter_rows(values_only=True)]
-            if any(value is not None for row in rows for value in row):
+            # the size that a sheet declares counts formatted cells: one far cell would make 17 billion blanks
+            sheet.reset_dimensions()
+            rows = [row for row in sheet.iter_rows(values_only=True) if any(value is not None for value in row)]
+            if rows:
                 sheets[sheet.title] = rows
     finally:
         book.close()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dwsweep.guide.answers import Answer, Assumptions, BestDepth, BudgetAnswer, Candidate, RuleAnswer
+    from dwsweep.guide.answers import Answer, Assumptions, BestDepth, BudgetAnswer, Candidate
     from dwsweep.report.figures.style import Dashes, Floats, Look
     from dwsweep.theory.rank_check import RankCheck
 
@@ -216,10 +216,9 @@ COST_LABEL = "wasted compute, %"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """Write ``guide``, ``sources``, ``rules`` and ``overview``, each as PNG and SVG.
-
-    They have a panel per budget, cost against depth; a panel per budget, a row for each public source; a row per rule,
-    cost and depth against size. No file where the answer holds no budget with shapes, no sources, or no rule.
+    """Write ``guide``, ``sources`` and ``overview``, each as PNG and SVG: a panel per budget, cost against depth; a
+    panel per budget, a row for each public source; best depths against size. No file without a budget with shapes,
+    sources, or an overview.
     """
     made = figures(answer)
     if not made:
@@ -230,15 +229,13 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """Drawers of the figures that an answer has, by name: ``guide``, ``sources``, ``rules``, ``overview``."""
+    """Drawers of the figures that an answer has, by name: ``guide``, ``sources``, ``overview``."""
     rows = [row for row in answer.budgets if row.candidates]
     made: dict[str, Callable[[], Figure]] = {}
     if rows:
         made["guide"] = lambda: _costs(rows, answer.assumptions)
     if any(row.by_source for row in answer.budgets):
         made["sources"] = lambda: sources(answer.budgets)
-    if answer.rules:
-        made["rules"] = lambda: _rules(answer.rules)
     if answer.overview:
         made["overview"] = lambda: overview(answer.overview)
     return made
@@ -308,14 +305,6 @@ def _forest(axes: Axes, row: BudgetAnswer) -> None:
     )
 
 
-def _rules(rules: Sequence[RuleAnswer]) -> Figure:
-    made = style.figure(style.WIDTH, 0.3 + 5.4 * len(rules))
-    panels = style.panels(made, 2 * len(rules), 1)
-    for costs, depths, rule in zip(panels[::2], panels[1::2], rules, strict=True):
-        _rule(costs, depths, rule)
-    return made
-
-
 def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
     shapes = sorted(row.candidates, key=lambda shape: shape.depth)
     best = row.optimum
@@ -342,7 +331,7 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             axes.axhline(near.less_compute, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             share, across = f" {near.less_compute:g} %", axes.get_yaxis_transform()
             axes.text(1.0, near.less_compute, share, transform=across, va="center", color=style.FAINT)
-    chosen = "a default" if row.default is not None and row.at == "size" else "recommended"
+    chosen = "a default" if row.no_best else "recommended"
     for shape, said in ((row.recommended, chosen), (row.usual, "usual")):
         cost = shape.cost(row.at) if shape else None
         if shape and cost:
@@ -380,38 +369,6 @@ def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
     above.set_xticks([shape.depth for shape in kept], [f"{shape.width}" for shape in kept])
     above.tick_params(length=2)
     above.set_xlabel("width d_x of the shapes")
-
-
-def _rule(costs: Axes, depths: Axes, rule: RuleAnswer) -> None:
-    """Draw a rule: left its cost against size, right its depth beside the best depth and its interval."""
-    for label, constraint, colour, line, marker in CURVES:
-        if constraint not in ("size", "time"):
-            continue
-        found = [(row.n_params, row.size if constraint == "size" else row.time) for row in rule.rows]
-        points = [(n, cost.less_compute) for n, cost in found if cost is not None]
-        if points:
-            costs.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
-    for low, high in rule.good:
-        costs.axvspan(low / 1.1, high * 1.1, color="#0072B2", alpha=0.1, linewidth=0)
-    style.log_scale(costs, "x")
-    costs.set_ylim(bottom=0)
-    costs.set_xlabel("non-embedding parameters N")
-    costs.set_ylabel(COST_LABEL)
-    costs.set_title(f"{rule.rule}\nshaded: wastes at most {rule.tolerance:g} % of compute", loc="left")
-    costs.legend(loc="best")
-    known = [(row, row.best_depth) for row in rule.rows if row.best_depth is not None]
-    sizes = [row.n_params for row, _ in known]
-    bottom = [row.best_low if row.best_low is not None else 1.0 for row, _ in known]
-    top = [row.best_high if row.best_high is not None else 1e4 for row, _ in known]
-    depths.fill_between(sizes, bottom, top, color="#0072B2", alpha=0.12, linewidth=0, label="its interval")
-    depths.plot(sizes, [depth for _, depth in known], color="#0072B2", label=f"best depth, {rule.source}")
-    own = [(row.n_params, row.depth) for row in rule.rows if row.depth is not None]
-    if own:
-        depths.plot(*zip(*own, strict=True), color="#D55E00", marker="s", linestyle=(0, (6, 1.5)), label="the rule")
-    style.log_scale(depths, "x", "y")
-    depths.set_xlabel("non-embedding parameters N")
-    depths.set_ylabel("depth L")
-    depths.legend(loc="lower right")
 
 
 def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:

@@ -18,7 +18,6 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.text import Text
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -44,8 +41,6 @@ WIDTH = 4.6  # inches
 TEXT = 9.0  # points
 DPI = 160
 LINE = 66  # characters of a line of full width
-MARGIN = 1.02  # where labels of curves begin, in widths of the panel
-LEADER_GAPS = (3.0, 4.0)  # points between a leader and its label, and between it and its curve
 DEPTH_COLOURS = (0.05, 0.64)  # range of the colour map inferno
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "d")
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -161,7 +156,6 @@ def svg(draw: Callable[[], Figure]) -> bytes:
     """SVG of a figure that ``make`` draws in the house style."""
     with styled():
         made = draw()
-        gather(made)
         return render(made, "svg")
 
 
@@ -214,7 +208,6 @@ def files(out_dir: Path, name: str) -> list[Path]:
 def save(made: Figure, out_dir: Path, name: str) -> list[Path]:
     """Write the figure's ``files``, each in one step."""
     written = files(out_dir, name)
-    gather(made)
     for path in written:
         paths.write_atomic(path, render(made, path.suffix[1:]))
     return written
@@ -348,129 +341,13 @@ def log_scale(axes: Axes, *sides: str) -> None:
         axis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
-def spread(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Spread places: nearest to ``centres`` (any order), each at least ``gap`` from the next, within [low, high].
-
-    The least-squares answer: with the centres sorted, y_i − i·gap must not fall (isotonic regression), and is then
-    shifted into the range. Too many labels for the range: they go on evenly from ``low``.
-    """
-    order, steps = np.argsort(centres, kind="stable"), gap * np.arange(len(centres))
-    room = max(high - (len(centres) - 1) * gap, low)
-    placed = np.empty(len(centres))
-    placed[order] = np.clip(_rising(np.asarray(centres)[order] - steps), low, room) + steps
-    return [float(place) for place in placed]
-
-
-def _rising(values: Floats) -> Floats:
-    """Nearest values that do not fall, by least squares: neighbours that fall are pooled into their mean."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        total, count = float(value), 1
-        while pools and pools[-1][0] * count > total * pools[-1][1]:
-            before, more = pools.pop()
-            total, count = total + before, count + more
-        pools.append((total, count))
-    return np.concatenate([np.full(count, total / count) for total, count in pools])
-
-
-@dataclass(frozen=True, eq=False)
-class EndLabel:
-    """Label in the right margin of ``axes``, with a line that leads to the end (x, y) of its curve."""
-
-    axes: Axes
-    x: float
-    y: float
-    text: Text
-    leader: Line2D
-
-    @property
-    def level(self) -> float:
-        """Height of the curve's end in pixels."""
-        return float(self.axes.transData.transform((self.x, self.y))[1])
-
-    def place(self, level: float, point: float) -> None:
-        """Move the label to a height in pixels, of which ``point`` are one point."""
-        to_axes = self.axes.transAxes.inverted()
-        start = self.axes.transAxes.transform((MARGIN, 0.0))[0], level
-        away = np.subtract(self.axes.transData.transform((self.x, self.y)), start)
-        unit = away / max(float(np.hypot(*away)), 1e-9) * point
-        self.text.set_y(to_axes.transform(start)[1])
-        ends = np.add(start, LEADER_GAPS[0] * unit), np.add(start, away - LEADER_GAPS[1] * unit)
-        if away @ unit > sum(LEADER_GAPS) * point**2:
-            self.leader.set_data(*to_axes.transform(ends).T)
-
-
-def label_right(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> list[EndLabel]:
-    """Write labels in the right margin beside the ends of their curves, each with a light dotted leader; ``settle``
-    places them.
-
-    labels: (x and y in data units, one line of text, colour).
-    """
-    from matplotlib.lines import Line2D
-
-    made = []
-    for x, y, words, colour in labels:
-        text = axes.text(MARGIN, 0.5, words, transform=axes.transAxes, va="center", ha="left", color=INK)
-        leader = Line2D([], [], color=colour, linewidth=0.7, alpha=0.6, linestyle=":", transform=axes.transAxes)
-        leader.set_clip_on(False)
-        leader.set_in_layout(False)
-        axes.add_artist(leader)
-        made.append(EndLabel(axes, x, y, text, leader))
-    return made
-
-
-def settle(made: Figure, *labels: Sequence[EndLabel]) -> Figure:
-    """Solve the layout once, for good, then spread the labels of each panel (``label_right``) that would touch."""
-    every = [axis for axes in made.axes for axis in (axes.xaxis, axes.yaxis)]
-    for axis in every:
-        if not axis.get_label_text():  # a place of its own: else Matplotlib measures all ticks to place no text
-            axis.set_label_coords(0.5, 0.5)
+def settle(made: Figure) -> Figure:
+    """Solve the layout once, for good: otherwise every file would solve it again."""
     engine = made.get_layout_engine()
     if engine is not None:
         engine.execute(made)
-    made.set_layout_engine(None)  # otherwise every file would solve the layout again
-    for axis in every:
-        # likewise: found once, and not again for each file; a colour bar is put in its place as it is drawn
-        if axis.get_label_text() and axis.axes.get_axes_locator() is None:
-            axis.get_tightbbox()
-            where = axis.label.get_transform().transform(axis.label.get_position())
-            axis.set_label_coords(*axis.axes.transAxes.inverted().transform(where))
-    point = made.dpi / 72
-    for ends in filter(None, labels):
-        box = ends[0].axes.get_window_extent()
-        levels = spread([end.level for end in ends], TEXT * 1.35 * point, box.y0, box.y1)
-        for end, level in zip(ends, levels, strict=True):
-            end.place(level, point)
+    made.set_layout_engine(None)
     return made
-
-
-def gather(made: Figure) -> None:
-    """Draw the grid of each axis of a settled figure as one line, and the marks of its ticks as another: one by one
-    they were half of all lines of a file. In a figure that a reader draws on they stay apart, and follow its limits."""
-    for axes in made.axes:
-        if axes.axison and axes.get_axes_locator() is None:
-            for axis in (axes.xaxis, axes.yaxis):
-                low, high = sorted(axis.get_view_interval())
-                slack = 1e-10 * (high - low)
-                ticks = [tick for tick in axis.get_major_ticks() if low - slack <= tick.get_loc() <= high + slack]
-                if axis.get_visible():
-                    _gathered(axis, [tick.gridline for tick in ticks], clip_on=True)
-                    _gathered(axis, [tick.tick1line for tick in ticks], clip_on=False)
-
-
-def _gathered(axis: Axis, lines: Sequence[Line2D], clip_on: bool) -> None:
-    """One line in place of ``lines`` of one look, where ``axis`` stands among the artists of its panel."""
-    from matplotlib.lines import Line2D
-
-    shown = [line for line in lines if line.get_visible()]
-    if shown:
-        places = np.concatenate([[*np.atleast_2d(line.get_xydata()), (np.nan, np.nan)] for line in shown])
-        whole = Line2D(*places.T)
-        whole.update_from(shown[0])
-        whole.set(transform=shown[0].get_transform(), zorder=axis.get_zorder(), clip_on=clip_on)
-        axis.axes.add_artist(whole)
-        for line in shown:
-            line.set_visible(False)
 
 
 def halo() -> list[Any]:

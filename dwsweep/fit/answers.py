@@ -1,0 +1,212 @@
+"""Answers of a fit: a row per answered question, for ``answers.csv``, ``result.answers``, tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.fit.guideline import layer_weights
+from dwsweep.interval import Interval
+from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.along import Along
+from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, DIFFERENCE, EFFECT, RATIO, AnswerRow
+from dwsweep.records.comparison import BEST_DEPTH as COMPARED_DEPTH
+from dwsweep.records.comparison import LOSS, TRANSITION, Comparison
+from dwsweep.records.equal_budgets import EqualBudgets
+from dwsweep.records.fit import AlongFit, Fit, FitResult
+from dwsweep.records.one_size import AtOneSize
+from dwsweep.records.record import csv_text
+from dwsweep.shapes import width_at
+
+N_PARAMS, WALL_TIME = "n_params", "wall_time"
+EQUAL = {  # names of equal quantities in other records
+    "device_seconds": WALL_TIME,
+    "N": N_PARAMS,
+    "total N": "n_params_total",
+    "tokens per parameter": "tokens_per_param",
+    "N and FLOPs": "n_params and flops",
+    "N and wall time": "n_params and wall_time",
+    "FLOPs": "flops",
+    "wall time": WALL_TIME,
+}
+
+
+def answers(fit: Fit) -> list[AnswerRow]:
+    """Rows of ``answers.csv``: best depths first, then ratios, differences and effects."""
+    found = list(_along(fit.along)) if fit.along else []
+    if isinstance(fit, AlongFit):
+        return found
+    best = [*_by_size(fit), *(_at_one_size(fit.at_one_size) if fit.at_one_size else ())]
+    best += _by_budget(fit.equal_budgets) if fit.equal_budgets else ()
+    if fit.adjusted:
+        sizes = {row.n_params for row in best}
+        equal = (row for row in fit.adjusted.equal if row.equal != "N" or row.n_params not in sizes)
+        best += [*map(_equal_what, equal), *_adjusted(fit.adjusted)]
+    rest = [row for one in fit.comparisons for row in _compared(one, EQUAL.get(fit.curves.axis, fit.curves.axis))]
+    every = [*best, *rest, *found]
+    return [row for row in every if row.question == BEST_DEPTH] + [row for row in every if row.question != BEST_DEPTH]
+
+
+def write(fit: Fit, folder: Any) -> list[str]:
+    """Write ``answers.csv``; returns its path."""
+    path = paths.as_path(folder) / "answers.csv"
+    paths.write_atomic(path, csv_text(answers(fit), AnswerRow))
+    return [str(path)]
+
+
+def _by_size(fit: FitResult) -> Iterator[AnswerRow]:
+    """Best depth at each size of the surface. A cost stands where the axis is one."""
+    if fit.surface is None:
+        return
+    axis = fit.curves.axis
+    equal = EQUAL.get(axis, axis)
+    for row in fit.surface.optima:
+        known = row in fit.surface.bounded
+        depth = row.depth_interval if known else Interval()
+        at: dict[str, Any] = {
+            N_PARAMS if equal == N_PARAMS else "cost": row.n_params
+        }  # the axis may be a cost or a total
+        yield AnswerRow(
+            question=BEST_DEPTH,
+            equal=equal,
+            tokens=fit.nets.tokens,
+            **at,
+            arm=fit.comparisons[0].base if fit.comparisons else "",
+            **depth.columns("depth"),
+            **(_widths(fit, row.n_params, depth) if equal == N_PARAMS else Interval()).columns("width"),
+            worst_depth=None if fit.surface.flat else row.worst_depth,
+            worst_percent=None if fit.surface.flat else row.worst_percent,
+            monte_carlo_error=row.depth_error * depth.value if row.depth_error and depth.value else None,
+            reason="" if depth.value else fit.surface.beyond(row) if known else _unbounded(fit),
+        )
+
+
+def _unbounded(fit: FitResult) -> str:
+    flat = fit.surface is not None and fit.surface.flat
+    return "no effect of depth is shown" if flat else "these losses bound it on neither side"
+
+
+def _widths(fit: FitResult, n_params: float, depth: Interval) -> Interval:
+    """Width of the best depth at a size, as wide as nets of the table; the deep end is the narrow one."""
+
+    def width(layers: float | None) -> float | None:
+        weights = layer_weights(fit, layers) if layers else None
+        return width_at(n_params, layers, weights) if layers and weights else None
+
+    return Interval(width(depth.value), width(depth.high), width(depth.low))
+
+
+def _at_one_size(found: AtOneSize) -> Iterator[AnswerRow]:
+    why = f"{found.at_edge} the depths tried" if found.at_edge else ""
+    if not found.known:
+        why = f"the noise is not known; {found.lowest} layers have the least loss"
+    elif found.flat:
+        why = "no effect of depth is shown"
+    claimed = found.known and not found.flat
+    yield AnswerRow(
+        question=BEST_DEPTH,
+        equal=N_PARAMS,
+        n_params=found.n_params,
+        **(found.depth_interval if claimed else Interval()).columns("depth"),
+        worst_depth=found.worst_depth if claimed else None,
+        worst_percent=found.worst_percent if claimed else None,
+        reason=why,
+    )
+
+
+def _by_budget(found: EqualBudgets) -> Iterator[AnswerRow]:
+    for row in found.best:
+        yield AnswerRow(
+            question=BEST_DEPTH,
+            equal=EQUAL.get(found.axis, found.axis),
+            n_params=row.n_params,
+            tokens=row.tokens,
+            cost=row.budget,
+            **row.depth_interval.columns("depth"),
+            **row.width_interval.columns("width"),
+            worst_depth=row.worst_depth,
+            worst_percent=row.worst_percent,
+            reason=row.reason,
+        )
+
+
+def _equal_what(row: EqualWhat) -> AnswerRow:
+    equal = EQUAL[row.equal]
+    return AnswerRow(
+        question=BEST_DEPTH,
+        equal=equal,
+        n_params=row.n_params,
+        tokens=row.tokens,
+        cost=None if equal == N_PARAMS else row.budget,
+        **row.depth_interval.columns("depth"),
+        reason="" if row.depth is not None else "at an edge of the nets or tokens tried",
+    )
+
+
+def _adjusted(record: Adjustment) -> Iterator[AnswerRow]:
+    """Best depths under both readings of a column and after other tokens, best rates, effects of the columns."""
+    held = record.held
+    for one in record.readings:
+        value = "follows depth" if one.follows else held.get(one.column, "held")
+        yield AnswerRow(
+            question=BEST_DEPTH,
+            equal=N_PARAMS,
+            n_params=one.n_params,
+            column=one.column,
+            value=value,
+            **one.depth_interval.columns("depth"),
+        )
+    for later in record.along_tokens:
+        at: dict[str, Any] = {"equal": N_PARAMS, "n_params": later.n_params, "tokens": later.tokens, "arm": later.of}
+        yield AnswerRow(question=BEST_DEPTH, **at, **later.depth_interval.columns("depth"))
+        if later.ratio is not None:
+            yield AnswerRow(question=RATIO, **at, column="tokens", **later.ratio_interval.columns("estimate"))
+    for rate in record.rates:
+        yield AnswerRow(
+            question=BEST_VALUE,
+            equal=N_PARAMS,
+            n_params=rate.n_params,
+            column="learning_rate",
+            depth=rate.depth,
+            **rate.learning_rate_interval.columns("estimate"),
+            reason="" if rate.learning_rate is not None else "beyond those tried",
+        )
+    for column in record.columns:
+        effect = column.matters_interval.columns("estimate")
+        yield AnswerRow(question=EFFECT, equal=N_PARAMS, column=column.column, value=column.held, **effect)
+
+
+def _compared(found: Comparison, equal: str) -> Iterator[AnswerRow]:
+    """Best depths of the other arm, and what it changes against the base, whose own rows are those of the fit."""
+    for row in found.rows:
+        at: dict[str, Any] = {"equal": equal, N_PARAMS: row.n_params}
+        change = row.change_interval.columns("estimate")
+        said: dict[str, Any] = {
+            "reason": row.verdict + (f"; not adjusted for {row.unadjusted}" if row.unadjusted else "")
+        }
+        if row.quantity == COMPARED_DEPTH:
+            yield AnswerRow(question=BEST_DEPTH, **at, arm=found.arm, **row.other_interval.columns("depth"))
+            yield AnswerRow(question=RATIO, **at, arm=found.arm, column="best_depth", **change, **said)
+        elif row.quantity == TRANSITION:
+            pair: dict[str, Any] = {"column": "transition", "value": row.pair}
+            yield AnswerRow(question=RATIO, **at, arm=found.arm, **pair, **change, **said)
+        elif row.quantity == LOSS:
+            yield AnswerRow(question=DIFFERENCE, **at, arm=found.arm, depth=row.depth, **change, **said)
+
+
+def _along(found: Along) -> Iterator[AnswerRow]:
+    """Loss of each value of the column above the best one of its group."""
+    for row in found.rows:
+        yield AnswerRow(
+            question=DIFFERENCE,
+            equal=N_PARAMS,
+            n_params=row.budget,
+            arm=row.arm,
+            column=row.column,
+            value=row.value,
+            depth=row.depth,
+            width=row.width,
+            **row.above_best_interval.columns("estimate"),
+            reason=row.verdict,
+        )

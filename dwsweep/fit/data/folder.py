@@ -1,0 +1,110 @@
+"""Folder of runs: one file a run, or one folder a run with its settings beside its losses.
+
+runs/depth6_width264_seed0.csv           the name holds the shape, the rows are the curve
+runs/a/config.json  runs/a/metrics.csv   settings, and the curve or one row (also args.json, hparams.json)
+runs/b/config.json  runs/b/trainer_state.json    the log of a Hugging Face Trainer
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dwsweep.errors import InputError
+from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
+from dwsweep.records.record import each_key_once
+from dwsweep.text import join, printable
+
+SETTINGS = ("config.json", "args.json", "hparams.json", "params.json")
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+STATE = "trainer_state.json"
+MOST_RUNS = 20_000
+RUN = "run"  # column of a run's name
+
+Reader = Callable[[str, Path], Columns]
+
+
+def read(folder: Path, read_table: Reader) -> tuple[Columns, str]:
+    """(columns of all runs of ``folder``, SHA-256 of the files). read_table: columns of one file, whose errors begin
+    with its first argument.
+
+    Raises:
+        InputError: it holds no runs, a run of several tables, or a file that cannot be read.
+    """
+    found = list(_runs(folder))
+    if not found:
+        raise InputError(
+            f"table: {printable(str(folder))}; a directory needs a results.csv (a sweep directory of `dwsweep run`) or "
+            f"a file or a folder for each run; files of runs end in {', '.join(TABLES)}"
+        )
+    if len(found) > MOST_RUNS:
+        raise InputError(f"table: {printable(str(folder))}; {len(found):,} runs; must be at most {MOST_RUNS:,}")
+    digest = hashlib.sha256()
+    rows: list[dict[str, Any]] = []
+    for name, settings, table in found:
+        own: dict[str, Any] = {RUN: name}
+        for file in (*settings, table):
+            digest.update(f"{name}/{file.name}\n".encode() + file.read_bytes())
+        for file in settings:
+            own |= _flat(_of_file(file), "config.")
+        columns = of_log(table) if table.name == STATE else read_table(f"table: {printable(str(table))};", table)
+        rows += [{**own, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
+    return in_columns(of_rows(rows)), digest.hexdigest()
+
+
+def _runs(folder: Path) -> Iterator[tuple[str, list[Path], Path]]:
+    """(name, files of settings, table) of each run."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_file() and path.suffix.lower() in TABLES and path.name not in (*SETTINGS, STATE):
+            yield path.stem, [], path
+        elif path.is_dir():
+            settings = [file for name in SETTINGS if (file := path / name).is_file()]
+            tables = [file for file in sorted(path.iterdir()) if file.suffix.lower() in TABLES and file.is_file()]
+            tables = [file for file in tables if file.name not in SETTINGS]
+            if state := [file for file in tables if file.name == STATE]:
+                tables = state
+            if len(tables) > 1:
+                names = join((printable(file.name) for file in tables), 6)
+                raise InputError(f"table: {printable(str(path))}; {len(tables)} tables ({names}); must be one a run")
+            if tables:
+                yield path.name, settings, tables[0]
+
+
+def of_log(file: Path) -> Columns:
+    """Columns of the log of a Trainer: its entries of one step joined, of the steps that have a held-out loss."""
+    log = _of_file(file).get("log_history")
+    if not isinstance(log, list) or not all(isinstance(entry, dict) for entry in log):
+        raise InputError(f"table: {printable(str(file))}; must have a list of objects under 'log_history'")
+    steps: dict[Any, dict[str, Any]] = {}
+    for entry in log:
+        steps.setdefault(entry.get("step"), {}).update(entry)
+    rows = [entry for entry in steps.values() if any("eval" in str(key) for key in entry)] or list(steps.values())
+    return of_rows(rows)
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    """Object of a JSON file."""
+    what = f"table: {printable(str(file))};"
+    try:
+        found = json.loads(file.read_text("utf-8"), object_pairs_hook=each_key_once)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{what} not readable: {printable((str(error).splitlines() or ['?'])[0])}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{what} must be an object of settings")
+    return found
+
+
+def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Plain settings by dotted names; lists are left out."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}.")
+        elif value is None or isinstance(value, str | bool | int | float):
+            found[f"{prefix}{key}"] = value
+    return found

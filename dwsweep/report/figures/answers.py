@@ -1,0 +1,125 @@
+"""Figures of the answers of a fit: the best depths, and how well the fitted forms hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dwsweep.fit.answers import N_PARAMS, answers
+from dwsweep.records.answers import BEST_DEPTH, AnswerRow
+from dwsweep.records.fit import FitResult, HeldOut
+from dwsweep.report.figures import style
+from dwsweep.text import format_count
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_PANELS, MOST_SERIES = 6, 6
+ASIDE = 1.03  # factor between the marks of two series at one size, so that both are visible
+LONGEST_NAME = 28
+AXES = {  # equal quantity → label of its axis
+    "n_params": "non-embedding parameters N",
+    "n_params_total": "all parameters",
+    "tokens_per_param": "tokens per parameter",
+    "flops": "training FLOPs, each depth at its best size",
+    "wall_time": "seconds of training, each depth at its best size",
+    "n_params and flops": "training FLOPs at equal N",
+    "n_params and wall_time": "seconds of training at equal N",
+}
+
+
+def drawn(fit: FitResult) -> dict[str, dict[str, list[AnswerRow]]]:
+    """Best depths to draw: equal quantity → name of the series → rows with a place on the axis and a bound."""
+    found: dict[str, dict[str, list[AnswerRow]]] = {}
+    rows = [row for row in answers(fit) if row.question == BEST_DEPTH and _place(row)]
+    rows = [row for row in rows if row.depth is not None or not row.depth_interval.unbounded]
+    for row in rows:
+        found.setdefault(row.equal, {}).setdefault(_series(row, rows, fit.nets.tokens), []).append(row)
+    return found
+
+
+def _place(row: AnswerRow) -> float | None:
+    return row.n_params if row.equal == N_PARAMS else row.cost
+
+
+def _series(row: AnswerRow, rows: Sequence[AnswerRow], held: float | None) -> str:
+    """Name of the rows that one line joins: an arm, a column's reading, tokens that are not ``held``."""
+    if row.equal != N_PARAMS:
+        return row.arm
+    reading = f"{row.column}: {row.value}" if row.column else ""
+    tokens = "" if row.column or not row.tokens else format_count(row.tokens)
+    counts = {format_count(one.tokens) for one in rows if one.equal == N_PARAMS and one.tokens and not one.column}
+    other = tokens and len(counts) > 1 and tokens != format_count(held or 0.0)
+    return ", ".join(part for part in (row.arm, reading, f"{tokens} tokens" if other else "") if part)
+
+
+def best_depths(fit: FitResult) -> Figure:
+    """Draw the best depth with its interval against size, and against each other equal quantity, a panel each."""
+    panels = drawn(fit)
+    names = list(panels)[:MOST_PANELS]
+    columns = min(2, len(names))
+    made = style.figure(style.WIDTH, 1.1 + (2.4 if columns > 1 else 3.2) * -(-len(names) // columns))
+    for axes, name in zip(style.panels(made, len(names), columns), names, strict=True):
+        _panel(axes, panels[name])
+        axes.set_xlabel(style.lines(AXES.get(name, name), columns))
+    made.supylabel("best depth L (log scale)")
+    level = f"{100 * fit.curves.confidence:.0f} %"
+    left = sum(max(0, len(series) - MOST_SERIES) for series in panels.values()) + len(panels) - len(names)
+    more = " answers.csv has more." if left else ""
+    style.note(made, f"Bars: {level} intervals; an arrow has no bound. Open mark: no bound on either side.{more}")
+    return style.settle(made)
+
+
+def _panel(axes: Axes, series: dict[str, list[AnswerRow]]) -> None:
+    shown = dict(list(series.items())[:MOST_SERIES])
+    rows = [row for of in shown.values() for row in of]
+    places = [place for row in rows if (place := _place(row))]
+    ends = [end for row in rows for end in (row.depth, row.depth_low, row.depth_high) if end]
+    style.log_axis(axes, "x", min(places) / 1.3, max(places) * 1.3, at_most=4)
+    style.log_axis(axes, "y", max(0.5, min(ends) / 1.2), max(ends) * 1.2, style.plain)
+    for k, (name, of) in enumerate(shown.items()):
+        colour, marker = (style.OWN, *style.OTHERS, style.INK)[k % 6], style.MARKERS[k % len(style.MARKERS)]
+        x = [place * ASIDE**k for row in of if (place := _place(row))]
+        known = [(at, row.depth) for at, row in zip(x, of, strict=True) if row.depth]
+        line = style.LINES[k % len(style.LINES)]
+        axes.plot(*zip(*known, strict=True) if known else ([], []), color=colour, linestyle=line, linewidth=1.0)
+        for at, row in zip(x, of, strict=True):
+            best = row.depth_interval
+            face = "white" if best.unbounded else colour
+            style.interval_mark(axes, at, best, colour, marker=marker, face=face, size=4.5)
+        axes.plot([], [], color=colour, marker=marker, linestyle=line, label=_short(name or "this table"))
+    if len(shown) > 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.1)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def forms(fit: FitResult) -> Figure:
+    """Draw the weight of each form of the effect of depth, with what the held-out shapes say."""
+    assert fit.surface
+    rows = sorted(fit.surface.forms, key=lambda form: form.weight)
+    made = style.figure(style.WIDTH, 1.4 + 0.3 * len(rows))
+    axes = made.subplots()
+    places = range(len(rows))
+    axes.barh(places, [100 * form.weight for form in rows], color=style.OWN, height=0.6)
+    for place, form in zip(places, rows, strict=True):
+        said = f" {100 * form.weight:.0f} %" + (", rejected" if form.rejected else "")
+        axes.text(100 * form.weight, place, said, va="center", color=style.INK)
+    axes.set_yticks(places, [form.form for form in rows])
+    axes.set_xlim(0.0, 125.0)
+    axes.set_xlabel("weight of each form of the effect of depth (%)")
+    axes.grid(visible=False, axis="y")
+    style.note(made, _held_out(fit.surface.held_out))
+    return style.settle(made)
+
+
+def _held_out(found: HeldOut | None) -> str:
+    if found is None or found.worst is None:
+        return "Too few shapes to predict each from all others."
+    return (
+        f"{found.inside} of {found.shapes} shapes lie inside their 95 % intervals by all others; the farthest, "
+        f"{found.worst_depth} × {found.worst_width:g}, is off by {found.worst:+.1f} standard deviations."
+    )
