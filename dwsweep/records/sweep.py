@@ -130,7 +130,11 @@ def _manifest_beside(table: Any) -> Manifest | None:
     try:
         return read(path, Manifest)
     except Damaged:
-        if SEAL.encode() in paths.read_bytes(path):
+        try:
+            is_ours = SEAL.encode() in paths.read_bytes(path)
+        except OSError:  # a folder, a FIFO
+            is_ours = True
+        if is_ours:
             raise
         return None
 

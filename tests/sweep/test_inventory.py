@@ -617,7 +617,7 @@ def test_every_reader_of_results_checks_them(finished: Path) -> None:
         with pytest.raises(InputError, match="is not the table that was derived from the runs beside it"):
             reads(path)
     with pytest.warns(UserWarning, match=r"results.csv: is not the table of the runs; set aside"):
-        results._settled(finished)
+        results._settled([finished])
     assert path.read_bytes() == whole and len(read_table(path).rows) == 4 == len(rows_of(path))
     elsewhere = finished.with_name("results.csv")  # a copy has no hash beside it
     elsewhere.write_bytes(whole.replace(b",2.", b",3.", 1))

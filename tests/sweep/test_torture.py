@@ -36,7 +36,7 @@ ACTIONS = ("KILL", "TERM", "STOP+KILL", "full disk", "fsync")
 VICTIMS = ("worker", "parent", "both")
 LONGEST = {"checkpoint": 0.05, "result": 0.005, "results.csv": 0.005, "exit": 0.02}  # seconds until it strikes, at most
 CLOCKS = {"wall_seconds", "tokens_per_second", "device_seconds", "compile_seconds", "seconds", "updated"}
-OF_CLOCKS = {"content_sha256", "check"}  # hashes of rows that hold clocks
+OF_CLOCKS = {"metrics_sha256", "content_sha256"}  # hashes of rows that hold clocks
 PATIENCE = 900.0  # seconds for one moment, on a busy machine
 ROOM = "200m"
 
