@@ -14,7 +14,7 @@ import numpy as np
 from dwsweep.fit import ask
 from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import TEXT, TOKENS, Covariate, Covariates, value_text
-from dwsweep.fit.equal_what import Budget, near
+from dwsweep.fit.equal_what import Budget
 from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
@@ -83,7 +83,7 @@ def _thirds(surface: ask.LossSurface) -> list[float]:
 
 def _width(surface: ask.LossSurface, n: float) -> float:
     """Width of the interval of the best depth at a size, in ln L, with ends that no loss bounds."""
-    found = Interval() if surface.record.flat else near(surface.drawn_at(n), surface.deepest)
+    found = surface.at(n)
     return math.log((found.high or 1e4) / (found.low or 1.0))
 
 
@@ -92,7 +92,7 @@ def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> lis
     found = []
     for n in _thirds(held):
         for surface, following in ((held, False), (follows, True)):
-            depth, decimals = near(surface.at(n), surface.deepest), surface.decimals(n)
+            depth, decimals = surface.at(n), surface.decimals(n)
             row = {"n_params": n, **depth.columns("depth"), "depth_decimals": decimals}
             found.append(Reading(column=name, follows=following, **row))
     return found
@@ -142,7 +142,7 @@ def _at_common(one: Covariate, name: str, spread: float, surface: ask.LossSurfac
     found, x = [], surface.posterior.frame.x0
     for value in one.common:
         depth, decimals = surface.at_setting(x, {name: (math.log(value + one.shift) - one.at) / spread})
-        row = {**near(depth, surface.deepest).columns("depth"), "depth_decimals": decimals}
+        row = {**depth.columns("depth"), "depth_decimals": decimals}
         found.append(DepthHeld(value=value, n_params=math.exp(x), **row))
     return tuple(found)
 
@@ -219,7 +219,6 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
         rows: list[DepthAfter] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth, decimals = surface.at_setting(x, own)
-            depth = near(depth, surface.deepest)
             with np.errstate(invalid="ignore"):
                 ratio = found - drawn[0]
             known = ratio[np.isfinite(ratio)]

@@ -37,11 +37,11 @@ from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
-    depth_scatter_warning,
+    depth_scatter_warnings,
     falling_warning,
     form_guides,
     guideline_rows,
-    held_out_warning,
+    held_out_warnings,
     own_guide,
     published_record,
 )
@@ -355,8 +355,8 @@ def _transitions_found(asked: Request) -> FitResult:
             )
         warnings += [
             *falling_warning(drawn.record, axis),
-            *held_out_warning(drawn.record),
-            *depth_scatter_warning(drawn, asked.data.unit),
+            *held_out_warnings(drawn.record, axis),
+            *depth_scatter_warnings(drawn, asked.data.unit),
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))

@@ -42,7 +42,7 @@ from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_se
 from dwsweep.fit.model import FORMS, Cells, pooled
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.pairing import Pairing, pair_arms
-from dwsweep.fit.posterior import Posterior, weigh
+from dwsweep.fit.posterior import Posterior, weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
@@ -430,8 +430,9 @@ class Together:
     def posterior(self) -> Posterior:
         """Posterior of both arms, computed at the first question: two arms of which one has only bounds need none.
         Forms that both arms reject alone are not tried again."""
-        cells = pooled(Cells.of(self.base.curves), Cells.of(self.other.curves), self.other.label)
-        known = [form for arm in (self.base, self.other) if arm.surface for form in arm.surface.record.forms]
+        arms = self.base, self.other
+        cells = pooled(*(with_odd_depths(Cells.of(arm.curves), self.seed) for arm in arms), self.other.label)
+        known = [form for arm in arms if arm.surface for form in arm.surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
         weighed = weigh(cells, self.seed, forms, enough=NODES, many=0, per_node=PER_NODE, passes=1)
         return Posterior(cells, weighed, self.seed)

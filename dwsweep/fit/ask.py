@@ -25,13 +25,12 @@ from dwsweep.fit.posterior import (
     DRAWS,
     SCRAMBLES,
     Chosen,
-    DepthScatter,
     Posterior,
     Setting,
     Weighed,
     between,
-    estimate_depth_scatter,
     weigh,
+    with_odd_depths,
 )
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
@@ -49,7 +48,7 @@ AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # limit of best depths that a posterior keeps
 MANY_DEPTHS = 24  # number of depths above which losses are read from profiles
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
-MOST_FOR_DEPTH_SCATTER = 400  # most shapes for which the scatter that shapes of a depth share is estimated
+EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
 ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
 LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
@@ -128,22 +127,31 @@ def _best_depths(posterior: Posterior, x: float, setting: Setting | None) -> np.
     return np.where(posterior.without_effect, side, found)
 
 
-def best_depth(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Answer:
-    """ln of the best depth at x = ln axis, as in ``best_depth_interval``, with its Monte-Carlo errors."""
-    found = answer(best_depths(posterior, x, setting), posterior.scramble, confidence)
-    return replace(found, interval=best_depth_interval(posterior, x, confidence, setting))
+def best_depth_interval(
+    posterior: Posterior,
+    x: float,
+    confidence: float,
+    setting: Setting | None = None,
+    nets: tuple[float, float] | None = None,
+) -> Interval:
+    """ln of the best depth at x = ln axis, as far as ``nets`` (ln of the shallowest and of the deepest) bound it; by
+    default all nets."""
+    found = quantiles(best_depths(posterior, x, setting), confidence)
+    return claimed(found, *(nets or (posterior.frame.first, posterior.frame.last)))
 
 
-def best_depth_interval(posterior: Posterior, x: float, confidence: float, setting: Setting | None = None) -> Interval:
-    """ln of the best depth at x = ln axis. Where more than half of the draws lie beyond the depths trained, the answer
-    is a bound without a median."""
-    found, frame = quantiles(best_depths(posterior, x, setting), confidence), posterior.frame
-    low, middle, high = (value if math.isfinite(value) else None for value in found)
-    if found[1] > frame.last + 1e-9:
-        return Interval(None, low, None)
-    if found[1] < frame.first - 1e-9:
-        return Interval(None, None, high)
-    return Interval(middle, low, high)
+def claimed(found: tuple[float, float, float], first: float, last: float) -> Interval:
+    """The part of ``found``, low, median and high of ln best depth, that nets from ``first`` to ``last`` (ln depth)
+    bound. Beyond them a form alone speaks: a median there is no value, its bound is the outermost net at most, and
+    an end there is open. One layer stays an end, since no net is shallower."""
+    low, middle, high = found
+    below = None if low <= first + EDGE and first > EDGE else max(low, first)
+    above = None if high >= last - EDGE else max(high, first)
+    if middle >= last - EDGE:
+        return Interval(None, None if below is None else min(below, last), None)
+    if middle <= first + EDGE and first > EDGE:
+        return Interval(None, None, above)
+    return Interval(max(middle, first), below, above)
 
 
 def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
@@ -285,39 +293,31 @@ class LossSurface:
         return best_depths(self.posterior, x)
 
     def at(self, n: float) -> Interval:
-        """The best depth at a size (a value of the axis), with the interval of the fit's confidence, open as in
-        ``bounded_at``; no value where more than half of the draws lie beyond the depths trained."""
+        """The best depth at a size (a value of the axis), layers, with the interval of the fit's confidence: see
+        ``claimed``."""
         if self.record.flat:
             return Interval()
         if n not in self._depths:
-            self._depths[n] = self.bounded_at(math.log(n), self.drawn_at(n))
+            x, found = math.log(n), self.posterior
+            self._depths[n] = best_depth_interval(found, x, self.record.confidence, nets=self.nets(x)).map(math.exp)
         return self._depths[n]
 
-    def drawn_at(self, n: float) -> Interval:
-        """The best depth at a size with the interval of its draws alone, whose ends may lie beyond every net tried."""
-        return best_depth_interval(self.posterior, math.log(n), self.record.confidence).map(math.exp)
-
-    def bounded_at(self, x: float, depth: Interval) -> Interval:
-        """The interval of a best depth at ln axis x, layers, open at an end beyond the depths that have nets of that
-        size, as in ``optimum``: no loss there bounds it. One layer stays an end, since no net is shallower; an interval
-        beyond the sizes of the data stays as it is."""
+    def nets(self, x: float) -> tuple[float, float]:
+        """ln of the shallowest and of the deepest net that bound a best depth at ln axis x: among the depths with nets
+        of that size if there are three, else among all."""
         present = self.present(x)
         if len(present) < FEWEST_SHARED_DEPTHS:
-            return depth
-        first, last = min(present), max(present)
-        below = depth.low is not None and first > 1 and depth.low <= first
-        above = depth.high is not None and depth.high >= last
-        return replace(depth, low=None if below else depth.low, high=None if above else depth.high)
+            return self.posterior.frame.first, self.posterior.frame.last
+        return math.log(min(present)), math.log(max(present))
 
     def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int]:
-        """Best depth at ln axis x with columns at other values than the held ones, open as in ``bounded_at``, and its
-        known decimals."""
-        found = best_depth(self.posterior, x, self.record.confidence, setting)
-        depth, errors = self.bounded_at(x, found.interval.map(math.exp)), found.errors
+        """Best depth at ln axis x with columns at other values than the held ones, and its known decimals."""
+        nets = self.nets(x)
+        depth = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets).map(math.exp)
+        errors = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).errors
         numbers = ((depth.value, errors.value), (depth.low, errors.low), (depth.high, errors.high))
-        present: Sequence[float] = self.present(x) or (self.shallowest, self.deepest)
         known = [error for number, error in numbers if number is not None]
-        return depth, depth_decimals(depth, known, min(present), max(present))
+        return depth, depth_decimals(depth, known, *map(math.exp, nets))
 
     def spread(self, x: float) -> float:
         """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
@@ -331,24 +331,22 @@ class LossSurface:
         present = self.present(x)
         if len(present) < FEWEST_SHARED_DEPTHS:
             return None
-        low, centre, high = quantiles(self.drawn_depths(x), self.record.confidence)
+        first, last = self.nets(x)
+        found = quantiles(self.drawn_depths(x), self.record.confidence)
         if self.record.flat:
-            low, high = -math.inf, math.inf
-        first, last = float(min(present)), float(max(present))
-        middle = math.exp(centre) if math.isfinite(centre) else None
-        edge = None
-        if middle is None or not first < middle < last:
-            edge = "below" if centre <= math.log(first) else "above"
+            found = -math.inf, found[1], math.inf
+        depth = claimed(found, first, last)
+        # one layer, the least there is, stands at the edge
+        edge = "above" if found[1] >= last - EDGE else "below" if found[1] <= first + EDGE else None
+        low = None if edge == "below" or (depth.low or 0.0) <= first + EDGE else depth.low
+        depth = Interval(None if edge or self.record.flat else depth.value, low, depth.high).map(math.exp)
         return Optimum(
             ln_x=x,
-            depth=None if edge or self.record.flat else middle,
-            # an infinite end beyond the depths tried: it is bounded by the depths tried
-            depth_low=None if edge == "below" or low <= math.log(first) else math.exp(low) if low < math.inf else last,
-            depth_high=None if edge == "above" or high >= math.log(last) else math.exp(high) or first,
+            **depth.columns("depth"),
             loss=self.level(x),
             at_edge=edge,
-            depth_min=first,
-            depth_max=last,
+            depth_min=float(min(present)),
+            depth_max=float(max(present)),
         )
 
     def sized(self, x: float) -> SizedOptimum | None:
@@ -441,15 +439,6 @@ class LossSurface:
             self._levels[x] = float(drawn.mean(axis=0).min())
         return self._levels[x]
 
-    @cached_property
-    def depth_scatter(self) -> DepthScatter | None:
-        """Scatter that shapes of one depth share besides the effect of depth, by the form of most weight; None if depth
-        has no effect (that form includes such scatter), or if the table is too large for a second fit."""
-        forms = accepted_forms(self.record)
-        if self.record.flat or not forms or len(self.posterior.cells.x) > MOST_FOR_DEPTH_SCATTER:
-            return None
-        return estimate_depth_scatter(self.posterior.cells, forms[0].form, self.record.seed)
-
     @property
     def measured(self) -> bool:
         """True if the data alone bound the best depth on both sides at two sizes or more; one size shows no growth."""
@@ -509,12 +498,12 @@ def surface_of(
         DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
         for d in np.unique(depth)
     )
+    cells = with_odd_depths(cells, seed)
     weighed = weigh(cells, seed, draws=times * DRAWS, per_node=PER_NODE if compared else times)
     record = surface_record(cells, weighed, spans, confidence, seed)
     if compared:
         return record
-    unseen = read(record).held_out()
-    return with_optima(replace(record, held_out=held_out(depth, width, unseen)))
+    return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
 
 
 def distinct_sizes(x: np.ndarray) -> int:
@@ -526,15 +515,20 @@ def distinct_sizes(x: np.ndarray) -> int:
     return count
 
 
-def held_out(depth: np.ndarray, width: np.ndarray, z: np.ndarray) -> HeldOut:
-    """Record of the predictions of each shape by the others. z: (K,) its distance in standard deviations."""
+def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> HeldOut:
+    """Record of the predictions of each shape and of each size by the others; depth, width: of the shapes (K,)."""
+    z, slopes = posterior.held_out()
     k = int(np.abs(z).argmax())
+    steepest = slopes[np.abs(slopes[:, 1]).argmax()] if len(slopes) else (None, None)
     return HeldOut(
         shapes=len(z),
         inside=int((np.abs(z) < TWO_SIDED).sum()),
         worst_depth=int(depth[k]),
         worst_width=float(width[k]),
         worst=float(z[k]),
+        sizes=len(slopes),
+        steepest=None if steepest[1] is None else float(steepest[1]),
+        steepest_at=None if steepest[0] is None else math.exp(steepest[0]),
     )
 
 
@@ -586,6 +580,7 @@ def surface_record(
             ),
             shared=None if cells.shared is None else tuple(tuple(row) for row in cells.shared.tolist()),
             learnt={name: (prior.mean, prior.sd) for name, prior in cells.learnt.items()},
+            odd=cells.odd,
         ),
         effect_p=weighed.weights.get("none", 0.0),
         seed=seed,
@@ -628,7 +623,7 @@ def _read(record: Surface, only: str | None) -> Posterior:
     shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)
     scatter = Prior(*kept.scatter, "ln nats", "as fitted")
     learnt = {name: Prior(*prior, "ln", "as fitted") for name, prior in kept.learnt.items()}
-    cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared, learnt)
+    cells = Cells(x, y, mean, variance, factors, df, scatter, columns, shared, learnt, kept.odd)
     chosen, times = [], max(1, sum(sum(form.counts) for form in record.forms) // DRAWS)
     for form in record.forms:
         if not form.counts or (only is not None and form.form != only):

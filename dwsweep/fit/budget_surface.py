@@ -193,7 +193,7 @@ class Pooled:
         smooth, ln_budgets = _smooth(posterior.frame, x, cells.y), np.log([cells.value for cells in budgets])
         return cls(
             posterior,
-            held_out(depth, width, posterior.held_out()),
+            held_out(depth, width, posterior),
             _least_squares(smooth, x - 2.0 * np.log(width)),
             _least_squares(smooth, spent - ln_budgets[place]),
         )

@@ -44,7 +44,6 @@ SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which 
 ACROSS, UP = 41, 61  # points in ln N and ln L
 FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
 FAR = 4.0  # robust standard deviations beyond which a run's time belongs to another machine
-DEEPER = 8.0  # factor in depth beyond the deepest net above which an end of an interval is none
 SAME = 1.02  # largest over smallest count of tokens within which counts are equal
 EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
@@ -451,15 +450,8 @@ class _Question:
             known_from=said,
             n_params=None if x is None else math.exp(x),
             tokens=None if tokens is None else math.exp(tokens),
-            **near(depth, self.surface.deepest).columns("depth"),
+            **depth.columns("depth"),
         )
-
-
-def near(depth: Interval, deepest: float) -> Interval:
-    """The interval of a best depth, layers, open where its end lies far beyond the ``deepest`` net: there it is an end
-    of a curve that no net bounds."""
-    far = depth.high is not None and depth.high > DEEPER * deepest
-    return replace(depth, high=None) if far else depth
 
 
 def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -39,7 +39,8 @@ FORMS_ALONE = "outside the data the forms alone; `dwsweep guide --fit` adds publ
 DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
 WIDTH_MULTIPLE = 64
-LEAST_ODDS, HELD_WITH_SCATTER = 2.0, 76  # odds of scatter along a depth; percent of intervals that hold (README.md)
+# scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
+MUCH_SHARED, LEAST_SHARED = 0.7, 0.8
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
 OWN_LIMIT = 10.0  # factor outside its data up to which a fit answers; beyond it `dwsweep guide` does
 
@@ -99,10 +100,18 @@ def falling_warning(surface: Surface, axis: str) -> list[str]:
     ]
 
 
-def held_out_warning(surface: Surface) -> list[str]:
-    """Warning about a surface that fails to predict held-out shapes."""
+def held_out_warnings(surface: Surface, axis: str) -> list[str]:
+    """Warnings about a surface that fails to predict held-out shapes, or the losses of a held-out size."""
     found = surface.held_out
-    return [held_out_line(found)] if found is not None and found.too_few else []
+    lines = [held_out_line(found)] if found is not None and found.too_few else []
+    if found is not None and found.jumps and found.steepest and found.steepest_at:
+        deeper = "deeper" if found.steepest < 0.0 else "shallower"
+        lines.append(
+            f"surface: the best depth jumps near {axis} {format_count(found.steepest_at)}, where losses favour "
+            f"{deeper} nets by {abs(found.steepest):.1f} standard deviations more than the other sizes predict; near "
+            "it the intervals of the best depth are too narrow"
+        )
+    return lines
 
 
 def held_out_line(found: HeldOut) -> str:
@@ -114,16 +123,22 @@ def held_out_line(found: HeldOut) -> str:
     )
 
 
-def depth_scatter_warning(surface: LossSurface, unit: str) -> list[str]:
-    """Warning about scatter that shapes of one depth share, which biases the best depth."""
-    found = surface.depth_scatter
-    if found is None or found.odds < LEAST_ODDS:
-        return []
-    return [
-        f"surface: shapes of one depth share a scatter of {found.sd:.2g} {SHORT[unit]} (sd; odds {found.odds:.2g} to "
-        "1), a part of which passes for an effect of depth; in simulated sweeps with such a scatter of 0.004 nats 95 % "
-        f"intervals of the best depth hold in {HELD_WITH_SCATTER} %, and more seeds do not average it out"
+def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
+    """Warnings about errors that all shapes of one depth share."""
+    posterior, unit = surface.posterior, SHORT[unit]
+    lines = [
+        f"surface: depth {math.exp(y):.0f} lies {abs(off):.2g} {unit} {'above' if off > 0 else 'below'} the others at "
+        f"all sizes (± {2 * sd:.1g}), which no smooth effect of depth does; the best depth rests on the other depths: "
+        "check how its nets were trained"
+        for y, off, sd in posterior.odd()
     ]
+    ratio = posterior.of_depth / np.exp(posterior.stacked("scatter"))
+    if np.mean(ratio > MUCH_SHARED) > LEAST_SHARED:
+        lines.append(
+            f"surface: shapes of one depth share a scatter of {np.median(posterior.of_depth):.2g} {unit} (sd), which "
+            "more seeds do not average out; it widens the intervals of the best depth"
+        )
+    return lines
 
 
 def guide_inside(record: Surface | None) -> OwnGuide | None:

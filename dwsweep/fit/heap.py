@@ -236,7 +236,7 @@ def _fitted(
         cells = cells_of(means, design, options)
         surface = surface_of(cells, means, options)
         posterior = ask.read(surface)
-        z = posterior.held_out()
+        z, _ = posterior.held_out()
         far = np.abs(z) > FAR_Z
         if round_ == ROUNDS - 1 or not far.any() or too_many_far(far):
             break

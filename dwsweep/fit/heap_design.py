@@ -6,9 +6,8 @@ losses free of a quadratic in ln N and ln L, and S their covariance,
     S = σ²·I + s_d²·K(x, y) + Σ_c s_c²·A_c·A_cᵀ
 
 the restricted likelihood times a prior on ln s is maximised. A column that does nothing gets a scale near zero. The
-size of interactions with depth is integrated over, by a prior that reaches to zero (``INTERACT``), and so is the size
-of departures from the forms of a law if nets count at their best learning rates (``SHARE``). The scatter of runs is
-estimated for each value of a text if these differ (F test).
+size of interactions with depth is integrated over, by a prior that reaches to zero (``INTERACT``). The scatter of runs
+is estimated for each value of a text if these differ (F test).
 """
 
 from __future__ import annotations
@@ -40,14 +39,9 @@ RATE_T = 2.0  # standard errors by which a parabola in ln rate must open upwards
 # a long tail: in the heap of proteins, 33.6 layers at 16M, moved by 3.6 with the seed by one draw of a node, and by 1.6
 # by four, which cost a tenth of the time of that fit, and a second where rates differ
 TIMES = 4
-# Sizes that a heap learns: these priors keep the 95 % points of ``PRIORS``, 0.7 and 0.4, and reach down to nothing.
+# A heap learns the size of its interactions: the prior keeps the 95 % point of ``PRIORS``, 0.7, and reaches to nothing.
 # Interactions of public heaps are 0.3 to 0.6 of the effect of depth under them, 0.03 of simulated heaps without any
 INTERACT = Prior(math.log(0.08), 1.3, "ln of E", "as large as in public heaps, or nothing")
-# Departures, if each net counts at its best learning rate. A rate that is not transferred over depth costs nets 12 to
-# 34 % of their compute (Dey et al. 2025): departures of public sweeps, which have one rule for their rates, hold such
-# costs. No other setting changes their prior, so that an idle column leaves the answer as it is. By a median of 0.05
-# and an sd of 1.25 intervals were 3 to 5 % narrower, and held 90 and not 94 % of 120 drawn truths of 40 runs
-SHARE = Prior(math.log(0.08), 1.0, "ln of S", "as large as in public sweeps, or nothing")
 
 
 @dataclass(frozen=True)
@@ -279,7 +273,7 @@ def cells_of(means: Means, design: Design, options: FitOptions) -> Cells:
         scatter,
         design.columns,
         design.shared,
-        {"interact": INTERACT, **({} if design.rate is None else {"share": SHARE})},
+        {"interact": INTERACT},
     )
     return replace(cells, variance=cells.variance + noisier(means, design))
 

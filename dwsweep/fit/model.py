@@ -57,13 +57,13 @@ PRIORS: Mapping[str, Prior] = {
     "level": Prior(math.log(0.01), 1.5, "ln nats", "departures of public curves from E + A·N^(−α)"),
     "p": Prior(1.8, 0.5, "power of L", "slopes of loss differences fall as L^(−2.1) in public data, less in corners"),
     "a": Prior(0.25, 0.2, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
-    "share": Prior(math.log(0.15), 0.6, "ln of S", "departures of own and public sweeps from the best form"),
+    "share": Prior(math.log(0.08), 1.0, "ln of S", "departures as large as in public sweeps, or nothing"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "they may over a factor of two in depth"),
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is accurate to 2 %"),
     "scatter": Prior(math.log(1.5e-3), 1.0, "ln nats", "reruns agree to 0.001, shapes of public sweeps to 0.004"),
     "shared": Prior(math.log(3e-3), 1.0, "ln nats", "points of one run of public sweeps share 0.001 to 0.01"),
-    "depthwise": Prior(math.log(0.7), 0.7, "ln of scatter", "errors of all shapes of a depth may be one curve"),
+    "depthwise": Prior(math.log(0.7), 0.5, "ln of scatter", "errors of all shapes of a depth may be one curve"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes and token counts move depth effects by as much"),
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
@@ -81,17 +81,20 @@ MOST_DECAY = 20.0  # largest |ln| of the factor by which depth effects decay
 LEVEL_LENGTH = 0.8  # length of the kernel of the level's waves, in half spans
 PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
+ROUGHER = 4.0  # size of depth effects over what a quadratic leaves of them where they have a ridge
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = 10
 AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size
 FARTHEST = 6.0  # prior sds of a hyperparameter
 FEWER = 0.6  # cells per coefficient below which the cells' covariance is the smaller matrix
+ONE_SIZE = 0.35  # distance in ln N of shapes that held-out residuals count as one size
+SAME = 1e-9  # distance in ln L of one depth
 LARGE = 2.0  # prior sd of a hardly bounded coefficient, nats
 BORDER = 1e30  # diagonal of rows that are only solved for
 MORE_DIAGONAL = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # shares of a diagonal, see ``rooted``
 NOTHING = -1e10  # log density if the model cannot be evaluated at η
 BINS = 0.05  # bin width in ln variance: cells of a bin share their variance
-MOST_OWN = 200  # columns that shapes of a depth share
+OWN_WAVES, MOST_OWN = 4, 48  # waves in x that shapes of a depth share, and of all depths together
 FEW_FACTORS, MOST_FACTORS, HELD = 8, 40, 0.999  # number of directions that means share, or their share of the variance
 CHUNK = 4_000_000  # most numbers of law columns at once
 
@@ -201,7 +204,8 @@ class Cells:
     variance; inf: declared; 0: the noise of a run is not known, and variance is zero. scatter: prior of the error that
     all seeds of a shape share. columns: covariates. shared: (K, R), effects that several means share and whose size is
     estimated, such as the effect of one run at several counts of tokens. learnt: priors of hyperparameters in place of
-    those in ``PRIORS``, by name.
+    those in ``PRIORS``, by name. odd: (ln depth, nats) of each depth whose shapes all lie off the others by about so
+    much: an error of theirs, and no effect of depth.
     """
 
     x: np.ndarray
@@ -214,6 +218,7 @@ class Cells:
     columns: tuple[Column, ...] = ()
     shared: np.ndarray | None = None
     learnt: Mapping[str, Prior] = field(default_factory=dict)
+    odd: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def of(cls, curves: Curves) -> Cells:
@@ -246,9 +251,14 @@ class Cells:
         return replace(self, **rows, columns=columns, shared=shared)
 
     @property
+    def known(self) -> np.ndarray:
+        """(K, ·) factors of known size that means share: ``factors``, then those of odd depths."""
+        return np.hstack([self.factors, *(sd * (np.abs(self.y - y) < SAME)[:, None] for y, sd in self.odd)])
+
+    @property
     def effects(self) -> np.ndarray:
-        """(K, ·) factors that means share: ``factors`` of known size, then ``shared``."""
-        return self.factors if self.shared is None else np.hstack([self.factors, self.shared])
+        """(K, ·) factors that means share: ``known``, then ``shared``."""
+        return self.known if self.shared is None else np.hstack([self.known, self.shared])
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
@@ -259,9 +269,9 @@ def pooled(base: Cells, other: Cells, arm: str) -> Cells:
     """The cells of two arms, the second with a column named ``arm``."""
     names = ("x", "y", "mean", "variance")
     rows: dict[str, Any] = {name: np.concatenate([vars(base)[name], vars(other)[name]]) for name in names}
-    R, S = base.factors.shape[1], other.factors.shape[1]
+    R, S = base.known.shape[1], other.known.shape[1]
     factors = np.zeros((len(rows["x"]), R + S))
-    factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.factors, other.factors
+    factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.known, other.known
     known = [one.df for one in (base, other) if one.df > 0.0]
     scatter = max((base.scatter, other.scatter), key=lambda prior: prior.mean)
     member = np.repeat([0.0, 1.0], [len(base.x), len(other.x)])
@@ -339,12 +349,14 @@ class Frame:
 class Effect:
     """Size of depth effects, by a quadratic in x and y through the cell means: a scale of priors, never an answer.
 
-    E: nats, root mean square of the effect within a factor of two in depth and of e in size. slope, bend, mixed: nats,
-    coefficients of the quadratic at v, v² and u·v.
+    E: nats, root mean square of the effect within a factor of two in depth and of e in size. rough: nats, effect of
+    which the quadratic's own departures are a part. slope, bend, mixed: nats, coefficients of the quadratic at v, v²
+    and u·v.
     """
 
     frame: Frame
     E: float
+    rough: float
     slope: float
     bend: float
     mixed: float
@@ -353,27 +365,43 @@ class Effect:
     def of(cls, cells: Cells, frame: Frame) -> Effect:
         u, v = frame.u(cells.x), frame.v(cells.y)
         own = [one.columns(one.value, u, v) for one in cells.columns]
+        own += [(np.abs(cells.y - y) < SAME)[:, None] for y, _ in cells.odd]
         level = np.hstack([np.stack([np.ones_like(u), u, u * u], axis=1), *own])
         both = np.hstack([level, np.stack([v, v * v, u * v], axis=1)])
         # small ridge: a column that shapes leave open is not taken from rounding
         ridge = 1e-3 * math.sqrt(len(u)) * np.eye(both.shape[1])[level.shape[1] :]
         rows = np.vstack([both, ridge])
-        found = np.linalg.lstsq(rows, np.concatenate([cells.mean - cells.mean.mean(), np.zeros(3)]), rcond=None)[0]
-        slope, bend, mixed = found[-3:]
+        loss = cells.mean - cells.mean.mean()
+        found = np.linalg.lstsq(rows, np.concatenate([loss, np.zeros(3)]), rcond=None)[0]
+        slope, bend, mixed = (float(value) for value in found[-3:])
+        shape = cls(frame, 1.0, 0.0, slope, bend, mixed)
+        tilt = shape.tilt(np.linspace(-1.0, 1.0, QUADRATURE))
+        # slope at the best depth trained: zero inside the depths, and all there is where the loss falls straight
+        edge = math.sqrt(np.mean((tilt + 2.0 * bend * shape.place(tilt)) ** 2))
+        # what the quadratic leaves of each depth, such as a ridge between two valleys
+        at = np.unique(cells.y, return_inverse=True)[1]
+        left = float(np.median(np.abs(np.bincount(at, loss - both @ found) / np.bincount(at))))
         near, one = NEAR / frame.ys, 1.0 / frame.xs
-        E = math.hypot(bend * near**2, mixed * near * one)
-        return cls(frame, max(E, 10.0 * NO_SCATTER), float(slope), float(bend), float(mixed))
+        E = math.hypot(bend * near**2, mixed * near * one, edge * near)
+        return replace(shape, E=max(E, 10.0 * NO_SCATTER), rough=ROUGHER * left)
+
+    def tilt(self, u: np.ndarray) -> np.ndarray:
+        """Slope in v at the middle depth, nats."""
+        return self.slope + self.mixed * u
+
+    def place(self, tilt: np.ndarray) -> np.ndarray:
+        """v of the least loss between the shallowest and the deepest net."""
+        if self.bend > 0.0:
+            return np.clip(-tilt / (2.0 * self.bend), -1.0, 1.0)
+        return -np.sign(tilt)
 
     def scale(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """S at x and y, broadcast, nats: E at the best depth trained, more where the loss is above that of it."""
         u, v = np.clip(self.frame.u(x), -1, 1), np.clip(self.frame.v(y), -1, 1)
-        tilt = self.slope + self.mixed * u
-        value = tilt * v + self.bend * v * v
-        least = np.minimum(-tilt, tilt) + self.bend
-        if self.bend > 0.0:
-            inner = np.clip(-tilt / (2.0 * self.bend), -1.0, 1.0)
-            least = tilt * inner + self.bend * inner**2
-        return np.hypot(self.E, np.maximum(value - least, 0.0))
+        tilt = self.tilt(u)
+        inner = self.place(tilt)
+        above = tilt * (v - inner) + self.bend * (v * v - inner**2)
+        return np.hypot(math.hypot(self.E, self.rough), np.maximum(above, 0.0))
 
 
 class Form:
@@ -477,13 +505,13 @@ class Model:
         level += [one.columns(one.value, *at) for one in cells.columns]
         waving = [self.x_waves * one.value[:, None] for one in cells.columns if one.waves]
         self.depths, self.at_depth = np.unique(cells.y, return_inverse=True)
+        own = self.at_depth[:, None] == np.arange(len(self.depths))
+        own = own[:, :, None] * frame.in_x(cells.x)[:, None, : self.n_own]
         departures = []
         if self.form.effect:
             waves = self.departures(cells.x, cells.y)
             departures = [waves, *(waves * one.value[:, None] for one in cells.columns if one.departs)]
-        elif self.n_own:
-            departures = [of_each_depth(cells, frame.in_x(cells.x)[:, : self.n_own])]
-        self.X = np.hstack([*level, *waving, cells.effects, *departures])
+        self.X = np.hstack([*level, *waving, cells.effects, own.reshape(len(own), -1), *departures])
         # cells of nearly equal variance form a group
         with np.errstate(divide="ignore"):
             bins = np.round(np.where(cells.variance > 0, np.log(cells.variance), -60.0) / BINS)
@@ -507,7 +535,7 @@ class Model:
         has = {
             "scale": cells.df > 0.0,
             "shared": cells.shared is not None,
-            "depthwise": not form.effect,
+            "depthwise": len(np.unique(cells.y)) < len(cells.y),
             "interact": form.effect and any(one.interacts or one.departs for one in cells.columns),
             **dict.fromkeys(("p", "a"), form.law),
             **dict.fromkeys(("share", "len_x", "len_y"), form.effect),
@@ -534,8 +562,8 @@ class Model:
 
     @property
     def n_own(self) -> int:
-        """Number of separate waves in x per depth, under the form without an effect."""
-        return 0 if self.form.effect else min(self.frame.waves[0], MOST_OWN // len(self.depths))
+        """Number of waves in x of the scatter that shapes of a depth share; none where each depth has one shape."""
+        return min(OWN_WAVES, MOST_OWN // len(self.depths)) if "depthwise" in self.names else 0
 
     @property
     def moving(self) -> list[Column]:
@@ -579,12 +607,13 @@ class Model:
         waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(LEVEL_LENGTH * frame.xs))[1:]
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
         waving = [waves for c in self.cells.columns if c.waves]
-        fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.factors.shape[1])]
+        fixed = [one * WIDE, waves, *own, *waving, one * np.ones(self.cells.known.shape[1])]
         if self.cells.shared is not None:
             fixed.append(np.exp(eta["shared"])[:, None] * np.ones(self.cells.shared.shape[1]))
+        shared = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
+        fixed.append(np.tile(shared, len(self.depths)))
         if not self.form.effect:
-            own = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
-            return np.hstack([one * WIDE, *fixed, np.tile(own, len(self.depths))])
+            return np.hstack([one * WIDE, *fixed])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
         # unit of the skew is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
@@ -767,11 +796,13 @@ class Model:
         cut: np.ndarray = ndtri(np.minimum(np.maximum(lost + (1.0 - lost) * ndtr(normal), 1e-300), 1.0 - 1e-15))
         return cut
 
-    def held_out(self, z: np.ndarray) -> np.ndarray:
-        """(K,) residual of each mean from the others' prediction at z (n,), in standard deviations.
+    def held_out(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """((K,) residual of each mean, (sizes, 2) ln axis of each size and the slope in ln L of its residuals) from the
+        others' prediction at z (n,), in standard deviations. Sizes with fewer than three depths are left out.
 
         With C the covariance of the means, (C⁻¹y)_k / √(C⁻¹)_kk (Dubrule 1983, "Cross validation of kriging in a unique
-        neighborhood"); C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
+        neighborhood"); for columns B that are zero outside one size the coefficients are (B'C⁻¹B)⁻¹B'C⁻¹y.
+        C⁻¹ = W − W·A·M⁻¹·A'·W, M the precision of the standardised coefficients.
         """
         from scipy.linalg import solve_triangular
 
@@ -785,23 +816,35 @@ class Model:
         weight = (1.0 / variance)[self.group]
         half = solve_triangular(roots[0, :-1, :-1], (A * weight[:, None]).T, lower=True, check_finite=False)
         left = weight * self.y - half.T @ roots[0, -1, :-1]
-        return left / np.sqrt(weight - (half**2).sum(axis=0))
+        x, y = self.cells.x, self.cells.y
+        size, slopes = np.round((x - x.min()) / ONE_SIZE), []
+        for own in (size == k for k in np.unique(size)):
+            if len(np.unique(y[own])) < 3:
+                continue
+            B = np.stack([np.ones(own.sum()), y[own] - y[own].mean()], axis=1)
+            covariance = np.linalg.inv((B.T * weight[own]) @ B - (half[:, own] @ B).T @ (half[:, own] @ B))
+            slopes.append((x[own].mean(), (covariance @ (B.T @ left[own]))[1] / math.sqrt(covariance[1, 1])))
+        return left / np.sqrt(weight - (half**2).sum(axis=0)), np.array(slopes).reshape(-1, 2)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """Part of the level subtracted from the losses at first, nats."""
         return self.shift[1] * asymptotic(np.array(TYPICAL_ALPHA), x, self.frame)
 
     def split(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), law
-        (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M), arm_departures (T, departing, J, M)."""
+        """Coefficients (T, P) by name: constant, asymptote, waves (T, J − 1), columns, waving (T, waving, J − 1), odd
+        (T, odd depths) nats, law (T, 4) of A_lo, A_hi, c, s, moves (T, moving, 3), departures (T, J, M),
+        arm_departures (T, departing, J, M)."""
         J, M = self.frame.waves
         changing = self.n_changing - (1 if self.form.effect else 0)
         columns = self.cells.columns
         waving = sum(one.waves for one in columns)
-        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), self.cells.effects.shape[1]]
+        shared = self.cells.effects.shape[1] + self.n_own * len(self.depths)
+        sizes = [1, J - 1, sum(len(one.kept) for one in columns), waving * (J - 1), shared]
         edges = changing + np.cumsum([0, *sizes])
-        constant, waves, own, waved = (rows[:, edges[k] : edges[k + 1]] for k in range(4))
+        constant, waves, own, waved, effects = (rows[:, edges[k] : edges[k + 1]] for k in range(5))
         found = {"constant": constant[:, 0], "asymptote": rows[:, 0], "waves": waves, "columns": own}
+        first = self.cells.factors.shape[1]
+        found["odd"] = effects[:, first : first + len(self.cells.odd)] * [sd for _, sd in self.cells.odd]
         found["waving"] = waved.reshape(len(rows), waving, J - 1)
         T = len(rows)
         if not self.form.effect:
@@ -815,22 +858,6 @@ class Model:
             "departures": waves_of[:, 0],
             "arm_departures": waves_of[:, 1:],
         }
-
-
-def of_each_depth(cells: Cells, waves: np.ndarray) -> np.ndarray:
-    """(K, depths·J) ``waves`` (K, J) in x, separate for each depth."""
-    depths, at = np.unique(cells.y, return_inverse=True)
-    member = at[:, None] == np.arange(len(depths))
-    return (member[:, :, None] * waves[:, None, :]).reshape(len(cells.x), -1)
-
-
-def with_depth_scatter(cells: Cells) -> Cells:
-    """Cells with a smooth curve in x at each depth, of unit variance, as shared factors (``Cells.shared``): scatter
-    that shapes of a depth share."""
-    frame = Frame.of(cells.x, cells.y)
-    n = min(frame.waves[0], MOST_OWN // len(np.unique(cells.y)))
-    waves = frame.in_x(cells.x)[:, :n] * frame.smooth_sd(np.log(frame.xs))[:n]
-    return replace(cells, shared=of_each_depth(cells, waves))
 
 
 def models(cells: Cells, forms: Sequence[str] = tuple(FORMS)) -> dict[str, Model]:

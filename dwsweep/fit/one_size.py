@@ -20,7 +20,6 @@ from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from dwsweep.interval import Interval
 from dwsweep.records.fit import ONE_VARIABLE
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.text import join
@@ -29,7 +28,6 @@ ONE_SIZE = 1.3  # largest over smallest N of nets that have one size
 SAME_SIZE = 1.05  # largest over smallest N of nets of one depth that are one size
 FEWEST_DEPTHS = 3
 FORMS = ("power", "free", "none")  # other laws are the same law at one size
-ROUNDING = 1e-6  # distance in ln L
 SIZE_SLOPE = -0.076  # slope of ln loss in ln N (Kaplan et al. 2020); its error is as large
 
 
@@ -71,15 +69,12 @@ def at_one_size(curves: Curves, posterior: Posterior | None, confidence: float) 
     lowest = int(depths[np.argmin([cells.mean[curves.depth == d].mean() for d in depths])])
     if posterior is None:
         return AtOneSize(n_params=math.exp(x), confidence=confidence, known=False, lowest=lowest)
-    low, middle, high = ask.quantiles(ask.best_depths(posterior, x), confidence)
     effect_p = posterior.weighed.weights["none"]
-    first, last = posterior.frame.first, posterior.frame.last
-    edge = "below" if middle <= first + ROUNDING else "above" if middle >= last - ROUNDING else ""
-    best = Interval(
-        None if edge else math.exp(middle),
-        math.exp(low) if low > first and math.isfinite(low) else None,
-        math.exp(high) if high < last and math.isfinite(high) else None,
-    )
+    frame = posterior.frame
+    found = ask.quantiles(ask.best_depths(posterior, x), confidence)
+    best = ask.claimed(found, frame.first, frame.last)
+    edge = "" if best.value is not None else "below" if found[1] < frame.y0 else "above"
+    best = best.map(math.exp)
     losses = ask.losses(posterior, x, depths)
     above = ask.regret(posterior, x, depths, trained=True)
     percent = 100.0 * above / (losses - above)

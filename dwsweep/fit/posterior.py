@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -24,8 +24,9 @@ from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import (
     FORMS,
-    MOST_DECAY,
+    NO_SCATTER,
     QUADRATURE,
+    SAME,
     TURN,
     Cells,
     Effect,
@@ -34,7 +35,6 @@ from dwsweep.fit.model import (
     asymptotic,
     decay,
     models,
-    with_depth_scatter,
 )
 
 SCRAMBLES = 8
@@ -43,6 +43,9 @@ AGAIN = 3  # most times that a form is sampled at the most nodes, each time if t
 ENOUGH = 400.0  # effective nodes of all forms together up to which more are taken
 LEAST_SHARE, MUCH = 0.01, 0.1  # weights of a form above which it gets more nodes, or many
 TEMPER = 0.5  # power to which the evidence of forms counts
+DEPTHS_OF_A_CURVE = 4  # depths that remain beside each odd one and the one that it is measured against
+ODD_T, ODD_TRIED = 5.0, 2  # standard errors of an offset by least squares above which a depth is tried, and how many
+ODDS = 300.0  # the evidence, by its root as between forms, that makes a depth odd
 DRAWS = 1024
 DIGITS = 6  # significant digits of a node in files
 WIDER = 1.15  # scale of the first nodes' normal over the normal at the mode
@@ -260,30 +263,40 @@ def weigh(
     return Weighed(tuple(chosen), dict(zip((one.form for one in nodes), share, strict=True)), ess)
 
 
-@dataclass(frozen=True)
-class DepthScatter:
-    """Scatter that shapes of one depth share, besides the effect of depth. sd: nats. odds: evidence of a form with such
-    scatter over its evidence without."""
+def with_odd_depths(cells: Cells, seed: int = 0) -> Cells:
+    """``cells`` with the depths named whose shapes all lie off the others (``Cells.odd``): for each the evidence of the
+    form without a law is ``ODDS`` times as much with an offset of its own. Least squares choose which are tried."""
+    depths, frame = np.unique(cells.y), Frame.of(cells.x, cells.y)
+    u, v = frame.u(cells.x), frame.v(cells.y)
+    smooth = [np.ones_like(u), u, u * u, u**3, v, v * v, v**3, u * v, u * v * v, u * u * v]
+    columns = np.hstack([np.stack(smooth, axis=1), *(one.columns(one.value, u, v) for one in cells.columns)])
+    known = None
+    while len(cells.odd) < (len(depths) - DEPTHS_OF_A_CURVE) // 2 and len(cells.y) > len(depths):
+        tried = []
+        for y in depths:
+            own = [np.abs(cells.y - one) < SAME for one in (*(one for one, _ in cells.odd), y)]
+            A = np.hstack([columns, np.stack(own, axis=1)])
+            found, _, rank, _ = np.linalg.lstsq(A, cells.mean, rcond=1e-9)
+            if rank == A.shape[1] < len(A):
+                away = cells.mean - A @ found
+                sd = math.sqrt(away @ away / (len(A) - rank) * np.linalg.inv(A.T @ A)[-1, -1])
+                tried.append((abs(found[-1]) / max(sd, NO_SCATTER), float(y), abs(float(found[-1]))))
+        more = [replace(cells, odd=(*cells.odd, (y, sd))) for t, y, sd in sorted(tried)[-ODD_TRIED:] if t > ODD_T]
+        if not more:
+            break
+        known = _evidence(cells, seed) if known is None else known
+        gain, best = max(((_evidence(one, seed), one) for one in more), key=lambda one: one[0])
+        if TEMPER * (gain - known) < math.log(ODDS):
+            break
+        cells, known = best, gain
+    return cells
 
-    sd: float
-    odds: float
 
-
-def estimate_depth_scatter(cells: Cells, form: str, seed: int = 0) -> DepthScatter | None:
-    """Scatter along depths of ``cells`` under a ``form``; None if means share another effect of unknown size, or
-    no depth has two sizes that could share any."""
-    if cells.shared is not None or len(np.unique(cells.y)) == len(cells.y):
-        return None
-    evidence, sd = [], 0.0
-    for own in (cells, with_depth_scatter(cells)):
-        model = models(own, (form,))[form]
-        nodes = Sampler(model, np.zeros(len(model.names)), seed).nodes
-        top = float(nodes.log_weight.max())
-        weight = np.exp(nodes.log_weight - top)
-        evidence.append(top + math.log(float(weight.sum())))
-        if own.shared is not None:
-            sd = math.exp(float(model.eta((weight / weight.sum() @ nodes.z)[None])["shared"][0]))
-    return DepthScatter(sd, math.exp(min(evidence[1] - evidence[0], MOST_DECAY)))
+def _evidence(cells: Cells, seed: int) -> float:
+    """ln of the evidence of the form without a law, up to a constant of the table."""
+    model = models(cells, ("free",))["free"]
+    nodes = Sampler(model, np.zeros(len(model.names)), seed, passes=1).nodes
+    return float(np.logaddexp.reduce(nodes.log_weight))
 
 
 def _shares(nodes: Sequence[Nodes]) -> list[float]:
@@ -366,6 +379,7 @@ class Posterior:
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
+        cells = with_odd_depths(cells, seed)
         return cls(cells, weigh(cells, seed, forms, draws), seed)
 
     @cached_property
@@ -626,9 +640,8 @@ class Posterior:
             found.append(rows)
         return np.concatenate(found)
 
-    def held_out(self) -> np.ndarray:
-        """(K,) residual of each mean from the others' prediction, in standard deviations, by the likeliest form at its
-        mean hyperparameters."""
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
         return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
@@ -730,14 +743,31 @@ class Posterior:
         return np.concatenate(rows)
 
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of a shape about them), nats. Where depth
-        does nothing, the curve that all shapes of a depth share is scatter too."""
+        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of a shape about them, with what all shapes
+        of a depth share), nats."""
         losses = [
             between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
             for a, b in zip(x, y, strict=True)
         ]
-        own = np.where(self.without_effect, np.exp(2.0 * self.stacked("depthwise")), 0.0)
-        return np.stack(losses, axis=1), np.exp(self.stacked("scatter")) * np.sqrt(1.0 + own)
+        return np.stack(losses, axis=1), np.hypot(np.exp(self.stacked("scatter")), self.of_depth)
+
+    @cached_property
+    def of_depth(self) -> np.ndarray:
+        """(D,) sd of the scatter that all shapes of a depth share, nats; zero where each depth has one shape."""
+        one = np.exp(self.stacked("scatter") + self.stacked("depthwise"))
+        return one if len(self.depths) < len(self.cells.y) else 0.0 * one
+
+    def odd(self) -> list[tuple[float, float, float]]:
+        """(ln depth, nats by which all its shapes lie above the others, sd) of each odd depth."""
+        drawn = np.concatenate([one.parts["odd"] for one in self.forms])
+        found = zip(self.cells.odd, drawn.mean(axis=0), drawn.std(axis=0), strict=True)
+        return [(y, float(mean), float(sd)) for (y, _), mean, sd in found]
+
+    def luck(self, depths: np.ndarray) -> np.ndarray:
+        """(D, M) draws of what all shapes of each of ``depths`` (M,) share besides the effect of depth, nats."""
+        normal = np.random.default_rng([self.seed, 23]).standard_normal((self.n_draws, len(depths)))
+        odd = [sum(sd**2 for y, sd in self.cells.odd if abs(y - math.log(depth)) < SAME) for depth in depths]
+        return (normal - normal.mean(axis=0)) * np.sqrt(self.of_depth[:, None] ** 2 + np.array(odd))
 
 
 def antithetic(rng: np.random.Generator, count: np.ndarray, size: int) -> np.ndarray:

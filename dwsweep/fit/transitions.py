@@ -232,10 +232,12 @@ def contrasts(curves: Curves, confidence: float, surface: LossSurface) -> list[C
         k: surface.differences(grid[[k]], [(depths[0], depth) for depth in depths])[..., 0]
         for k in {int(k) for where in chosen for k in where}
     }
+    # another net of a depth shares its luck; the mean of the draws has none
+    luck = np.vstack([np.zeros(len(depths)), surface.posterior.luck(np.array(depths, dtype=float))]).T[:, :, None]
     rows = []
     for (a, b), where in zip(pairs, chosen, strict=True):
         if len(where):
-            values = np.stack([below[k][b] - below[k][a] for k in where], axis=1)
+            values = np.stack([below[k][b] - below[k][a] for k in where], axis=1) + luck[a] - luck[b]
             rows += _contrast_rows(curves, of_draws(depths[a], depths[b], grid[where], values), confidence)
     return rows
 

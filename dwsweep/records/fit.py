@@ -121,6 +121,7 @@ class FittedCells(Record):
     columns: tuple[FittedColumn, ...] = ()
     shared: Matrix | None = None  # effects of unknown size that several means share
     learnt: dict[str, tuple[float, float]] = field(default_factory=dict)  # own priors by hyperparameter: mean, sd
+    odd: tuple[tuple[float, float], ...] = ()  # ln depth, nats: see ``fit.model.Cells``
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +135,9 @@ class HeldOut(Record):
     """Each shape's mean loss against its prediction from all others.
 
     inside: how many lie in the 95 % interval of their prediction. worst_depth, worst_width: the shape that is furthest
-    off, by ``worst`` standard deviations of its prediction, above zero if its loss is higher.
+    off, by ``worst`` standard deviations of its prediction, above zero if its loss is higher. steepest: slope in ln L,
+    in standard deviations, of the losses of one size, near steepest_at, about their prediction from the other of
+    ``sizes`` sizes; None: no size has three depths.
     """
 
     shapes: Count
@@ -142,6 +145,9 @@ class HeldOut(Record):
     worst_depth: Positive
     worst_width: PositiveNumber
     worst: float | None  # None: no token count
+    sizes: Count = 0
+    steepest: float | None = None
+    steepest_at: float | None = None
 
     @property
     def too_few(self) -> bool:
@@ -149,6 +155,13 @@ class HeldOut(Record):
         from scipy.special import bdtr
 
         return bool(bdtr(self.inside, self.shapes, 0.95) < 0.01)
+
+    @property
+    def jumps(self) -> bool:
+        """True if the losses of one size tilt over depth against all other sizes, as in one table of a hundred."""
+        from scipy.special import ndtr
+
+        return self.steepest is not None and bool(2.0 * self.sizes * ndtr(-abs(self.steepest)) < 0.01)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,8 +77,8 @@ def depth_decimals(depth: Interval, errors: Iterable[float | None], first: float
     logarithms exceeds a tenth of the interval, which ends with the depths tried, ``first`` to ``last``, where it has no
     end of its own."""
     low, high = depth.low or first, depth.high or last
-    if not low or not high or low >= high:
-        return 1
+    if not low or not high or low > high * (1.0 - 1e-9):
+        return 0  # a bound by the outermost net, a whole number
     return min(1, decimals(ROUNDED_TO * (high - low))) if coarse(errors, math.log(high / low)) else 1
 
 

@@ -19,7 +19,7 @@ from dwsweep.errors import InputError
 from dwsweep.fit import heap as heap_module
 from dwsweep.fit.analysis import Request, fit_options
 from dwsweep.fit.arms import compare_arms
-from dwsweep.fit.ask import LossSurface, best_depth
+from dwsweep.fit.ask import LossSurface, best_depth_interval
 from dwsweep.fit.course import Course, sizes_of
 from dwsweep.fit.data import covariates, steps
 from dwsweep.fit.data.covariates import _held as held_value
@@ -555,7 +555,7 @@ def test_columns_that_do_nothing_leave_intervals_as_wide_as_without_them(made: A
         plain = asked.group(asked.rows()[None]).surface
         assert len(found.record.columns) == 2 and all(one.matters < 0.002 for one in found.record.columns)
         for n in (1e7, 3e7, 6e7):
-            a, b = LossSurface(found.surface).drawn_at(n), plain.drawn_at(n)  # type: ignore[arg-type,union-attr]
+            a, b = LossSurface(found.surface).at(n), plain.at(n)  # type: ignore[arg-type,union-attr]
             ratios.append(math.log(a.high / a.low) / math.log(b.high / b.low))  # type: ignore[operator]
     assert 0.85 < np.mean(ratios) < 1.05
 
@@ -795,7 +795,7 @@ def test_beside_a_heap_the_guide_counts_draws_of_every_form() -> None:
 def test_the_end_of_an_interval_over_a_flat_bottom_hardly_depends_on_the_seed() -> None:
     rows = flat_heaps.SCENARIOS["flat"].rows(np.random.default_rng(3))
     found = [
-        LossSurface(heap(rows, no_adjust=["heads"], seed=seed).surface).drawn_at(flat_heaps.SIZES[-1])  # type: ignore[arg-type]
+        LossSurface(heap(rows, no_adjust=["heads"], seed=seed).surface).at(flat_heaps.SIZES[-1])  # type: ignore[arg-type]
         for seed in range(4)
     ]
     ends = np.log([one.high or math.inf for one in found])
@@ -815,7 +815,7 @@ def test_intervals_of_flat_heaps_hold_truths_of_other_families(name: str, tmp_pa
 
 def test_the_best_depth_at_another_value_is_a_question() -> None:
     posterior = LossSurface(lengths().surface).posterior  # type: ignore[arg-type]
-    a, b = (best_depth(posterior, math.log(2e7), 0.95, {"tokens": v}).interval.value for v in (-1.2, 1.2))
+    a, b = (best_depth_interval(posterior, math.log(2e7), 0.95, {"tokens": v}).value for v in (-1.2, 1.2))
     assert a and b and b > a
 
 

@@ -115,7 +115,7 @@ def test_ends_of_other_seeds_lie_within_their_monte_carlo_errors(names: tuple[st
     for name in names:
         each = [posterior(name, seed) for seed in range(12)]
         for x in (each[0].frame.low, each[0].frame.x0, each[0].frame.high):
-            answers = [ask.best_depth(one, x, 0.95) for one in each]
+            answers = [ask.answer(ask.best_depths(one, x), one.scramble, 0.95) for one in each]
             for number in ("low", "value", "high"):
                 found = [getattr(one.interval, number) for one in answers]
                 if None in found or np.std(found) < 1e-9:  # no end, or the end of the depths trained
@@ -141,8 +141,10 @@ def test_depths_far_from_the_best_one_do_not_widen_its_interval(sweeps: int) -> 
     for depths in (near, far):
         each = []
         for index in range(sweeps):
-            found = ask.best_depth(Posterior.of(cells_of(index=index, shapes=grid(depths, 9))), math.log(N), 0.95)
-            each.append(found.interval.high - found.interval.low)
+            found = ask.best_depth_interval(
+                Posterior.of(cells_of(index=index, shapes=grid(depths, 9))), math.log(N), 0.95
+            )
+            each.append(found.high - found.low)
         widths[depths] = np.mean(each)
     assert widths[far] < 1.05 * widths[near]
 
@@ -153,7 +155,7 @@ def test_where_depth_does_nothing_nothing_bounds_a_best_depth(name: str, sweeps:
     for index in sweeps:
         found = Posterior.of(cells_of(name, index))
         assert found.weighed.weights["none"] > 0.05
-        at = ask.best_depth(found, math.log(N if name == "flat" else 3e5), 0.95).interval
+        at = ask.best_depth_interval(found, math.log(N if name == "flat" else 3e5), 0.95)
         assert at.low in (None, 0.0) and at.high is None
     assert Posterior.of(cells_of("bent")).weighed.weights["none"] < 1e-6
 
@@ -163,7 +165,7 @@ def test_luck_that_follows_a_depth_is_no_effect_of_depth() -> None:
     bounded = []
     for index in range(8):
         found = Posterior.of(cells_of("flat, scatter along a depth", index))
-        at = ask.best_depth(found, math.log(N), 0.95).interval
+        at = ask.best_depth_interval(found, math.log(N), 0.95)
         bounded.append(at.low not in (None, 0.0) or at.high is not None)
     assert sum(bounded) <= 1
     real = Posterior.of(cells_of("asymmetric, scatter along a depth"))
@@ -191,7 +193,7 @@ def test_a_budget_of_another_level_is_a_column() -> None:
     shift = 0.3 - 0.1 * (cells.x - cells.x.mean())
     two = pooled(cells, replace(cells, mean=cells.mean + shift), "other")
     two = replace(two, columns=(budget_column("other", two.columns[0].value),))
-    alone, both = (ask.best_depth(Posterior.of(one), math.log(N), 0.95).interval for one in (cells, two))
+    alone, both = (ask.best_depth_interval(Posterior.of(one), math.log(N), 0.95) for one in (cells, two))
     assert both.value == pytest.approx(alone.value, abs=0.02)
     level = Posterior.of(two)
     apart = np.median(level.level(math.log(N), {"other": 1.0}) - level.level(math.log(N)))
@@ -202,7 +204,7 @@ def test_a_covariate_that_does_nothing_leaves_the_answer() -> None:
     cells = cells_of()
     value = np.random.default_rng(0).standard_normal(len(cells.x))
     more = replace(cells, columns=(covariate("rate", value, 0.02, interacts=True),))
-    alone, both = (ask.best_depth(Posterior.of(one), math.log(N), 0.95).interval for one in (cells, more))
+    alone, both = (ask.best_depth_interval(Posterior.of(one), math.log(N), 0.95) for one in (cells, more))
     assert both.value == pytest.approx(alone.value, abs=0.02)
     assert both.high - both.low < 1.35 * (alone.high - alone.low)
 
@@ -220,7 +222,7 @@ def test_more_nodes_are_taken_where_few_carry_the_weight() -> None:
 
 
 def test_where_most_draws_lie_beyond_the_depths_a_bound_is_all() -> None:
-    found = ask.best_depth(posterior(), math.log(1e11), 0.95).interval
+    found = ask.best_depth_interval(posterior(), math.log(1e11), 0.95)
     assert found.value is None and found.high is None and found.low is not None
     assert math.exp(found.low) < TRUTHS["asymmetric"].best_depth(1e11)
 

@@ -121,7 +121,7 @@ def simulate(truth: Any, rng: np.random.Generator, index: int) -> Line:
     heap = heap_of(read_table(truth.rows(rng)), fit_options(no_adjust=["heads"]))
     assert heap and heap.surface
     surface, ratio = LossSurface(heap.surface), float(heap.record.columns[0].held.split()[-1])
-    best = [(found.value, found.low, found.high) for found in map(surface.drawn_at, SIZES)]
+    best = [(found.value, found.low, found.high) for found in map(surface.at, SIZES)]
     return Line(index=index, best=best, truth=[truth.best(n, ratio) for n in SIZES])
 
 

@@ -215,7 +215,7 @@ def simulate(pile: Any, rng: np.random.Generator, index: int) -> Line:
     surface, away = LossSurface(heap.surface), held(heap)
     best = []
     for n in SIZES:
-        found = surface.drawn_at(n)
+        found = surface.at(n)
         best.append((found.value, found.low, found.high))
     return Line(
         index=index,

@@ -107,7 +107,7 @@ def main(path: str, wanted: str = "") -> None:
         found = heap_of(read_table(path, drop=options["drop"]), fit_options(**more))
         assert found and found.surface
         surface = LossSurface(found.surface)
-        said = "; ".join(f"{n:.2g}: {surface.drawn_at(n).format('.1f')}" for n in SIZES)
+        said = "; ".join(f"{n:.2g}: {surface.at(n).format('.1f')}" for n in SIZES)
         print(f"{title}: {said} ({found.record.runs} runs)", flush=True)
         if found.record.inseparable:
             print(next(line for line in found.record.sentences if "cannot separate" in line), flush=True)

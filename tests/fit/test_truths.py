@@ -1,0 +1,198 @@
+"""Losses of simple truths: straight in ln L, best beyond the nets tried, one odd depth, two wells, a jump."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.fit import ask, one_size
+from dwsweep.fit.cells import select_runs
+from dwsweep.fit.curves import build_curves
+from dwsweep.fit.model import Cells
+from dwsweep.fit.posterior import Posterior, with_odd_depths
+from dwsweep.interval import Interval
+
+Effect = Callable[[float, float], float]  # nats, of ln L and ln N
+Table = list[dict[str, Any]]
+ONE, THREE, EIGHT = (7e7,), (2e7, 5e7, 1.2e8), tuple(np.geomspace(5e6, 3e8, 8).tolist())
+SIX_DEPTHS = (5, 8, 12, 16, 22, 30)
+GROWN = 0.25  # power of N with which the best depth grows
+
+
+def table(effect: Effect, depths: Sequence[int], sizes: Sequence[float], seed: int = 0) -> Table:
+    """Three runs of each depth at each size, with noise of 0.0015 nats of a run and 0.001 nats of a shape."""
+    rng, rows = np.random.default_rng(seed), []
+    for depth in depths:
+        for size in sizes:
+            width = 8 * round(math.sqrt(size / (12 * depth)) / 8)
+            n = 12.0 * depth * width**2
+            loss = 1.8 + 1.9 * (n / 3e7) ** -0.14 + effect(math.log(depth), math.log(n)) + rng.normal(0.0, 0.001)
+            runs = ({"seed": k, "loss": loss + rng.normal(0.0, 0.0015)} for k in range(3))
+            rows += [{"depth": depth, "width": width, "n_params": n, **run} for run in runs]
+    return rows
+
+
+def cells(rows: Table) -> Cells:
+    return Cells.of(build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0)))
+
+
+def best(rows: Table, sizes: Sequence[float], confidence: float = 0.95) -> list[Interval]:
+    """Best depth, layers, at each of ``sizes``."""
+    curves = build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0))
+    found = one_size.at_size(curves) or Posterior.of(Cells.of(curves))
+    at = [float(found.cells.x[0])] if len(sizes) == 1 else [math.log(n) for n in sizes]
+    return [ask.best_depth_interval(found, x, confidence).map(math.exp) for x in at]
+
+
+def optimum(n: float, at: float = 13.0) -> float:
+    return at * (n / 4e7) ** GROWN
+
+
+def bowl(curvature: float, at: float = 13.0) -> Effect:
+    return lambda y, x: curvature * (y - math.log(optimum(math.exp(x), at))) ** 2
+
+
+def odd(effect: Effect, depth: int, off: float) -> Effect:
+    return lambda y, x: effect(y, x) + (off if abs(y - math.log(depth)) < 1e-9 else 0.0)
+
+
+def wells(shallow: float = 6.0, deep: float = 22.0, ridge: float = 0.03) -> Effect:
+    middle, half = math.log(shallow * deep) / 2.0, math.log(deep / shallow) / 2.0
+
+    def effect(y: float, x: float) -> float:
+        v = abs(y - middle) / half
+        return ridge * (1.0 - min(v, 1.0) ** 2) ** 2 + 0.1 * (max(v - 1.0, 0.0) * half) ** 2
+
+    return effect
+
+
+@pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one size", "three sizes"])
+@pytest.mark.parametrize(
+    ("effect", "depths"),
+    [
+        (lambda y, x: -0.09 * y, (4, 6, 8, 11, 16)),
+        (lambda y, x: -0.03 * y, (3, 6, 12, 24)),
+        (lambda y, x: -0.06 * y - 0.015 * (y - 2.2) ** 2, (4, 6, 9, 12, 18)),
+        (lambda y, x: 0.08 * abs(y - math.log(22.0)) ** 1.3, (4, 6, 8, 10, 12, 16)),
+    ],
+    ids=["straight", "gentle", "concave", "best beyond"],
+)
+def test_where_every_deeper_net_is_better_the_best_depth_is_above_the_deepest(
+    effect: Effect, depths: Sequence[int], sizes: Sequence[float]
+) -> None:
+    for found in best(table(effect, depths, sizes), sizes):
+        assert found.value is None and found.high is None
+        assert depths[-2] < (found.low or 0.0) <= depths[-1] * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one size", "three sizes"])
+def test_where_every_shallower_net_is_better_the_best_depth_is_below_the_shallowest(sizes: Sequence[float]) -> None:
+    for found in best(table(lambda y, x: 0.05 * y, (4, 6, 9, 12, 18), sizes), sizes):
+        assert found.value is None and found.low is None
+        assert 4.0 * (1.0 - 1e-9) <= (found.high or math.inf) < 6.0
+
+
+def test_losses_straight_in_ln_depth_have_a_bound_alone_in_every_output() -> None:
+    result = dwsweep.fit_table(table(lambda y, x: -0.09 * y, (4, 6, 9, 12, 16), THREE), draws=200)
+    assert all(row.depth is None and row.depth_high is None for row in result.surface.optima)
+    assert "> 16 " in result.summary() and "16.0" not in result.summary()
+    assert not beyond(result.to_dict(), 16.0)
+
+
+def beyond(content: Any, deepest: float) -> list[float]:
+    """Best depths by own losses, and ends of their intervals, beyond the deepest net."""
+    if isinstance(content, dict):
+        own = str(content.get("law") or content.get("name") or "own").startswith("own")
+        ends = [
+            content[name] for name in ("depth", "depth_low", "depth_high") if name in content and "depth_low" in content
+        ]
+        numbers = [v for end in ends for v in (end if isinstance(end, list | tuple) else [end]) if v is not None]
+        out = [v for v in numbers if own and v > deepest * (1.0 + 1e-9)]
+        return out + [v for value in content.values() for v in beyond(value, deepest)]
+    return [v for value in content for v in beyond(value, deepest)] if isinstance(content, list | tuple) else []
+
+
+ODD = {
+    "above": (bowl(0.028), 16, 0.03),
+    "below": (bowl(0.05), 12, -0.02),
+    "the deepest": (bowl(0.1), 30, 0.04),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_one_odd_depth_leaves_the_best_depth_to_the_others(kind: str) -> None:
+    effect, depth, off = ODD[kind]
+    rows = table(odd(effect, depth, off), SIX_DEPTHS, EIGHT)
+    ((y, sd),) = with_odd_depths(cells(rows)).odd
+    assert math.exp(y) == pytest.approx(depth) and sd == pytest.approx(abs(off), abs=0.004)
+    sizes = (1e7, 4e7, 1.5e8)
+    for n, found in zip(sizes, best(rows, sizes, 0.99), strict=True):
+        assert found.bounded and optimum(n) in found
+
+
+@cache
+def odd_fit() -> Any:
+    return dwsweep.fit_table(table(odd(bowl(0.028), 16, 0.03), SIX_DEPTHS, EIGHT), draws=400)
+
+
+def test_an_odd_depth_is_named_and_contrasts_hold() -> None:
+    result = odd_fit()
+    (line,) = (line for line in result.warnings if "depth 16 lies 0.03" in line)
+    assert "above the others" in line
+    held = []
+    for row in result.contrasts:
+        a, b = (bowl(0.028)(math.log(depth), math.log(row.n_params)) for depth in (row.shallow, row.deep))
+        held.append(row.low <= a - b <= row.high)
+    assert len(held) >= 30 and np.mean(held) >= 0.9
+
+
+@pytest.mark.parametrize("effect", [bowl(0.05), bowl(0.15, 10.0), wells()], ids=["bowl", "steep bowl", "two wells"])
+def test_no_depth_is_odd_where_losses_are_smooth_in_depth(effect: Effect) -> None:
+    assert not with_odd_depths(cells(table(effect, SIX_DEPTHS, EIGHT))).odd
+
+
+@pytest.mark.parametrize(
+    ("depths", "ridge"),
+    [((4, 6, 8, 11, 16, 22, 30), 0.03), ((4, 6, 8, 11, 16, 22, 30), 0.015), ((4, 6, 12, 22, 32), 0.02)],
+)
+def test_two_wells_are_an_effect_of_depth_and_both_are_held(depths: Sequence[int], ridge: float) -> None:
+    found = Posterior.of(cells(table(wells(ridge=ridge), depths, EIGHT)))
+    assert found.weighed.weights["none"] < 0.05
+    drawn = np.exp(ask.best_depths(found, math.log(4e7)))
+    near = [np.mean(np.abs(np.log(drawn / well)) < 0.3) for well in (6.0, 22.0)]
+    assert sum(near) > 0.9
+
+
+def jump(sharp: float) -> Effect:
+    """The best depth grows from 6 to 30 layers about 4e7."""
+
+    def effect(y: float, x: float) -> float:
+        share = 0.5 + 0.5 * math.tanh((x - math.log(4e7)) / sharp)
+        return 0.06 * (y - math.log(6.0) - share * math.log(5.0)) ** 2
+
+    return effect
+
+
+@pytest.mark.parametrize("sharp", [0.01, 0.3])
+def test_a_jump_of_the_best_depth_is_named(sharp: float) -> None:
+    found = ask.fit_loss_model(
+        build_curves(
+            select_runs(table(jump(sharp), (3, 5, 8, 12, 18, 26, 40), EIGHT)).runs, None, 200, np.random.default_rng(0)
+        ),
+        0.95,
+    )
+    assert found and found.held_out and found.held_out.jumps
+    assert 1e7 < (found.held_out.steepest_at or 0.0) < 1.5e8
+
+
+@pytest.mark.parametrize("effect", [bowl(0.05), bowl(0.15, 10.0), lambda y, x: 0.0])
+def test_a_best_depth_that_grows_evenly_does_not_jump(effect: Effect) -> None:
+    curves = build_curves(select_runs(table(effect, SIX_DEPTHS, EIGHT)).runs, None, 200, np.random.default_rng(0))
+    found = ask.fit_loss_model(curves, 0.95)
+    assert found and found.held_out and not found.held_out.jumps
