@@ -10,19 +10,21 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c co
 CHIPS ?= .venv-chips
 HF ?= .venv-hf
 ENGINES ?= .venv-engines
+DEVICE ?= runs/test-device.json
 JOBS ?= 3
 
 # A host that forbids bytecode has every process compile its imports anew, since pip makes none either: 3 s of a
 # trainer's start, and half of the collection of tests in each worker. Empty, the variable forbids nothing.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help smoke install test sentences test-slow test-chips test-hf test-engines bench house audit lint style types clean
+.PHONY: help smoke install test sentences test-slow test-device test-chips test-hf test-engines bench house audit lint style types clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
 	@echo "make test       venv, test extras, ruff, mypy, pytest"
 	@echo "make sentences  renew the snapshots of output, after a change of words; of one room: ROOM=fit"
 	@echo "make test-slow  the slow tier: coverage by simulation, many kills, Ray"
+	@echo "make test-device  training on this host's devices against a CPU core, with tolerances; writes $(DEVICE)"
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
@@ -84,6 +86,9 @@ sentences: $(VENV)/installed-test
 
 test-slow: $(VENV)/installed-test
 	XLA_FLAGS= $(BIN)/python -m pytest -m slow
+
+test-device: $(VENV)/installed-test
+	XLA_FLAGS= JAX_NUM_CPU_DEVICES=2 DWSWEEP_DEVICE_REPORT=$(DEVICE) $(BIN)/python -m pytest -m device tests/train
 
 $(CHIPS)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(CHIPS)

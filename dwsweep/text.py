@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from dwsweep import numerals
@@ -82,14 +81,17 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+LARGEST_COUNT = 1e300  # whole numbers beyond it do not fit into a float
+
+
 def parse_count(text: str) -> float:
     """Number written as ``1.3e9``, ``60k``, ``125M``, ``3B`` (or ``3G``), ``1T`` or ``1,234,567``.
 
     Raises:
-        InputError: not a positive, finite numeral.
+        InputError: not a numeral above 0 and at most LARGEST_COUNT.
     """
     value = numerals.number(text)
-    if value is None or not 0 < value < math.inf:
+    if value is None or not 0 < value <= LARGEST_COUNT:
         raise InputError(f"{text[:40]!r}; must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T")
     return float(value)
 

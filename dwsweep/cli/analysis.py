@@ -81,13 +81,6 @@ def fit(
     along: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Fit the loss along this column, such as heads or depth.")
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="EXPR", help="With --along: find shapes as good as this one, and their savings."),
-    ] = None,
-    margin: Annotated[
-        float | None, number_option("NATS", "Margin of these shapes in nats; default 1 % of the baseline's loss.")
-    ] = None,
     beside: Annotated[
         list[PathValue] | None,
         path_option("--with", "DIR|TABLE", "Also fit this table, for comparison; may be repeated."),
@@ -132,6 +125,9 @@ def fit(
     tokens_per_param: Annotated[
         float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.")
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
@@ -151,8 +147,6 @@ def fit(
     if along is not None and (compare or beside):
         other = "--compare" if compare else "--with"
         raise InputError(f"--along: {along}; not allowed with {other}: --along compares arms and tables by itself")
-    if along is None and (baseline is not None or margin is not None):
-        raise InputError("--baseline, --margin: need --along COLUMN, such as --along heads")
     out = out or _fit_folder(table)
     fit_record.check_folder(out)
     for one in (*tables, *(beside or ())):
@@ -165,7 +159,7 @@ def fit(
     if along is not None:
         from dwsweep.fit.along import fit_beside_along
 
-        method = functools.partial(fit_beside_along, column=along, others=others, baseline=baseline, margin=margin)
+        method = functools.partial(fit_beside_along, column=along, others=others)
     with terminal.waiting("fitting"):
         result = method(
             table,
@@ -186,9 +180,10 @@ def fit(
             at_tokens=at_tokens,
             tokens_per_param=tokens_per_param,
             unit=unit.value if unit else None,
+            paper=paper,
         )
         check_fitted(result)
-        if isinstance(result, fit_record.FitResult) and result.own_law:
+        if isinstance(result, fit_record.FitResult):
             from dwsweep.guide.guideline import completed
 
             result = completed(result)
@@ -299,13 +294,11 @@ def guide(
     if bench is not None and not bench.exists():
         raise InputError(f"--bench: {bench}; no such file or sweep directory; `dwsweep bench SPEC` writes one")
     try:
-        calibration = Calibration.chosen(bench, device) if bench else None
+        calibration = Calibration.read(bench) if bench else None
     except InputError as error:
         raise InputError(*(f"--bench: {line}" for line in error.lines)) from None
     if bench is not None and calibration is None:
-        raise InputError(
-            f"--bench: {bench}; holds neither a rate for {device} nor a measured rate; give a file of `dwsweep bench`"
-        )
+        raise InputError(f"--bench: {bench}; holds no measured rate; give a file of `dwsweep bench`")
     if export is not None and json:
         raise InputError("--json: prints the whole answer, --export a configuration; allowed: one of them")
     options = Options(
@@ -425,8 +418,7 @@ def design(
             if file.exists():
                 raise InputError(f"--write: {file} is there already; allowed: a name that is free")
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
-        rates = _rates_of(fit or paths.as_path(f"runs/{sweep.name}")) if sweep.train.seconds is not None else {}
-        found = study(sweep, fit=fit, noise=noise, target=target, **rates)
+        found = study(sweep, fit=fit, noise=noise, target=target)
     if filled and file is not None:
         paths.make_directory(file.parent)
         paths.write_atomic(file, filled.text)
@@ -447,14 +439,6 @@ def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json
     with terminal.waiting("fitting"):
         found = next_runs(fit_table(table, noise=noise), params, runs)
     terminal.show(lambda: console.render(adjusted_report.next_runs_parts(found)), found.to_dict, json)
-
-
-def _rates_of(directory: PathValue) -> dict[str, Any]:
-    """Find the rates in a sweep directory, for a sweep whose runs are as long as ``train.seconds`` allow."""
-    from dwsweep.cost.duration import Calibration
-    from dwsweep.sweep.directory import SweepStore
-
-    return {"calibrations": Calibration.found_in(directory), "rates": SweepStore(directory).manifest.rates}
 
 
 @_command(epilog="Example: dwsweep report runs/smoke --out smoke.html")
@@ -478,46 +462,17 @@ def report(
 
 @_command(epilog="Example: dwsweep theory --width 1024 --depth 24 --heads 16")
 def theory(
-    width: Annotated[int | None, whole_option("D", "Width d_x.")] = None,
+    width: Annotated[int, whole_option("D", "Width d_x.")],
     depth: Annotated[int | None, whole_option("L", "Depth.")] = None,
     heads: Annotated[int, whole_option("H", "Heads.")] = HEADS,
-    check: Annotated[bool, typer.Option("--check", help="Measure ranks of small random networks and heads.")] = False,
-    out: Annotated[PathValue | None, folder_option("--out", "With --check: write the figure here.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets; or test the bounds."""
+    """Show separation-rank regime, threshold log_3 d_x, bounds and widths of shallower nets."""
     from dwsweep import theory
     from dwsweep.report import theory_report
 
-    if check == (width is not None) or (out is not None and not check):
-        raise InputError(
-            "give either --width D for the bounds or --check for a trial of them; --out is allowed only with --check"
-        )
-    if check:
-        if depth is not None or heads != HEADS:
-            raise InputError("--depth, --heads: not allowed with --check, which tries nets of its own")
-        _check_ranks(out, json)
-        return
-    assert width is not None
     facts = theory.summary(width=width, depth=depth, heads=heads)
     terminal.show(lambda: theory_report.render_theory(facts), lambda: facts, json)
-
-
-def _check_ranks(out: PathValue | None, json: bool) -> None:
-    from dwsweep.records.record import plain
-    from dwsweep.report import theory_report
-    from dwsweep.report.figures import laws
-    from dwsweep.theory import head_check, rank_check
-
-    with terminal.waiting("measuring ranks"):
-        found = rank_check.check_ranks()
-    heads = head_check.check_heads()
-    rows = plain({"networks": found, "heads": heads})
-    terminal.show(lambda: theory_report.render_ranks(found, heads), lambda: rows, json)
-    if out is not None:
-        print("\n".join(f"wrote {path}" for path in laws.draw_ranks(found, out)), file=sys.stderr)
-    if any(row.wrong for row in found) or any(row.wrong for row in heads):
-        raise typer.Exit(1)
 
 
 @_command(epilog="Example: dwsweep schema > dwsweep.schema.json, for an editor that completes YAML")
@@ -533,13 +488,24 @@ def schema() -> None:
 @_command(epilog="Example: dwsweep init my-sweep.yaml")
 def init(
     path: Annotated[PathValue, typer.Argument(metavar="FILE", parser=path_value, help="File to write.")] = "sweep.yaml",
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Text to train on: 'mine/*.txt', or a data.source; sets its vocabulary."),
+    ] = None,
 ) -> None:
-    """Write a first spec: every key with its default and meaning."""
+    """Write a first spec: every key with its default, its values and its meaning."""
     from dwsweep.spec import reference
 
     file = paths.as_path(path)
     if file.exists():
         raise InputError(f"FILE: {path} is there already; allowed: a name that is free")
+    changes: dict[str, Any] = {}
+    if text is not None:
+        from dwsweep.data.sources import vocabulary_for
+        from dwsweep.spec.sections import source_of
+
+        source = source_of(text)
+        changes = {"data.source": source, "data.vocab_size": vocabulary_for(source)}
     paths.make_directory(file.parent)
-    paths.write_atomic(file, reference.commented(str(path)))
-    print(f"wrote {path}")
+    paths.write_atomic(file, reference.commented(str(path), changes))
+    print(f"wrote {path}" + "".join(f", {key} {value}" for key, value in changes.items()))

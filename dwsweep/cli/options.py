@@ -164,9 +164,6 @@ def number_option(metavar: str, help: str, panel: str | None = None) -> Any:
 SpecFile = Annotated[
     PathValue, typer.Argument(metavar="SPEC", parser=path_value, help="Sweep spec, YAML.", show_default=False)
 ]
-SpecOrNone = Annotated[
-    PathValue | None, typer.Argument(metavar="[SPEC]", parser=path_value, help="Sweep spec, YAML; or --verify.")
-]
 SweepDirectory = Annotated[
     PathValue, typer.Argument(metavar="DIR", parser=folder_value, help="Sweep directory.", show_default=False)
 ]
@@ -224,12 +221,6 @@ Targets = Annotated[
         "--target",
         metavar="NAME",
         help="With --compile-only: an absent device: H200, H200:4, TPU-v5e:2x4 …; may be repeated.",
-    ),
-]
-Verify = Annotated[
-    bool,
-    typer.Option(
-        "--verify", help="Check losses, precisions, packs, resuming and MFU on this host's devices; writes a report."
     ),
 ]
 Full = Annotated[

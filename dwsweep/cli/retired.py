@@ -4,8 +4,12 @@ from __future__ import annotations
 
 # by "command" or "command --option"
 INSTEAD = {
+    "fit --baseline": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
+    "fit --margin": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
     "sample": "`dwsweep export` writes a model that transformers generates text with",
     "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",
+    "bench --verify": "`make test-device` in a clone checks this host's devices",
+    "theory --check": "`make test` measures the ranks of small networks against the bounds",
     "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
     "report --license": "state the licence where you publish results.csv",
     "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",

@@ -26,11 +26,9 @@ from dwsweep.cli.options import (
     Retry,
     Shard,
     SpecFile,
-    SpecOrNone,
     SweepDirectory,
     Takeover,
     Targets,
-    Verify,
     folder_value,
     path_value,
     whole_numbers,
@@ -57,12 +55,10 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
     from dwsweep.data.prepare import find
     from dwsweep.report import plan_report
     from dwsweep.spec import load_spec
-    from dwsweep.sweep.work_queue import plan_of_rest, with_rates_fixed, write_plan
+    from dwsweep.sweep.work_queue import plan_of_rest, write_plan
 
     sweep = load_spec(spec, set_ or ())
     planned = plan_of_rest(sweep, find(sweep.data), out or _default_directory(spec, sweep))
-    if out is not None:
-        planned = with_rates_fixed(planned, out)
     terminal.show(lambda: plan_report.render(planned), lambda: plan_report.to_json(planned), json)
     if out is not None:
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
@@ -115,7 +111,7 @@ def run(
     sweep = load_spec(spec, set_ or ())
     part = parse_shard(shard)
     directory = out or _default_directory(spec, sweep)
-    check(sweep, directory)  # report every error before the data is prepared
+    check(sweep)  # report every error before the data is prepared
     store = prepare_store(sweep.data)
     retries = {item.value for item in retry or ()}
     planned = plan_of_rest(sweep, store, directory, retries)
@@ -165,47 +161,35 @@ def verify(directory: SweepDirectory, json: AsJson = False) -> int:
 @_command(
     epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
     "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4 · "
-    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48] · "
-    "dwsweep bench --verify (a minute on a CPU; a report to mail)",
+    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48]",
 )
 def bench(
-    spec: SpecOrNone = None,
+    spec: SpecFile,
     out: OutDirectory = None,
     set_: Overrides = None,
     compile_only: CompileOnly = False,
     devices: DeviceCounts = "1",
     target: Targets = None,
-    verify: Verify = False,
     json: AsJson = False,
-) -> int | None:
-    """Measure compile and step time, rate, MFU, memory and packing of each shape; or --verify this host's devices."""
+) -> None:
+    """Measure compile and step time, rate, MFU, memory and packing of each shape."""
     from rich.progress import track
 
     from dwsweep.data import prepare
     from dwsweep.plan import DataFacts, build
-    from dwsweep.plan.lengths import with_nominal_length
     from dwsweep.records import bench as bench_record
     from dwsweep.records.record import plain
     from dwsweep.report import bench_report
     from dwsweep.spec import load_spec
     from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
 
-    if verify:
-        if spec is not None or compile_only or target or set_:
-            given = spec or ("--compile-only" if compile_only else "--target" if target else "--set")
-            raise InputError(f"--verify: not allowed with {given}: --verify trains shapes of its own")
-        return _verify(out, json)
-    if spec is None:
-        raise InputError("SPEC: missing; give a sweep spec, or --verify for the checks of this host's devices")
     said = "allowed: numbers of devices from 1 to 4096, such as 1,4,8"
     counts = whole_numbers(devices, "--devices", 1, 4096, said)
     if target and not compile_only:
         raise InputError(
             f"--target: {target[0]!r}; this chip is not here, so nothing can be timed on it: add --compile-only"
         )
-    asked = load_spec(spec, set_ or ())
-    # only run lengths in seconds need rates; neither rates nor programs depend on the length
-    sweep = with_nominal_length(asked)
+    sweep = load_spec(spec, set_ or ())
     build(sweep)
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
@@ -214,7 +198,6 @@ def bench(
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
-    directory = out or _default_directory(spec, sweep)
     # imported late, since they bring JAX
     from dwsweep.train import bench as benchmark
     from dwsweep.train import compile_only as compiler
@@ -222,40 +205,14 @@ def bench(
 
     if compile_only:
         places = [*map(targets.elsewhere, target)] if target else targets.here(planned, counts)
-        found = compiler.compile_only(planned, store, places, nominal_length=sweep is not asked)
-        if target:
-            found = bench_record.kept(found, directory)
+        found = compiler.compile_only(planned, store, places)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
         terminal.show(lambda: bench_report.render_compiled(compiled), lambda: plain(compiled), json)
-        if target:
-            print(f"wrote {bench_record.write_compiled(compiled, directory)}", file=sys.stderr)
-        return None
+        return
     assert store is not None
     rows = list(track(benchmark.bench(planned, store), "benchmark", total=shapes, console=console))
     terminal.show(lambda: bench_report.render_bench(rows), lambda: plain(rows), json)
-    print(f"wrote {bench_record.write(rows, directory)}", file=sys.stderr)
-    return None
-
-
-def _verify(out: PathValue | None, json: bool) -> int:
-    """Check the training program on the devices here, and write the report."""
-    from dwsweep import __version__
-    from dwsweep.records import verification as record
-    from dwsweep.records.record import to_dict
-    from dwsweep.report import verification_report
-    from dwsweep.sweep.local_executor import cores, each_core_a_device
-    from dwsweep.sweep.worker import prepare_environment
-
-    os.environ.update(each_core_a_device(len(cores())))
-    prepare_environment()
-    from dwsweep.train.verification import verify
-
-    with terminal.waiting("verifying") as shown:
-        found = verify(__version__, lambda name: shown.update(name))
-    terminal.show(lambda: verification_report.render(found), lambda: to_dict(found), json)
-    path = record.write_to(found, out or paths.as_path("runs/verification"))
-    print(f"wrote {path}", file=sys.stderr)
-    return SOME_FAILED if found.failed else DONE
+    print(f"wrote {bench_record.write(rows, out or _default_directory(spec, sweep))}", file=sys.stderr)
 
 
 Format = StrEnum("Format", ["hf"])

@@ -1,4 +1,4 @@
-"""Duration of training: measured on this kind of device, else derived from programs compiled for it, else assumed."""
+"""Duration of training: measured on this kind of device, else assumed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dwsweep.cost.arithmetic import (
     recomputed_bytes_per_token,
     training_flops_per_token,
 )
-from dwsweep.cost.devices import Device, find
+from dwsweep.cost.devices import Device
 from dwsweep.records import bench as bench_record
-from dwsweep.records.bench import BenchRow, CompiledRow
+from dwsweep.records.bench import BenchRow
 from dwsweep.shapes import Shape
 
-MEASURED, COMPILED, ASSUMED = "measured", "compiled", "assumed"
-"""Bases of a time: `bench` on the device, the roofline of a program compiled for it, a share of its peak."""
+MEASURED, ASSUMED = "measured", "assumed"
+"""Bases of a time: `bench` on the device, a share of its peak."""
 
 PEAK_SHARE = 0.6  # assumption: share of a device's peak that large products reach
 BANDWIDTH_SHARE = 0.8  # assumption: share of the memory bandwidth that element-wise passes reach
@@ -85,7 +85,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Rates of one kind of device, measured by ``dwsweep bench`` or compiled by ``bench --compile-only --target``.
+    """Rates of one kind of device, measured by ``dwsweep bench``.
 
     A bench times a pack on several devices; a rate here belongs to one device, so that FLOPs over a rate are
     device-seconds, as in results.csv.
@@ -94,20 +94,16 @@ class Calibration:
     device_kind: str
     rows: tuple[Rate, ...]
     devices: int = 1  # number of devices of the largest pack in the bench
-    basis: str = MEASURED  # MEASURED, or COMPILED: upper bounds of the rates
-    precision: str | None = None  # precision of compiled programs; None for measured rates
 
     @classmethod
-    def in_file(cls, path: str | PathLike[str]) -> list[Calibration]:
-        """Calibrations in a file of `bench`, measured or compiled; empty if the file is missing.
+    def read(cls, path: str | PathLike[str]) -> Calibration | None:
+        """Calibration in a file of `bench`, or in the bench.json of a sweep directory; None if there is no rate.
 
         Raises:
             InputError: the file is no list of such rows.
         """
-        if paths.as_path(path).name == bench_record.COMPILED_NAME:
-            return cls.of_compiled(bench_record.read_compiled(path) or ())
-        measured = cls.of(bench_record.read(path) or ())
-        return [measured] if measured else []
+        where = paths.as_path(path)
+        return cls.of(bench_record.read(where / bench_record.FILE_NAME if where.is_dir() else where) or ())
 
     @classmethod
     def of(cls, rows: Sequence[BenchRow]) -> Calibration | None:
@@ -121,48 +117,6 @@ class Calibration:
         )
         return cls(rows[0].device_kind, tuple(rates), max(row.devices for row in measured))
 
-    @classmethod
-    def of_compiled(cls, rows: Sequence[CompiledRow]) -> list[Calibration]:
-        """Calibrations from compiled programs: one per device and precision, by the programs of fewest devices."""
-        groups: dict[tuple[str, str | None], dict[tuple[int, int, str | None], CompiledRow]] = {}
-        for row in sorted(rows, key=lambda row: -row.devices):
-            if row.tokens_per_second and row.flops_per_token:
-                groups.setdefault((row.device_kind, row.precision), {})[row.depth, row.width, row.recipe] = row
-        return [
-            cls(
-                kind,
-                tuple(Rate(r.depth, r.width, _rate(r), r.recipe) for r in shapes.values()),
-                max(r.devices for r in shapes.values()),
-                COMPILED,
-                precision,
-            )
-            for (kind, precision), shapes in groups.items()
-        ]
-
-    @classmethod
-    def found_in(cls, directory: str | PathLike[str]) -> list[Calibration]:
-        """Calibrations in a sweep directory, measured before compiled.
-
-        Raises:
-            InputError: one of the files cannot be read.
-        """
-        names = bench_record.FILE_NAME, bench_record.COMPILED_NAME
-        return [found for name in names for found in cls.in_file(paths.as_path(directory) / name)]
-
-    @classmethod
-    def chosen(cls, path: str | PathLike[str], device: str) -> Calibration | None:
-        """Calibration for ``device`` from a bench's file or a sweep directory, measured before compiled; else the first
-        measured one; None if nothing fits.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
-        where = paths.as_path(path)
-        found = cls.found_in(where) if where.is_dir() else cls.in_file(where)
-        named = find(device)
-        same = [one for one in found if named is not None and find(one.device_kind) == named]
-        return next(iter([*same, *(one for one in found if one.basis == MEASURED)]), None)
-
     def flops_per_second(self, shape: Shape, optimizer: str = "adamw") -> float:
         """Rate of one device, FLOP/s, at the benchmarked shape nearest in (ln L, ln d_x); shapes of the same recipe
         come first."""
@@ -173,47 +127,9 @@ class Calibration:
         """Factor in depth or width between a shape and the nearest benchmarked one; 1 for a benchmarked shape."""
         return math.exp(min(_apart(row, depth, width) for row in self._of(recipe)))
 
-    def knows(self, recipe: str) -> bool:
-        """Test that shapes of that recipe were benchmarked, or that the recipes are unknown."""
-        return any(row.recipe in (recipe, None) for row in self.rows)
-
     def _of(self, recipe: str | None) -> Sequence[Rate]:
         return [row for row in self.rows if recipe is not None and row.recipe == recipe] or self.rows
 
 
 def _apart(row: Rate, depth: int, width: int) -> float:
     return math.hypot(math.log(row.depth / depth), math.log(row.width / width))
-
-
-def _rate(row: CompiledRow) -> float:
-    """FLOP/s of one device at the roofline."""
-    return (row.tokens_per_second or 0.0) * (row.flops_per_token or 0.0) / row.devices
-
-
-@dataclass(frozen=True)
-class SweepSeconds:
-    """Seconds of a sweep on one device: its programs compiled on this host, its training at the roofline."""
-
-    programs: int
-    compiling: float
-    compiling_cpu: float | None  # CPU seconds of the compiler, all threads and processes; None: not recorded
-    training: float
-    waiting: float  # wait for compilers, if each program but the first compiles while the previous one trains
-
-
-def sweep_seconds(rows: Sequence[CompiledRow]) -> SweepSeconds | None:
-    """Seconds of a sweep on one target, from its rows in the order of training; None if a length or a roofline is
-    unknown."""
-    training = [(row.training_steps or 0) * (row.roofline_seconds or 0.0) for row in rows]
-    if not rows or not all(training):
-        return None
-    compiling = [row.compile_seconds for row in rows]
-    behind = zip(compiling[1:], training, strict=False)
-    cpu = [row.compile_cpu_seconds for row in rows if row.compile_cpu_seconds is not None]
-    return SweepSeconds(
-        programs=len(rows),
-        compiling=sum(compiling),
-        compiling_cpu=sum(cpu) if len(cpu) == len(rows) else None,
-        training=sum(training),
-        waiting=compiling[0] + sum(max(0.0, compile - trains) for compile, trains in behind),
-    )

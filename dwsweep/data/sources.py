@@ -31,7 +31,7 @@ from dwsweep.data.hub import HubRows
 from dwsweep.data.records import Files, Item, Skipped, Source, decode, file_items, grouped, item_blocks
 from dwsweep.data.text_fields import field_of, json_records, text_column
 from dwsweep.data.tfds import TfdsRecords
-from dwsweep.data.wiki import WikiDump, WikiExtractor
+from dwsweep.data.wiki import WikiDump
 from dwsweep.errors import InputError
 from dwsweep.spec import SOURCE_FORMS
 from dwsweep.text import one_line
@@ -46,6 +46,29 @@ FOLDERS_LEFT_OUT = {
     "lib2to3",
     "pydoc_data",
 }
+
+
+SAMPLE_CHARACTERS = 2_000_000  # text by which a vocabulary is chosen
+
+
+def vocabulary_for(source: str, wanted: int = 1000) -> int:
+    """Vocabulary nearest to ``wanted`` that the text of ``data.source`` supports, by its beginning.
+
+    Raises:
+        InputError: the source is missing, or holds no text.
+    """
+    from dwsweep.data.tokenizer import supported_vocabulary
+
+    opened, texts, n = open_source(source), list[str](), 0
+    for item in opened.items():
+        for text in opened.documents(item, Skipped()):
+            texts.append(text)
+            n += len(text)
+        if n > SAMPLE_CHARACTERS:
+            break
+    if not n:
+        raise InputError(f"data.source: {source}; holds no text")
+    return supported_vocabulary(texts, wanted)
 
 
 @dataclass(frozen=True)
@@ -281,7 +304,6 @@ SOURCES: dict[str, Callable[[str, str | None, bool], Source]] = {
     "stdlib-docs": lambda _, field, download: StdlibDocs.find(),
     "tfds": TfdsRecords.find,
     "wikidump": lambda path, field, download: WikiDump.find(path),
-    "wikiextractor": lambda path, field, download: WikiExtractor.find(path),
     "text": lambda glob, field, download: TextFiles.find(glob),
     "jsonl": lambda glob, field, download: JsonLines.find(glob, field),
     "parquet": lambda glob, field, download: Parquet.find(glob, field),

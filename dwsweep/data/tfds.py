@@ -29,6 +29,10 @@ from dwsweep.errors import InputError, install
 from dwsweep.text import one_line
 
 RECORDS_PER_ITEM = 256
+BEAM = (
+    "this data set is built by Apache Beam, in an environment of its own: pip install tensorflow-datasets "
+    "tensorflow-cpu apache-beam, then tfds build NAME --file_format=array_record; reading it needs neither"
+)
 WITHOUT = "without TensorFlow, data.source wikidump:PATH reads a Wikipedia dump (pages-articles XML)"
 _SHARD = re.compile(r"\.(array_record|tfrecord)[^/]*$")
 _WIKI40B = re.compile(r"_START_(?:ARTICLE|SECTION|PARAGRAPH)_|_NEWLINE_")
@@ -187,7 +191,8 @@ def _download(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", code, name, _root()], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raised = re.findall(r"^[A-Za-z_][\w.]*: .+", done.stderr, re.MULTILINE) or done.stderr.split("\n")[-2:-1]
-        raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])}); {WITHOUT}")
+        how = BEAM if "beam" in done.stderr.lower() else WITHOUT
+        raise InputError(f"data.source: tfds:{name}; TFDS could not prepare it ({' '.join(raised[-1:])}); {how}")
 
 
 def _text_feature(builder: Any, folder: str, wanted: str | None) -> str:

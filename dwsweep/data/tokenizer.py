@@ -23,7 +23,7 @@ import io
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -382,16 +382,40 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(model.getvalue())
 
 
+class VocabularyOutOfRange(InputError):
+    """Vocabulary that a text does not support. limit: the largest or the smallest that it would."""
+
+    def __init__(self, line: str, limit: int) -> None:
+        super().__init__(line)
+        self.limit = limit
+
+
+def supported_vocabulary(texts: Sequence[str], wanted: int) -> int:
+    """Vocabulary nearest to ``wanted`` that a sample of texts supports with a margin of a tenth, for the part of the
+    text that is held out; else 256, plain bytes."""
+    try:
+        train(texts, wanted)
+        return wanted
+    except VocabularyOutOfRange as error:
+        size = error.limit * 9 // 100 * 10 if error.limit <= wanted else error.limit * 11 // 100 * 10 + 10
+    try:
+        return train(texts, size).vocab_size if size > BYTES_VOCAB else BYTES_VOCAB
+    except InputError:
+        return BYTES_VOCAB
+
+
 def _training_error(message: str, vocab_size: int) -> InputError:
     if high := re.search(r"set it to a value <= (\d+)", message):
-        return InputError(
+        return VocabularyOutOfRange(
             f"data.vocab_size: {vocab_size}; this text supports at most {high[1]} tokens "
-            "(use more text, or 256 for plain bytes)"
+            "(use more text, or 256 for plain bytes)",
+            int(high[1]),
         )
     if low := re.search(r"\d+ vs (\d+)", message):
-        return InputError(
+        return VocabularyOutOfRange(
             f"data.vocab_size: {vocab_size}; the bytes and characters of this text need more than {low[1]}, "
-            "or 256 for plain bytes"
+            "or 256 for plain bytes",
+            int(low[1]),
         )
     return InputError(
         f"data.vocab_size: {vocab_size}; SentencePiece cannot train on this text: {' '.join(message.split())}"

@@ -1,4 +1,4 @@
-"""Wikipedia sources: ``wikidump:`` (MediaWiki pages-articles XML) and ``wikiextractor:`` (plain-text output).
+"""Wikipedia source ``wikidump:``: MediaWiki pages-articles XML.
 
 Wikitext to plain text, on mwparserfromhell's parse tree.
 
@@ -14,73 +14,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
 from dwsweep.data.files import find_files, open_stream
-from dwsweep.data.records import ITEM_BYTES, Block, Files, Item, Skipped, TooLarge, cut, decode, file_items, item_blocks
-from dwsweep.data.text_fields import field_of, json_records
+from dwsweep.data.records import ITEM_BYTES, Block, Files, Item, Skipped, TooLarge, cut, item_blocks
 from dwsweep.data.wiki_templates import VERSION, template
 from dwsweep.errors import InputError
 
-_DOC = re.compile(rb"^<doc\b[^\n]*>[ \t]*\n", re.MULTILINE)
-_DOC_END = b"</doc>"
 _PAGE_END = b"</page>"
-
-
-@dataclass(frozen=True)
-class WikiExtractor(Files):
-    """WikiExtractor's output, ``wikiextractor:PATH``: ``<doc …>`` records (title, blank line, body), or ``--json``
-    lines."""
-
-    @classmethod
-    def find(cls, pattern: str) -> WikiExtractor:
-        return cls(tuple(find_files("wikiextractor", pattern)))
-
-    def items(self) -> Iterator[Item]:
-        return file_items(self.files, self._border)
-
-    @cached_property
-    def _border(self) -> bytes:
-        with open_stream(self.files[0].path) as (stream, _):
-            return b"\n" if stream.read(64).lstrip().startswith(b"{") else _DOC_END + b"\n"
-
-    def documents(self, item: Item, skipped: Skipped) -> Iterator[str]:
-        for block in item_blocks(item, skipped, self._border):
-            # form of the first file, unless this file begins as only the other form can
-            first = block.data.lstrip()[:1]
-            is_json = first != b"<" if self._border == b"\n" else first == b"{"
-            for text, body in (self._json_texts if is_json else self._doc_texts)(block, skipped):
-                if body.strip():
-                    yield text
-                else:
-                    skipped.left_out["articles without a body"] += 1
-
-    def _doc_texts(self, block: Block, skipped: Skipped) -> Iterator[tuple[str, str]]:
-        """Text and body of each record."""
-        n_found = at = 0
-        while match := _DOC.search(block.data, at):
-            stop = block.data.find(_DOC_END, match.end())
-            if stop < 0:
-                break
-            n_found, at = n_found + 1, stop + len(_DOC_END)
-            data = block.data[match.end() : stop].removesuffix(b"\n")
-            text = decode(data, f"{block.path}, byte {block.offset + match.start()}", skipped)
-            if text is not None:
-                yield text, text.partition("\n")[2]
-        n_open = len(re.findall(rb"^<doc\b", block.data, re.MULTILINE))
-        if n_open > n_found:
-            skipped.bad["<doc> without </doc>"] += n_open - n_found - 1
-            skipped.add_bad("<doc> without </doc>", f"{block.path}, from byte {block.offset}")
-        elif not n_found and block.data.strip():
-            skipped.add_bad("no <doc> record", f"{block.path}, byte {block.offset}")
-
-    def _json_texts(self, block: Block, skipped: Skipped) -> Iterator[tuple[str, str]]:
-        for record, where in json_records(block, skipped):
-            body = field_of(record, "text", where, skipped)
-            if body is not None:
-                yield f"{record['title']}\n\n{body}" if record.get("title") else body, body
 
 
 @dataclass(frozen=True)

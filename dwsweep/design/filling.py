@@ -16,7 +16,8 @@ from dwsweep.design.judge import Judge
 from dwsweep.design.prior import Prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
-from dwsweep.spec import Spec, parse_spec, yaml_numbers
+from dwsweep.spec import Spec, parse_spec
+from dwsweep.spec.bounded_yaml import dump_yaml
 
 TOKENS_PER_PARAM = 20  # compute-optimal by Hoffmann et al. 2022; a default, not a law
 SIZES, SEEDS = 7, 3
@@ -40,14 +41,12 @@ class Filled:
     seconds: float
 
 
-_EQUAL_COST = "gives every size the same cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param"
 CHOSEN = {
     "grid.depths": "follows from --hours; allowed: --depths",
     "grid.budgets": "follows from --hours; allowed: other keys",
     "grid.widths": "follows from --hours; allowed: other keys",
     "execution.device": "the time is spent on --device; allowed: that option",
-    "train.flops": _EQUAL_COST,
-    "train.seconds": _EQUAL_COST,
+    "train.flops": "gives every size one cost, by which sizes are chosen; allowed: steps, tokens, tokens_per_param",
 }
 """Keys that no override of a filled sweep may set, with the reason."""
 
@@ -160,5 +159,5 @@ def _text(spec: Spec, seconds: float, device: str, hours: float) -> str:
         f"# {hours:g} hours of one {device}: {seconds / 3600:.2g} of training at an assumed share of its peak;\n"
         f"# compiling and evaluating come on top. Its expected errors: `dwsweep design` on this file.\n"
         f"# Check learning_rates with a small sweep of rates (sweeps/lr-transfer.yaml) before it runs.\n"
-        + yaml_numbers.dump(content)
+        + dump_yaml(content)
     )

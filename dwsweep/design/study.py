@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from dwsweep.cost.arithmetic import training_flops
-from dwsweep.cost.duration import Calibration
 from dwsweep.design.alternatives import Alternative, alternatives
 from dwsweep.design.judge import Errors, Judge
 from dwsweep.design.prior import Prior, make_prior
 from dwsweep.errors import InputError
 from dwsweep.plan import DROP, build
-from dwsweep.records.rates import FixedRate
 from dwsweep.shapes import Shape
 from dwsweep.spec import Spec
 
@@ -67,19 +64,15 @@ def study(
     fit: str | Path | None = None,
     noise: float | None = None,
     target: float | None = None,
-    calibrations: Sequence[Calibration] = (),
-    rates: Sequence[FixedRate] = (),
 ) -> Study:
     """Judge a planned sweep and search for better ones.
 
     Args:
         spec: the sweep. fit: a finished round (its noise, slopes, law and runs). noise: nats per run.
         target: size at which the best depth is wanted; None: the largest of the sweep.
-        calibrations, rates: arguments of ``plan.build``, for ``train.seconds``.
 
     Raises:
-        InputError: a number is out of range, the fit is unreadable, the sweep has no pair of depths, or a needed rate
-        is missing.
+        InputError: a number is out of range, the fit is unreadable, or the sweep has no pair of depths.
     """
     if spec.grid.arms is not None:
         raise InputError("grid.arms: one recipe is judged; allowed: --set grid.arms=null, for the grid that all share")
@@ -92,7 +85,7 @@ def study(
             f"--target: {target:g}; must be a number of non-embedding parameters above 1e3 and at most "
             f"{LARGEST_TARGET:g}"
         )
-    plan = build(spec, calibrations=calibrations, rates=rates)
+    plan = build(spec)
     runs = [run for run in plan.runs if run.action != DROP]
     shapes = list(dict.fromkeys(run.shape for run in runs))
     depths = sorted({shape.depth for shape in shapes} | {depth for depth, _ in done})

@@ -4,15 +4,18 @@ Each file of ``sources/`` is one source. ``python -m dwsweep.evidence`` fits the
 and ``populations.json``; with ``--check`` it tests the model on the sources themselves.
 """
 
-from dwsweep.evidence.random_effects import Bound, Estimates, Recipe, recipe
+from dwsweep.evidence.joined import Joined, OwnDepths, joined
+from dwsweep.evidence.random_effects import Estimates, Recipe, recipe
 from dwsweep.evidence.summary import Evidence, Populations, populations, read, read_populations
 
 __all__ = [
-    "Bound",
     "Estimates",
     "Evidence",
+    "Joined",
+    "OwnDepths",
     "Populations",
     "Recipe",
+    "joined",
     "populations",
     "read",
     "read_populations",

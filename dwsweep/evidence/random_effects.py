@@ -53,11 +53,12 @@ PRICE_OWN_SLOPE, PRICE_LOCAL = 0.12, 0.2
 HALF_NORMAL = {"offset": 0.4, "own_slope": 0.3, "local": 0.15, "price": 0.5}
 STRAIGHT = 1e-9  # bend of a power of N: (e^(p·u) − 1)/p is u
 NEWTON_STEPS = 6
-PRIMES = (2, 3, 5, 7, 11)  # bases of the draws' axes: two constants, then the scores of three quantities
+# bases of the draws' axes: two constants, the scores of three quantities, and three axes of own losses (joined.py)
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 SCORES = 2  # index of the first axis of the scores
 TINY = 1e-4
 CURVES = 16  # most curves that a population keeps
-LEAST_ROOM = 1e-3  # least width of a score between two bounds that contradict each other
+JITTER = 1e-6  # variance of a value that is known without error, so that a covariance can be inverted
 
 
 @dataclass(frozen=True)
@@ -263,31 +264,48 @@ def normal_scores(count: int, axis: int) -> np.ndarray:
     return np.array([inverse(min(max(place, TINY), 1.0 - TINY)) for place in places(count, axis).tolist()])
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Bound on ln of a user's best depth at x = ln(N / 1e8): it lies between the ends; an open end is infinite."""
+def above(end: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Normal draws above ``end``, from the quantiles of unrestricted normal draws ``score``."""
+    from scipy.special import log_ndtr, ndtri_exp
 
-    x: float
-    low: float = -math.inf
-    high: float = math.inf
+    found: np.ndarray = -ndtri_exp(log_ndtr(-end) + log_ndtr(-score))
+    return found
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Known values of ln of the best depth in each draw, without error. x, t: (K,). value: (D, K)."""
+
+    x: np.ndarray
+    t: np.ndarray
+    value: np.ndarray
+
+    @property
+    def covariance(self) -> np.ndarray:
+        return JITTER * np.eye(len(self.x))
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Draws (D,) of a quantity of one recipe, at any size.
 
-    score: (D,) normal scores of this recipe among all. They are the same at every size, so that no answer jumps from
-    one size to the next. own: known quantities of this recipe.
+    score: (D,) normal scores of this recipe among all whose ``own`` values are the same. own: known quantities of this
+    recipe.
     """
 
     everyone: Population | PricePopulation
     score: np.ndarray
-    own: Estimates | None = None
+    own: Estimates | Sampled | None = None
 
     def at(self, x: float, t: float = 0.0) -> np.ndarray:
         """(D,) draws at ln(N / 1e8) = x, t = ln(tokens / 20·N)."""
         mean, sd = self.moments(x, t)
         return mean + sd * self.score
+
+    def beyond(self, x: float, end: np.ndarray, side: np.ndarray) -> np.ndarray:
+        """(D,) draws at ln(N / 1e8) = x that lie above ``end`` (D,), or below it where ``side`` is −1."""
+        mean, sd = self.moments(x)
+        return mean + side * sd * above(side * (end - mean) / np.maximum(sd, TINY), side * self.score)
 
     def moments(self, x: float, t: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """(D,) mean and standard deviation of each draw's recipe."""
@@ -310,36 +328,6 @@ class Recipe:
         return np.linalg.inv(within), np.array(own.value) - everyone.mean(own.x, own.t)
 
 
-def recipe(
-    everyone: Population | PricePopulation,
-    own: Estimates | None = None,
-    bounds: Sequence[Bound] = (),
-    axis: int = SCORES,
-) -> Recipe:
-    """A new recipe, independent of the sources. ``own`` estimates weigh the draws of ``everyone`` as one more source
-    does; ``bounds`` cut off values beyond them, and each draw weighs by the part that they leave.
-    Scores of two quantities are independent if their axes differ."""
-    if own is not None and len(own):
-        products, ln_det = _products(everyone, own, np.zeros((2, len(own))))
-        everyone = everyone.taken(resampled(-0.5 * (products[:, 0, 0] + ln_det), len(everyone)))
-    made = Recipe(everyone, normal_scores(len(everyone), axis), own if own else None)
-    return _cut(made, bounds, axis) if bounds else made
-
-
-def _cut(made: Recipe, bounds: Sequence[Bound], axis: int) -> Recipe:
-    """Draw the scores anew between the ends that all ``bounds`` leave."""
-    from scipy.special import log_ndtr, ndtri_exp
-
-    low, high = (np.full(len(made.score), end) for end in (-math.inf, math.inf))
-    for bound in bounds:
-        mean, sd = made.moments(bound.x)
-        low, high = np.maximum(low, (bound.low - mean) / sd), np.minimum(high, (bound.high - mean) / sd)
-    mirrored = low > -high  # as far into the tail as a small share can be told from none
-    low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
-    low = np.minimum(low, high - LEAST_ROOM)
-    below, up_to = log_ndtr(low), log_ndtr(high)
-    which = resampled(up_to + np.log1p(-np.exp(below - up_to)), len(low))
-    below, up_to = below[which], up_to[which]
-    share = np.exp(below - up_to)
-    score = ndtri_exp(up_to + np.log(share + np.maximum(places(len(which), axis), TINY) * (1.0 - share)))
-    return Recipe(made.everyone.taken(which), np.where(mirrored[which], -score, score), made.own)
+def recipe(everyone: Population | PricePopulation, axis: int = SCORES) -> Recipe:
+    """A new recipe, independent of the sources. Scores of two quantities are independent if their axes differ."""
+    return Recipe(everyone, normal_scores(len(everyone), axis))

@@ -28,6 +28,7 @@ from dwsweep.evidence.random_effects import (
 )
 from dwsweep.fit import laws
 from dwsweep.records import record as reader
+from dwsweep.spec.bounded_yaml import load_yaml_file
 
 if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
@@ -148,16 +149,12 @@ def summaries() -> list[Evidence]:
 
 def is_text(path: Path) -> bool:
     """True if a source trained on text and may be evidence; else its YAML has ``text: false``."""
-    import yaml
-
-    return bool(yaml.safe_load(path.read_text("utf-8")).get("text", True))
+    return bool(load_yaml_file(path).get("text", True))
 
 
 def summarised(path: Path) -> Evidence:
     """One source with its numbers."""
-    import yaml
-
-    given = {**yaml.safe_load(path.read_text("utf-8")), "folder": path.parent}
+    given = {**load_yaml_file(path), "folder": path.parent}
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
     read: dict[str, Any] = {**READINGS[given["kind"]](given)}
     return Evidence(**meta, **read, shift=given.get("below", 0.0))

@@ -34,7 +34,6 @@ from dwsweep.fit.cells import number
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.settings import RECIPE, TUNING
 from dwsweep.fit.data.table import Table
-from dwsweep.fit.equal_shapes import equal_to_baseline
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
 from dwsweep.fit.token_group import noise_summary
@@ -52,7 +51,7 @@ from dwsweep.records.along import (
     AlongRow,
     ArmDivergence,
 )
-from dwsweep.records.fit import AlongFit, Fit, FitOptions
+from dwsweep.records.fit import FORMAT, AlongFit, Fit, FitOptions
 from dwsweep.text import SHORT, format_count, join
 
 SIDES = {-1: OTHER, 0: NEITHER, 1: BASE}  # the arm that is ahead, by the sign of (the other's loss − the base's loss)
@@ -64,26 +63,15 @@ def fit_along(
     table: Any,
     column: str,
     others: Iterable[Any] = (),
-    *,
-    baseline: str | None = None,
-    margin: float | None = None,
     **options: Any,
 ) -> AlongFit:
-    """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``.
-
-    baseline: by default the deepest shape, of the fewest heads and of the largest size; every shape is compared with it
-    if depths and heads vary, or if it is given. options: as for ``fit_table``; params and beside have no
-    effect here.
-    """
+    """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
+    ``fit_table``; params and beside have no effect here."""
     from threadpoolctl import threadpool_limits
 
     chosen = chosen_options(**options)
     if chosen.axis != "n_params":
         raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
-    if margin is not None and not 0.0 < margin < math.inf:
-        raise InputError(
-            f"{argument('margin')}: {margin!r}; must be a positive number of nats, or of the unit of the losses"
-        )
     tables = tables_of(table, list(others), chosen)
     if column not in tables[0].columns:
         column = tables[0].theirs.get(column, column)
@@ -91,7 +79,7 @@ def fit_along(
     tables = [at_equal_length(data, chosen) for data in tables]
     names = labels(tables) if len(tables) > 1 else [""]
     with threadpool_limits(1, user_api="blas"):
-        found, along = compared(tables, names, column, chosen, baseline, margin)
+        found, along = compared(tables, names, column, chosen)
         return _fit(found, along, tables, chosen)
 
 
@@ -99,13 +87,10 @@ def fit_beside_along(
     table: Any,
     column: str,
     others: Iterable[Any] = (),
-    *,
-    baseline: str | None = None,
-    margin: float | None = None,
     **options: Any,
 ) -> Fit:
     """``fit_along``, plus ``fit_table`` for one arm along its depth or size."""
-    found = fit_along(table, column, others, baseline=baseline, margin=margin, **options)
+    found = fit_along(table, column, others, **options)
     if found.along.arms != ("",) or found.along.column not in ("depth", *SIZES):
         return found
     result = fit_table(table, **options)
@@ -118,12 +103,7 @@ def fit_beside_along(
 
 
 def compared(
-    tables: Sequence[Table],
-    names: Sequence[str],
-    column: str,
-    options: FitOptions,
-    baseline: str | None = None,
-    margin: float | None = None,
+    tables: Sequence[Table], names: Sequence[str], column: str, options: FitOptions
 ) -> tuple[list[ArmAlong], Along]:
     """One table per arm, and notes on them."""
     found = arms_along(tables, names, column, options)
@@ -163,7 +143,6 @@ def compared(
         answer=(*_not_adjusted(found, column), *answers(column, base.arm.unit, curves, partings, len(found) > 1)),
         curves=tuple(curves),
         partings=tuple(partings),
-        equal=equal_to_baseline(found, baseline, margin, options.confidence),
         notes=(*empty, *_notes(found, groups, partings, column)),
     )
 
@@ -190,6 +169,7 @@ def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], optio
         for d, row in zip(one.arm.curves.depth, one.rows, strict=True)
     }
     return AlongFit(
+        format=FORMAT,
         along=along,
         left_out=[replace(run.record(), depth=int(run.run.row["depth"])) for one in found for run in one.bad],
         warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],

@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-import numpy as np
-
 from dwsweep.errors import InputError, argument, check_keywords, either, example
-from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.at_budgets import AtBudgets
 from dwsweep.fit.cells import Run
@@ -40,7 +37,7 @@ from dwsweep.fit.guideline import (
     depth_scatter_warnings,
     falling_warning,
     form_guides,
-    guideline_rows,
+    guideline_sizes,
     held_out_warnings,
     own_guide,
     published_record,
@@ -56,12 +53,13 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import Judged, Pair, contrasts, disagreements
+from dwsweep.fit.transitions import disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.columns import STEPS
 from dwsweep.records.fit import (
+    FORMAT,
     LARGEST_SIZE,
     Account,
     FitKeywords,
@@ -70,10 +68,9 @@ from dwsweep.records.fit import (
     OtherFit,
     Provenance,
     TrainedNets,
-    TransitionCovariance,
 )
 from dwsweep.records.footing import versions
-from dwsweep.records.transitions import TokenTransition, numbers, verdicts
+from dwsweep.records.transitions import TokenTransition, verdicts
 from dwsweep.text import OF_TEXT, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
@@ -114,6 +111,7 @@ def fit_table(
     drop: columns to ignore. arm: the column that names the arm of a run.
     adjust, no_adjust: columns in which runs differ, to adjust for beyond the usual settings, or not to adjust for.
     at: ``{column: value}`` that the answer is for; default: the commonest value, and each net's best learning rate.
+    paper: also list each pair of depths by its own two curves, as Levine et al. 2020 do.
 
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
@@ -268,7 +266,7 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         name=PurePath(data.directory or data.source).stem or data.source,
         input=data.source,
         input_sha256=data.sha256,
-        transitions=verdicts(group.transitions(options.confidence)),
+        transitions=verdicts(group.transitions(options)),
         pairs=pair_curves(group.pairs),
     )
 
@@ -361,7 +359,7 @@ def _transitions_found(asked: Request) -> FitResult:
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
-    return replace(found, at_one_size=group.alone, by_tokens=_by_tokens(by_count, confidence))
+    return replace(found, at_one_size=group.alone, by_tokens=_by_tokens(by_count, asked.options))
 
 
 def _result(
@@ -378,32 +376,30 @@ def _result(
     """
     axis, confidence = asked.options.axis, asked.options.confidence
     pairs = main.pairs if curves else []
-    transitions = main.transitions(confidence) if curves else []
+    transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
     guide = own_guide(surface) if axis == "n_params" else None
     forms = form_guides(guide) if guide else []
-    alternatives = forms if guide else laws.published_alternatives()
     runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
+        format=FORMAT,
         cells=main.cells(),
         transitions=transitions,
         width_law=report.width_law,
+        pairs_law=report.pairs_law,
         law_statement=report.statement,
+        law_check=report.check,
         rivals=report.rivals,
-        laws=report.forms(),
         guideline_law=guide.form if guide else None,
         surface=surface,
-        guideline=guideline_rows(guide or laws.published(), alternatives, asked.params),
+        guideline=guideline_sizes(asked.params),
         published=published_record(),
-        transition_cov=_transition_cov(pairs),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
         by_tokens=[],
         curves=fit_curves(curves, pairs, report, drawn, guide, forms, axis, confidence),
         rates=main.rates(),
-        contrasts=contrasts(curves, confidence, drawn) if curves and drawn else [],
         left_out=[found.record() for part in parts for found in part.bad],
-        with_left_out=list(main.with_bad),
         equal_budgets=None,
         nets=_nets(runs, asked.heap),
         unit=asked.data.unit,
@@ -473,7 +469,7 @@ def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
         yield f"{shown} differ between the shapes compared, and losses are not adjusted for them: see the warnings"
 
 
-def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> list[TokenTransition]:
+def _by_tokens(by_count: dict[float | None, TokenGroup], options: FitOptions) -> list[TokenTransition]:
     """Transitions at each token count, if there are several."""
     if len(by_count) < 2:
         return []
@@ -481,7 +477,7 @@ def _by_tokens(by_count: dict[float | None, TokenGroup], confidence: float) -> l
         TokenTransition(tokens=key, **vars(row))
         for key, other in sorted(by_count.items(), key=lambda item: item[0] or 0.0)
         if key is not None
-        for row in other.transitions(confidence)
+        for row in other.transitions(options)
     ]
 
 
@@ -519,28 +515,3 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
         tokens=float(sorted(counts)[len(counts) // 2]) if alike else None,
         layer_weights=weights,
     )
-
-
-def _transition_cov(pairs: Sequence[Pair]) -> TransitionCovariance:
-    """Covariance of ln N of the verdicts that crossed (delta method: δx = −δg(x*)/g'(x*)). Two that rest on the same
-    draws share errors; one by all losses and one by a pair alone are taken not to."""
-    crossed = [p for p in pairs if p.judged.difference is not None and p.verdict.root is not None and p.verdict.slope]
-    if not crossed:
-        return TransitionCovariance(pairs=(), cov=())
-    cov = np.zeros((len(crossed), len(crossed)))
-    for estimator in {p.estimator for p in crossed}:
-        at = [k for k, p in enumerate(crossed) if p.estimator == estimator]
-        cov[np.ix_(at, at)] = np.atleast_2d(np.cov(np.stack([_moves(crossed[k].judged) for k in at]), bias=True))
-    return TransitionCovariance(
-        pairs=tuple((p.shallow, p.deep) for p in crossed), cov=tuple(numbers(row) for row in cov)
-    )
-
-
-def _moves(judged: Judged) -> np.ndarray:
-    """(D,) shift of ln of the crossing in each draw."""
-    d, c = judged.difference, judged.crossing
-    assert d is not None and c.root is not None and c.slope
-    i = int(np.clip(np.searchsorted(d.x, c.root), 1, len(d.x) - 1))
-    w = (c.root - d.x[i - 1]) / (d.x[i] - d.x[i - 1])
-    moved: np.ndarray = -((1 - w) * d.deviations[:, i - 1] + w * d.deviations[:, i]) / c.slope
-    return moved

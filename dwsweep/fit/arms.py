@@ -431,7 +431,8 @@ class Together:
         """Posterior of both arms, computed at the first question: two arms of which one has only bounds need none.
         Forms that both arms reject alone are not tried again."""
         arms = self.base, self.other
-        cells = pooled(*(with_odd_depths(Cells.of(arm.curves), self.seed) for arm in arms), self.other.label)
+        base, other = (with_odd_depths(Cells.of(arm.curves), self.seed) for arm in arms)
+        cells = pooled(base, other, self.other.label)
         known = [form for arm in arms if arm.surface for form in arm.surface.record.forms]
         forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
         weighed = weigh(cells, self.seed, forms, enough=NODES, many=0, per_node=PER_NODE, passes=1)

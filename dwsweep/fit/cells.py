@@ -1,12 +1,12 @@
 """Cells: runs that count, one group per shape, and the reasons for leaving out others.
 
-Runs whose loss is impossible are named, left out and reported. Three tests find them, all by robust scales, so that a
-bad run cannot hide behind its own spread. A run is compared with all others: no law reaches twice their middle and 20
-of their standard deviations above it. A run is held against the other seeds of its cell,
-after the part that a seed shares over all cells. A whole cell is compared with the smooth curve of its depth: its
-neighbours in ln N predict it, and what they miss must vanish when it is left out, which it would not if the curve
-itself bends there. In 1,200 simulated sweeps with normal noise no run was eight robust standard deviations off; with t₃
-tails every fifth sweep has one.
+Runs whose loss is impossible are named, left out and reported. Robust scales find them, so that a bad run cannot hide
+behind its own spread. A loss above twice the median and 20 robust sds is dropped. A run is compared with the other
+seeds of its cell, after the part that a seed shares over all cells. A whole cell is compared with the smooth curve of
+its depth: its neighbours in ln N predict it, and their misses must vanish without it, which they would not if the curve
+itself bends there. The distance that counts is a t quantile of the scale's degrees of freedom: with normal noise one of
+1,000 sweeps loses a run by its seeds, whatever the number of shapes and seeds; with t₃ tails every sixth sweep of 135
+runs does.
 """
 
 from __future__ import annotations
@@ -316,7 +316,9 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
     return f"{named}: replicas diverged, the whole cell is censored"
 
 
-IMPOSSIBLE = 8.0  # robust standard deviations
+IMPOSSIBLE = 8.0  # fewest robust standard deviations
+FALSE_ALARM = 1e-3  # share of sweeps with normal noise in which a good run may be called impossible
+MAD_EFFICIENCY = 0.37  # degrees of freedom of a median absolute deviation, over those of a standard deviation
 CLEANER = 2.5  # factor by which a depth's other residuals must shrink once the bad cell is out
 LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
@@ -353,13 +355,13 @@ class BadRun:
         )
 
 
-def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], list[Run]]:
-    """(selection without impossible runs, impossible runs, all runs). If there are too many, nothing is left out and a
-    warning is given."""
+def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun]]:
+    """(selection without impossible runs, impossible runs). If there are too many, nothing is left out and a warning is
+    given."""
     runs = selection.runs
     bad, warning = impossible(runs)
     if not bad:
-        return replace(selection, warnings=[*warning, *selection.warnings]), [], runs
+        return replace(selection, warnings=[*warning, *selection.warnings]), []
     out = {id(found.run) for found in bad}
     kept = [run for run in runs if id(run) not in out]
     left = {run.shape for run in kept}
@@ -368,7 +370,7 @@ def without_bad_runs(selection: Selection) -> tuple[Selection, list[BadRun], lis
         where = notes if found.run.shape in left else excluded
         text = f"impossible loss {found.run.loss:.4g} left out"
         where[found.run.shape] = "; ".join(filter(None, (where.get(found.run.shape), text)))
-    return replace(selection, runs=kept, notes=notes, excluded=excluded), bad, runs
+    return replace(selection, runs=kept, notes=notes, excluded=excluded), bad
 
 
 def impossible(runs: Sequence[Run]) -> tuple[list[BadRun], list[str]]:
@@ -378,7 +380,7 @@ def impossible(runs: Sequence[Run]) -> tuple[list[BadRun], list[str]]:
     if len(bad) <= max(1.0, LARGEST_SHARE * len(runs)):
         return bad, []
     return [], [
-        f"impossible losses: {len(bad)} of {len(runs)} runs are {IMPOSSIBLE:g} robust standard deviations or more "
+        f"impossible losses: {len(bad)} of {len(runs)} runs lie at least {IMPOSSIBLE:g} robust standard deviations "
         f"off the other seeds of their shape or the curve of their depth (such as {named(bad[0])}); too many to "
         f"leave out, so all count: check the table"
     ]
@@ -420,6 +422,14 @@ def beyond_all(losses: Sequence[float]) -> list[tuple[int, float, float]]:
     return [(int(k), middle, float(away[k]) / max(scale, 1e-12)) for k in far]
 
 
+def _threshold(df: float, count: int) -> float:
+    """Robust standard deviations beyond which the farthest of ``count`` values is impossible, by a scale of ``df``
+    degrees of freedom: 386 of three shapes with three seeds, 33 with five, 8 of many."""
+    from scipy.special import stdtrit
+
+    return max(IMPOSSIBLE, float(stdtrit(MAD_EFFICIENCY * max(df, 1.0), 1.0 - FALSE_ALARM / (2.0 * count))))
+
+
 def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
     cells: dict[Hashable, list[Run]] = defaultdict(list)
     for run in runs:
@@ -439,6 +449,9 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
     if len(gaps) < FEWEST_SIZES:
         return []
     scale = NORMAL * float(np.median(gaps)) / math.sqrt(2.0)
+    count = sum(map(len, several.values()))
+    linked = sum(value != 0.0 for value in shared.values())
+    far = _threshold(count - len(several) - max(linked - 1, 0), count)
     curve = _cell_medians(runs)
     found: list[BadRun] = []
     for key, members in several.items():
@@ -447,11 +460,11 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
             others = _medians_of_others(values[left])
             off = np.abs(values[left] - others)
             sd = scale * math.sqrt(1.0 + 1.0 / (len(left) - 1))
-            if off.max() <= max(IMPOSSIBLE * sd, LEAST_NATS):
+            if off.max() <= max(far * sd, LEAST_NATS):
                 break
             # a few runs move the middle of few others: remove the worst first
             many = len(left) > MOST_GAPS
-            worst = np.flatnonzero(off > max(IMPOSSIBLE * sd, LEAST_NATS)) if many else [off.argmax()]
+            worst = np.flatnonzero(off > max(far * sd, LEAST_NATS)) if many else [off.argmax()]
             if len(left) == 2:  # two seeds cannot say which of the two is wrong, but the curve may
                 expected = _predicted(curve, members[0].depth, members[0].x)
                 if expected is None:
@@ -509,7 +522,8 @@ def _against_curve(runs: Sequence[Run]) -> list[BadRun]:
         return []
     misses = {depth: _misses(x, y)[1] for depth, (x, y, _) in curves.items()}
     scale = NORMAL * float(np.median(np.concatenate(list(misses.values()))))
-    least = max(IMPOSSIBLE * scale, LEAST_NATS)
+    sizes = sum(map(len, misses.values()))
+    least = max(_threshold(sizes - 3 * len(curves), sizes) * scale, LEAST_NATS)
     found = []
     for depth, (x, y, shapes) in curves.items():
         kept, out, miss = np.arange(len(x)), np.array([], dtype=int), misses[depth]

@@ -1,8 +1,7 @@
-"""Guideline: best depth and width at a budget with interval, alternatives and limits.
+"""Guides: the best depth by a fit's losses, with the interface of a law, and the forms behind it as laws.
 
-A fitted best depth guides if the losses bound one (``OwnGuide``, with the interface of a law, and the forms behind
-it as laws), else the published law. The first sentences of a fit, for a hurried reader, are made here too: the
-best depth over all sizes, and the transition of each pair by all losses.
+The rows of a guideline are answers of ``guide --fit`` (guide/guideline.py). The first sentences of a fit, for a
+hurried reader, are made here: the best depth over all sizes, and the transition of each pair by all losses.
 """
 
 from __future__ import annotations
@@ -11,34 +10,30 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.ask import LossSurface, accepted_forms, quantiles, transitions
+from dwsweep.fit.ask import LossSurface, accepted_forms, transitions
 from dwsweep.fit.laws import (
-    EXTRAPOLATION_LIMIT,
     FORMS,
-    GRID_STEP,
     Law,
     ellipse,
-    law_interval,
     outside,
     published,
-    published_alternatives,
 )
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum, layers
-from dwsweep.shapes import STANDARD, width_at
+from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
 
 AVERAGE = "average"
-FORMS_ALONE = "outside the data the forms alone; `dwsweep guide --fit` adds public evidence there"
 DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
-WIDTH_MULTIPLE = 64
+SMALLEST, LARGEST = 1e3, 1e12  # parameters of a guideline's row
 # scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
 MUCH_SHARED, LEAST_SHARED = 0.7, 0.8
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
@@ -79,7 +74,7 @@ def own_guide(record: Surface | None) -> OwnGuide | None:
         return None
     inside = _answered(record)
     shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in accepted_forms(record))
-    name = f"own: loss of all depths, forms by evidence ({shares}); {FORMS_ALONE}"
+    name = f"own: loss of all depths, forms by evidence ({shares})"
     return OwnGuide(surface, name, min(inside), max(inside))
 
 
@@ -194,109 +189,6 @@ def guides(fit: FitResult, inside: bool = False) -> tuple[OwnGuide, list[OwnGuid
     return None if found is None else (found, form_guides(found))
 
 
-def guideline_row(
-    name: str,
-    n_params: float,
-    trained: tuple[int, int] | None,
-    law: Law | OwnGuide,
-    alternatives: Sequence[Law | OwnGuide] = (),
-) -> GuidelineRow:
-    """One row of guideline.csv. Values that do not exist (or that the law refuses) are None, with the reason in `law`.
-
-    rival_depth_min, rival_depth_max: over the intervals of every form that is not rejected.
-    A published law has the interval of `guide --law` (``law_interval``). depth_low … width_high: at the fixed budget,
-    so width_low = √(N/12·depth_high) goes with depth_high. depth_int, width_int: a shape one can build, the width
-    rounded to a multiple of 64 (smaller nets: 8).
-    """
-    factor = law.extrapolation(n_params)
-    limit = OWN_LIMIT if isinstance(law, OwnGuide) else EXTRAPOLATION_LIMIT
-    if factor > limit:
-        why = f"{law.name}: refused, more than {limit:g} times outside its range"
-        return _row_without_number(name, n_params, trained, factor, why)
-    depth, low, high = law.depth(n_params)
-    if isinstance(law, Law) and depth is not None:
-        forms = [law, *(form for form in alternatives if isinstance(form, Law))]
-        low, high = law_interval(forms, n_params, GRID_STEP)
-    if depth is None:
-        why = f"{law.name}: no optimum, the loss falls up to the deepest net in its range"
-        if isinstance(law, Law):
-            why = f"{law.name}: no optimum, its width does not grow with depth"
-        row = _row_without_number(name, n_params, trained, factor, why)
-        if low is None and high is None:
-            return row
-        row = replace(
-            row,
-            law=f"{law.name}: beyond the depths trained, only a bound",
-            depth_low=low,
-            depth_high=high,
-            width_low=width_at(n_params, high),
-            width_high=width_at(n_params, low),
-        )
-        return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
-    depth_int, width_int = nearest_shape(n_params, depth)
-    ends = alternative_range(alternatives, n_params) if alternatives else (None, None)
-    row = replace(
-        _row_without_number(name, n_params, trained, factor, law.name),
-        depth=depth,
-        depth_low=low,
-        depth_high=high,
-        width=width_at(n_params, depth),
-        width_low=width_at(n_params, high),
-        width_high=width_at(n_params, low),
-        depth_int=depth_int,
-        width_int=width_int,
-        n_params_actual=12 * depth_int * width_int**2,
-        rival_depth_min=ends[0],
-        rival_depth_max=ends[1],
-        depth_decimals=law.surface.decimals(n_params) if isinstance(law, OwnGuide) else None,
-    )
-    return row if trained is None or isinstance(law, Law) else _with_cost(row, law, trained[0])
-
-
-def _with_cost(row: GuidelineRow, guide: OwnGuide, depth: int) -> GuidelineRow:
-    """Add the trained depth's excess loss at its size, nats with interval, and the size in percent at which the best
-    depth has the same loss; nothing outside the sizes and depths of the data."""
-    surface, n_params = guide.surface, row.n_params
-    inside = surface.record.low <= math.log(n_params) <= surface.record.high
-    if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
-        return row
-    drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
-    low, _, high = quantiles(drawn, surface.record.confidence)
-    own = surface.level(math.log(n_params)) + float(np.median(drawn))
-    smaller = np.linspace(math.log(n_params), surface.record.low, 40)
-    equal = next((x for x in smaller if surface.level(float(x)) >= own), None)
-    return replace(
-        row,
-        loss_penalty=float(np.median(drawn)),
-        penalty_low=float(low),
-        penalty_high=float(high),
-        equivalent_size_percent=None if equal is None else 100.0 * math.exp(equal - math.log(n_params)),
-    )
-
-
-def _row_without_number(
-    name: str, n_params: float, trained: tuple[int, int] | None, factor: float, law: str
-) -> GuidelineRow:
-    known = {"name": name, "n_params": n_params, "law": law, "extrapolation_factor": factor}
-    shape = {"trained_depth": trained[0], "trained_width": trained[1]} if trained else {}
-    return GuidelineRow(**{**dict.fromkeys(GuidelineRow.keys()), **known, **shape})  # type: ignore[arg-type]
-
-
-def alternative_range(laws: Sequence[Law | OwnGuide], n_params: float) -> tuple[float | None, float | None]:
-    """Least and greatest end of the intervals of ``laws`` at a budget; None if one of them has no bound."""
-    depths = [law.depth(n_params) for law in laws]
-    low = [d[1] for d in depths if d[1] is not None]
-    high = [d[2] for d in depths if d[2] is not None]
-    return min(low) if len(low) == len(depths) else None, max(high) if len(high) == len(depths) else None
-
-
-def nearest_shape(n_params: float, depth: float) -> tuple[int, int]:
-    """(depth, width) of a shape that one can build, the width rounded to a multiple of 64 (smaller nets: 8)."""
-    layers = max(1, round(depth))
-    multiple = WIDTH_MULTIPLE if n_params / (12.0 * depth) >= (8 * WIDTH_MULTIPLE) ** 2 else 8
-    return layers, max(multiple, multiple * round(math.sqrt(n_params / (12.0 * layers)) / multiple))
-
-
 def layer_weights(result: FitResult, depth: float) -> float | None:
     """Weights of a layer over d_x², of nets like the ones that were compared: at the held inner width, else as trained
     at the depths about ``depth``; None where nets of one depth differ."""
@@ -312,32 +204,45 @@ def layer_weights(result: FitResult, depth: float) -> float | None:
     return math.exp(np.interp(math.log(depth), np.log(depths), [float(np.mean(found[d])) for d in depths]))
 
 
-def guideline_rows(
-    law: Law | OwnGuide, alternatives: Sequence[Law | OwnGuide] = (), params: Iterable[float] = ()
-) -> list[GuidelineRow]:
-    """Rows for the GPT-3 models at their own 12·L·d², 1T, and each of ``params`` (non-embedding parameters)."""
+def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:
+    """Sizes of a guideline: the GPT-3 models at their own 12·L·d², 1T, and each of ``params`` (non-embedding
+    parameters). Their answers are those of ``guide --fit`` (guide/guideline.py).
+
+    Raises:
+        InputError: a size that ``guide --fit`` refuses.
+    """
     targets = list(published_law.targets())
     for value in params:
         try:
             n = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             n = math.nan
-        if not (math.isfinite(n) and n > 0):
-            raise InputError(f"{argument('params')}: {value!r}; must be a positive number of non-embedding parameters")
+        if not SMALLEST <= n <= LARGEST:
+            allowed = f"from {format_count(SMALLEST)} to {format_count(LARGEST)} non-embedding parameters"
+            raise InputError(f"{argument('params')}: {str(value)[:40]}; must be {allowed}")
         targets.append((format_count(n), n, None))
-    return [guideline_row(name, n, shape, law, alternatives) for name, n, shape in targets]
+    empty = dict.fromkeys(GuidelineRow.keys())
+    return [
+        GuidelineRow(
+            **{
+                **empty,
+                "name": name,
+                "n_params": n,
+                "trained_depth": shape[0] if shape else None,
+                "trained_width": shape[1] if shape else None,
+                "law": "",
+                "extrapolation_factor": 1.0,
+            }  # type: ignore[arg-type]
+        )
+        for name, n, shape in targets
+    ]
 
 
 @cache
 def published_record() -> PublishedLaw:
-    """Published law with its guideline, for fit.json."""
+    """Published law, for fit.json."""
     law = published()
-    return PublishedLaw(
-        **law.columns(),
-        cov=published_law.COVARIANCE,
-        cov_tag=law.error_tag,
-        guideline=tuple(guideline_rows(law, published_alternatives())),
-    )
+    return PublishedLaw(**law.columns(), cov=published_law.COVARIANCE, cov_tag=law.error_tag)
 
 
 def headline(record: Surface, size: str) -> str:
@@ -350,32 +255,57 @@ def headline(record: Surface, size: str) -> str:
     known = record.bounded
     if not known:
         return ""
-    below = [row for row in known if row.at_edge == "below"]
-    first = below[-1] if below and known[0] is below[0] and len(below) < len(known) else known[0]
+    run = _below_from_the_smallest(record)
+    first = run[-1] if run else known[0]
+    if run:  # one bound for all of its sizes
+        ends = [row.depth_high for row in run]
+        first = replace(first, depth_high=None if None in ends else max(end for end in ends if end is not None))
     later = [row for row in known if row.n_params > first.n_params]
     both = [row for row in later[:-1] if row.depth_interval.bounded]
     shown = [first, *both[len(both) // 2 : len(both) // 2 + 1], *later[-1:]]
     listed = [
-        f"{_depth(record, row)} {'up to' if row in below else 'at'} {format_count(row.n_params)}" for row in shown
+        f"{_depth(record, row)} {'up to' if row is first and len(run) > 1 else 'at'} {format_count(row.n_params)}"
+        for row in shown
     ]
-    return f"{_trend(record, known[0], known[-1], size)}: {', '.join(listed)}."
+    return f"{_trend(record, known, size)}: {', '.join(listed)}."
 
 
-def _trend(record: Surface, small: SizedOptimum, large: SizedOptimum, size: str) -> str:
-    """Direction of the trend from paired posterior draws, within the depths trained: beyond them a draw rests on the
-    form of its law, which no loss has tested.
+def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
+    """The sizes from the smallest on at which the best depth lies below the shallowest depth of the table."""
+    shallowest = min(span.depth for span in record.spans)
+    return list(
+        takewhile(
+            lambda row: row.at_edge == "below" and row.depth_min <= shallowest and row.depth_interval.high is not None,
+            record.optima,
+        )
+    )
 
-    Paired differences can be significant although the intervals overlap.
-    """
-    surface = LossSurface(record)
-    ends = math.log(surface.shallowest), math.log(surface.deepest)
-    before, after = (np.clip(surface.drawn_depths(row.ln_x), *ends) for row in (small, large))
-    sure = (1.0 + record.confidence) / 2.0
-    if np.mean(after > before) >= sure:
+
+def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
+    """Direction of the trend, by paired posterior draws: growth from the smallest size with an upper end to the largest
+    with a lower end (the intervals may overlap), a fall the other way."""
+    if _rises(record, known, 1):
         return f"The best depth grows with {size}"
-    if np.mean(after < before) >= sure:
+    if _rises(record, known, -1):
         return f"The best depth falls with {size}"
     return f"The best depth is not shown to change with {size}"
+
+
+def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
+    """True if sign·ln L* surely rises. A draw outside the depths tried at its size rests on the form of its law alone:
+    it counts as anywhere beyond them."""
+    ends = ("depth_high", "depth_low") if sign > 0 else ("depth_low", "depth_high")
+    small, large = ([row for row in known if getattr(row, end) is not None] for end in ends)
+    if not small or not large or small[0].n_params >= large[-1].n_params:
+        return False
+    surface = LossSurface(record)
+    (before, first), (after, last) = (
+        (sign * surface.drawn_depths(row.ln_x), sorted(sign * np.log([row.depth_min, row.depth_max])))
+        for row in (small[0], large[-1])
+    )
+    at_most = np.where(before >= first[1], math.inf, np.maximum(before, first[0]))
+    at_least = np.where(after <= last[0], -math.inf, np.minimum(after, last[1]))
+    return bool(np.mean(at_least > at_most) >= (1.0 + record.confidence) / 2.0)
 
 
 def _depth(record: Surface, row: SizedOptimum) -> str:

@@ -12,13 +12,13 @@ h       depth by a form of the transition. With x_T(y) the size at which depth e
 
         x_lo and x_hi are x_T at the shallowest and the deepest net. h is linear in A_lo = c·(x_lo − x₀), A_hi, c and
         the skew s, so that a lead without an end, which leaves c and x_T unknown, is one Gaussian direction. J and k
-        belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0, and
-        part of the scatter may be shared by all shapes of a depth, as a smooth curve of x: such scatter is no effect of
-        depth.
+        belong to the form (``FORMS``). ``free`` has no law: c of either sign, g = 1, a = 0. ``none``: h = δ = 0.
 δ       departures, S(x, y)·z(x, y): z has a Gaussian kernel in x and a Matérn-3/2 kernel in y, as cosine waves with
         their spectral densities (Solin and Särkkä 2020). S is the effect of depth near the best depth, and grows with
         the loss above it, so that shapes far from the best one do not set the size of departures beside it
         (``Effect``).
+scatter of a shape, and a smooth curve of x that all shapes of a depth share: such scatter is no effect of depth. A
+        depth whose shapes all lie off the others has an offset of its own (``posterior.with_odd_depths``).
 
 Given the form and the hyperparameters η the model is linear in Gaussian coefficients. One Cholesky factor of their
 precision, bordered by the losses, gives the evidence; back substitution gives draws (``Model.density``,
@@ -72,7 +72,7 @@ WIDE = 30.0  # prior scale of E and A, nats: unknown
 # E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
 ENDS_SD, GAIN_SD, SKEW_SD = 6.0, 1.5, 0.15
 # sd of another arm's departures, in units of e^interact·S
-OWN_DEPARTURES = math.exp(PRIORS["share"].mean - PRIORS["interact"].mean)
+OWN_DEPARTURES = 0.6
 SHIFT_SD = np.array([1.0, 1.0, 0.3])  # sds of a covariate's shifts of A_lo, A_hi and c, in units of e^interact·E
 NO_SCATTER = 1e-5  # least noise: losses are printed to no more digits, nats
 

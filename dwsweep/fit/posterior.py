@@ -763,12 +763,6 @@ class Posterior:
         found = zip(self.cells.odd, drawn.mean(axis=0), drawn.std(axis=0), strict=True)
         return [(y, float(mean), float(sd)) for (y, _), mean, sd in found]
 
-    def luck(self, depths: np.ndarray) -> np.ndarray:
-        """(D, M) draws of what all shapes of each of ``depths`` (M,) share besides the effect of depth, nats."""
-        normal = np.random.default_rng([self.seed, 23]).standard_normal((self.n_draws, len(depths)))
-        odd = [sum(sd**2 for y, sd in self.cells.odd if abs(y - math.log(depth)) < SAME) for depth in depths]
-        return (normal - normal.mean(axis=0)) * np.sqrt(self.of_depth[:, None] ** 2 + np.array(odd))
-
 
 def antithetic(rng: np.random.Generator, count: np.ndarray, size: int) -> np.ndarray:
     """(T, size) standard normals for nodes of ``count`` (N,) draws: half of a node's rows, and their negatives, whose

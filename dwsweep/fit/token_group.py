@@ -18,11 +18,11 @@ from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.heap import Heap
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.transitions import MOST_CONTRASTED, Pair, analyse_pairs, transition_rows
-from dwsweep.fit.warnings import bad_run_warning, check_runs, confounds, noise_warnings, still_falling
+from dwsweep.fit.transitions import Pair, analyse_pairs, transition_rows
+from dwsweep.fit.warnings import check_runs, confounds, left_out_line, noise_warnings, still_falling
 from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.one_size import AtOneSize
-from dwsweep.records.transitions import Cell, RateRun, Transition, verdicts
+from dwsweep.records.transitions import Cell, RateRun, Transition
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,6 @@ class TokenGroup:
     warnings: list[str]
     surface: LossSurface | None = None  # the joint model of all depths
     bad: Sequence[BadRun] = ()
-    with_bad: Sequence[Transition] = ()
     held_out: Documents | None = None
     n_rows: int = 0
     tokens: float | None = None  # tokens of the runs, if the table holds several counts
@@ -60,7 +59,7 @@ class TokenGroup:
         fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
-        selection, bad, every = (selection, [], selection.runs) if own else without_bad_runs(selection)
+        selection, bad = (selection, []) if own else without_bad_runs(selection)
         runs = selection.runs
         warnings = [*data.doubts, *selection.warnings, *check_runs(runs, data, shorter)]
         if not runs:
@@ -86,17 +85,10 @@ class TokenGroup:
         curves = judged(curves, surface.posterior if surface else single)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)
-        warnings += confounds(every, curves, options.axis, shorter, data.unit, selection.lost_rates)
+        warnings += confounds(runs, curves, options.axis, shorter, data.unit, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
-        with_bad: list[Transition] = []
         if bad:
-            rng = np.random.default_rng(options.seed)
-            beside = build_curves(every, declared[0], options.draws, rng, shape_sd=declared[1], unit=data.unit)
-            model = fit(beside, options) if joint else None
-            beside = judged(beside, model.posterior if model else None)
-            others = analyse_pairs(beside, options.confidence, model) if pairs else []
-            with_bad = verdicts(transition_rows(beside, others, options.confidence))
-            warnings.insert(0, bad_run_warning(bad, transition_rows(curves, compared, options.confidence), with_bad))
+            warnings.insert(0, left_out_line(bad))
         return cls(
             selection,
             curves,
@@ -104,15 +96,14 @@ class TokenGroup:
             warnings,
             surface,
             bad,
-            with_bad,
             held_out,
             len(rows),
             one_variable=one_variable,
             alone=alone,
         )
 
-    def transitions(self, confidence: float) -> list[Transition]:
-        return transition_rows(self.curves, self.pairs, confidence) if self.curves else []
+    def transitions(self, options: FitOptions) -> list[Transition]:
+        return transition_rows(self.curves, self.pairs, options.confidence, options.paper) if self.curves else []
 
     def rates(self) -> list[RateRun]:
         """The runs of the shapes that were trained at several learning rates: the curves over the rate."""
@@ -196,7 +187,7 @@ def joint_model(curves: Curves, options: FitOptions, compared: bool = False) -> 
 
 
 def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str]:
-    """Note if the model takes not all shapes, contrasts not all depths, or errors not all ``draws``."""
+    """Note if the model takes not all shapes, or errors not all ``draws``."""
     found = []
     if len(curves.draws) < draws:
         found.append(
@@ -207,10 +198,6 @@ def thinned(curves: Curves, surface: LossSurface | None, draws: int) -> list[str
         found.append(
             f"surface: {len(surface.record.cells.x):,} of {len(curves.x):,} shapes, drawn at random, are fitted; all "
             "are in cells.csv"
-        )
-    if surface and len(curves.depths) > MOST_CONTRASTED:
-        found.append(
-            f"contrasts: {MOST_CONTRASTED} of {len(curves.depths)} depths, evenly spaced, are compared in pairs"
         )
     return found
 

@@ -1,11 +1,8 @@
-"""Pairs of neighbouring depths with one verdict each, and differences of any two depths at equal size.
+"""Pairs of neighbouring depths with one verdict each.
 
 The verdict is the crossing by the joint model of all depths (posterior.py) wherever that compares the two. Elsewhere it
-is the crossing of the pair's own two curves, which is otherwise a check (paper.py). Each is a row of transitions.csv,
-the verdict's first; ``estimator`` names the losses that a row rests on.
-
-Contrasts are differences of any two depths at equal size by the joint model, at the ends and in the middle of the sizes
-at which the data compare the two. A table without a surface has none.
+is the crossing of the pair's own two curves (paper.py), otherwise a check that is listed on request. Each is a row of
+transitions.csv, the verdict's first; ``estimator`` names the losses that a row rests on.
 """
 
 from __future__ import annotations
@@ -14,22 +11,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.crossing import NOISE, Crossing, classify, monte_carlo
 from dwsweep.fit.curves import Curves, Difference, shared_grid
-from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.paper import OwnCurves, own_curves
 from dwsweep.interval import Interval
 from dwsweep.records.fit import NO_FORM_FITS, Surface
-from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Contrast, Transition
+from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Transition
 from dwsweep.text import format_count
 
 SURFACE_POINTS = 61
-MOST_CONTRASTED = 40  # most depths of which any two are compared
 MOST_Z_DISTANCE = 3.0  # standard errors that may lie between two estimates of a crossing from the same losses
 
 
@@ -161,13 +156,14 @@ def disagreements(pairs: Sequence[Pair]) -> list[str]:
     return found
 
 
-def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float) -> list[Transition]:
-    """Rows of transitions.csv: per pair the verdict first, then the checks. Widths are the shallower net's; a None end
-    is unbounded."""
+def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, paper: bool = False) -> list[Transition]:
+    """Rows of transitions.csv: per pair the verdict first, then the paper's own estimates with ``paper``. Widths are
+    the shallower net's; a None end is unbounded."""
     return [
         _transition_row(curves, pair, estimator, found, confidence)
         for pair in pairs
         for estimator, found in pair.estimates()
+        if paper or estimator == pair.estimator
     ]
 
 
@@ -216,54 +212,6 @@ def n_params_at(curves: Curves, depth: int, x: float) -> float:
     where = curves.at(depth)
     offset = np.log(curves.n_params[where]) - curves.x[where]
     return float(math.exp(x + np.interp(x, curves.x[where], offset)))
-
-
-def contrasts(curves: Curves, confidence: float, surface: LossSurface) -> list[Contrast]:
-    """Any two depths at equal size by the joint model: at most three rows per pair, at the smallest, the middle and the
-    largest size at which the data compare the two. Depths beyond ``MOST_CONTRASTED`` are thinned evenly."""
-    depths, grid = curves.depths, surface_grid(surface)
-    if len(depths) > MOST_CONTRASTED:
-        depths = [depths[k] for k in np.unique(np.linspace(0, len(depths) - 1, MOST_CONTRASTED).round().astype(int))]
-    pairs = list(combinations(range(len(depths)), 2))
-    inside = _compared(curves, surface, grid, [(depths[a], depths[b]) for a, b in pairs])
-    chosen = [where[sorted({0, len(where) // 2, len(where) - 1})] if len(where) else where for where in inside]
-    # (depths, 1 + D) loss of the shallowest less that of each depth, by place on the grid
-    below = {
-        k: surface.differences(grid[[k]], [(depths[0], depth) for depth in depths])[..., 0]
-        for k in {int(k) for where in chosen for k in where}
-    }
-    # another net of a depth shares its luck; the mean of the draws has none
-    luck = np.vstack([np.zeros(len(depths)), surface.posterior.luck(np.array(depths, dtype=float))]).T[:, :, None]
-    rows = []
-    for (a, b), where in zip(pairs, chosen, strict=True):
-        if len(where):
-            values = np.stack([below[k][b] - below[k][a] for k in where], axis=1) + luck[a] - luck[b]
-            rows += _contrast_rows(curves, of_draws(depths[a], depths[b], grid[where], values), confidence)
-    return rows
-
-
-def _contrast_rows(curves: Curves, d: Difference, confidence: float) -> list[Contrast]:
-    both = np.concatenate([curves.at(d.shallow), curves.at(d.deep)])
-    noise, pointwise = curves.noise, t_two_sided(confidence, d.df)
-    source = noise.source if noise.known else "the scatter of shapes"
-    return [
-        Contrast(
-            shallow=d.shallow,
-            deep=d.deep,
-            n_params=n_params_at(curves, d.shallow, x),
-            shallow_width=math.exp(curves.ln_width_of(d.shallow, x)),
-            deep_width=math.exp(curves.ln_width_of(d.deep, x)),
-            difference=g,
-            se=se,
-            low=g - pointwise * se,
-            high=g + pointwise * se,
-            df=d.df,
-            confidence=confidence,
-            n_seeds=int(curves.n[both].min()),
-            noise_source=source,
-        )
-        for x, g, se in zip(d.x.tolist(), d.g.tolist(), d.se.tolist(), strict=True)
-    ]
 
 
 def size_ratio(row: Transition, other: Transition) -> tuple[float, float | None, float | None] | None:

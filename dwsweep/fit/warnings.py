@@ -226,26 +226,12 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
         yield "seeds: shapes have different seeds (or none is named), so errors of a seed do not cancel between shapes"
 
 
-def bad_run_warning(bad: Sequence[BadRun], rows: Sequence[Transition], with_them: Sequence[Transition]) -> str:
-    """Warning about left-out runs, and the transitions that they would change."""
-    before = {(row.shallow, row.deep): _said(row) for row in verdicts(with_them)}
-    now = {(row.shallow, row.deep): _said(row) for row in verdicts(rows)}
-    others = [f"{a}→{b} {before[a, b]}" for a, b in now if (a, b) in before and before[a, b] != now[a, b]]
-    effect = f"with {'it' if len(bad) == 1 else 'them'}: {join(others)}" if others else "no status depends on it"
-    return f"{left_out_line(bad)}; {effect}"
-
-
 def left_out_line(bad: Sequence[BadRun]) -> str:
     """Sentence that names the impossible runs."""
     return (
         f"IMPOSSIBLE LOSS, left out: {join(map(named, bad), 3, '; ')} ({bad[0].deviations:,.0f} robust standard "
         "deviations off)"
     )
-
-
-def _said(row: Transition) -> str:
-    size = f" at {format_count(row.n_params)}" if row.n_params else ""
-    return row.status.replace("_", " ") + size
 
 
 def tie_warnings(rows: Sequence[Transition]) -> Iterator[str]:

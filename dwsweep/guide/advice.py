@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dwsweep import evidence, published_law
-from dwsweep.cost.duration import ASSUMED, Calibration
+from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
 from dwsweep.fit.laws import Law, published
@@ -77,8 +77,7 @@ def answered(question: Question, source: Source | None = None) -> Answer:
         question.check_size(size)
         afforded = training.sentence(size, tokens, options)
         params, options = (size,), replace(options, tokens=tokens)
-        if source.inside is not None:
-            source = replace(source, inside=replace(source.inside, tokens=tokens))
+        source = source.after(Tokens(tokens))
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
@@ -105,7 +104,7 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
         devices=options.devices,
         vocabulary=options.vocabulary,
         context=options.positions,
-        training_rate=measured.basis if measured else ASSUMED,
+        training_rate=MEASURED if measured else ASSUMED,
         training_distance=_farthest(measured, rows),
         training_device=measured.device_kind if measured else options.device_name,
         tokens=options.tokens,
@@ -203,7 +202,7 @@ def best_depth(
         width_high=width_at(n_params, low, weights),
         rival_depth_min=min(every) if rivals else None,
         rival_depth_max=max(every) if rivals else None,
-        depth_decimals=None if isinstance(source.law, Law | Predicted) else source.law.surface.decimals(n_params),
+        depth_decimals=source.decimals(n_params),
     )
 
 
@@ -230,8 +229,9 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     risks = asked.risks(bests)
     no_best = _no_best(size, options) if optimum.basis == "range" else None
     if no_best is None and (at_size := bests["size"]) and at_size.size:
-        built = risks.get(options.at if options.at in (BALANCED, "size") else BALANCED)
-        trust = guide_sources.judge(source, size, built)
+        built = options.at if options.at in (BALANCED, "size") else BALANCED
+        shape = bests[built]
+        trust = guide_sources.judge(source, size, risks.get(built), shape.depth if shape else None)
         optimum = replace(optimum, trust=guide_sources.of_shape(trust, at_size.size.less_compute))
     return replace(
         unanswered,
@@ -336,7 +336,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     cost = mine.size
     said = "balanced"
     public = isinstance(source.law, Predicted)
-    if (source.own or public) and cost is not None and cost.less_compute <= FAIR_DEPTH:
+    if public and cost is not None and cost.less_compute <= FAIR_DEPTH:
         pass
     elif public:
         said = "undecided"

@@ -270,8 +270,8 @@ class ShapeAnswer:
 @dataclass(frozen=True)
 class Assumptions:
     """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. device: device of decoding.
-    devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured``, ``compiled`` or
-    ``assumed``, on training_device. training_distance: largest factor in depth or width between the best shapes and the
+    devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``,
+    on training_device. training_distance: largest factor in depth or width between the best shapes and the
     nearest benchmarked one. tokens: tokens of training, if given.
     """
 

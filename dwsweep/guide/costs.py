@@ -230,7 +230,7 @@ class Budget:
             of_depth = constraint in ("size", BALANCED)
             drawn = rows if of_depth and not self.options.total else rows + beside["size" if of_depth else constraint]
             lost = rows[:, at] if drawn is rows else drawn[:, at] - drawn.min(axis=1)
-            expected, worst = regret(lost, self.source.own is not None)
+            expected, worst = regret(lost)
             found[constraint] = Risk(self.loss.cost(expected), self.loss.cost(worst))
         return found
 

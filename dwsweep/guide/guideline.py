@@ -1,76 +1,99 @@
-"""Guideline of a fit, completed: at each size the answer of ``guide --fit``.
+"""Guideline of a fit: at each of its sizes the answer of ``guide --fit``.
 
-Inside the data the rows come from the fit. Elsewhere public evidence answers, from where the losses end; without a
-known best depth, a row holds the depths that waste at most 5 % of compute.
+The losses of the fit and public evidence answer together, far from the losses public evidence alone. Without a known
+best depth, a row holds the depths that waste at most 5 % of compute.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from dwsweep.evidence.random_effects import quantiles
-from dwsweep.fit.guideline import nearest_shape
+from dwsweep.fit import ask
+from dwsweep.guide.advice import LITTLE, to_build
 from dwsweep.guide.losses import Predicted
-from dwsweep.guide.sources import Source, source_of
+from dwsweep.guide.shapes import Options
+from dwsweep.guide.sources import Source, interval, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
 from dwsweep.shapes import width_at
 
-LITTLE = 0.05  # share of compute that a range of depths may waste
 NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
+GRID = 40  # sizes at which the loss of a trained shape is looked for
 
 
 def completed(fit: FitResult) -> FitResult:
-    """Fit whose guideline is completed by public evidence outside its data; unchanged without a law of its own, since
-    its rows then follow the published law, labelled so."""
-    if not fit.own_law:
-        return fit
+    """Fit with the answers of ``guide --fit`` at the sizes of its guideline."""
     source = source_of(fit, "this fit")
-    level = fit.curves.confidence
-    return replace(fit, guideline=[_row(row, source.at(row.n_params), level) for row in fit.guideline])
+    options = Options().for_nets(fit.nets)
+    return replace(fit, guideline=[_row(row, source, options, fit.curves.confidence) for row in fit.guideline])
 
 
-def _row(row: GuidelineRow, source: Source, confidence: float) -> GuidelineRow:
-    """A row by public evidence outside the data, with the confidence of the rows inside."""
-    law, n = source.law, row.n_params
-    if not isinstance(law, Predicted):
+def _row(row: GuidelineRow, source: Source, options: Options, confidence: float) -> GuidelineRow:
+    """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
+    n, at = row.n_params, source.at(row.n_params)
+    law, name = at.law, _name(at, n)
+    own = source.near.own if source.near is not None else None
+    if own is not None and row.trained_depth is not None:
+        row = _with_cost(row, own.surface, row.trained_depth)
+    if at.silent(n):
+        return replace(row, law=f"{name}: refused, {at.reach(n)}", extrapolation_factor=law.extrapolation(n))
+    depth = law.depth(n)[0]
+    low, high = interval(at, n)
+    if at.basis(n) == "range":
+        depth, name = None, f"{name}: {NO_BEST}"
+        low, high = at.loss(n).stretch(LITTLE)
+    elif isinstance(law, Predicted):
+        tail = (1.0 - confidence) / 2.0
+        low, high = np.exp(quantiles(law.loss(n).ln_depth, [tail, 1.0 - tail])).tolist()
+    forms = [depth, *at.alternative_depths(n).values()] if depth is not None else []
+    built = to_build(n, source, options)
+    return replace(
+        row,
+        depth=depth,
+        depth_low=low,
+        depth_high=high,
+        width=width_at(n, depth),
+        width_low=width_at(n, high),
+        width_high=width_at(n, low),
+        depth_int=built.depth if built else None,
+        width_int=built.width if built else None,
+        n_params_actual=built.n_params if built else None,
+        law=name,
+        rival_depth_min=min(forms, default=None),
+        rival_depth_max=max(forms, default=None),
+        extrapolation_factor=law.extrapolation(n),
+        depth_decimals=at.decimals(n),
+    )
+
+
+def _name(source: Source, n_params: float) -> str:
+    """Name of a row's law: own losses and public evidence, or one of them."""
+    if source.own is None:
+        return source.law.name
+    inside = source.own.away(n_params) <= 1.0
+    return "own: loss of all depths, and public evidence" if inside else f"{source.law.name}, beyond your losses"
+
+
+def _with_cost(row: GuidelineRow, surface: ask.LossSurface, depth: int) -> GuidelineRow:
+    """Add the trained depth's excess loss at its size, nats with interval, and the size in percent at which the best
+    depth has the same loss; nothing outside the sizes and depths of the data."""
+    n_params, record = row.n_params, surface.record
+    inside = record.low <= math.log(n_params) <= record.high
+    if not inside or not surface.shallowest - 1e-9 <= depth <= surface.deepest + 1e-9:
         return row
-    empty: dict[str, Any] = {name: None for name in GuidelineRow.keys() if name not in KEPT}  # noqa: SIM118
-    name = law.name
-    if law.own is not None:
-        name += ", beyond your losses" if law.own.bounded else ", inside the bounds of your losses"
-    factor = law.extrapolation(n)
-    if source.silent(n):
-        return replace(row, **empty, law=f"{name}: refused, {source.reach(n)}", extrapolation_factor=factor)
-    if source.basis(n) == "range":
-        low, high = law.loss(n).stretch(LITTLE)
-        ends = {"depth_low": low, "depth_high": high, "width_low": width_at(n, high), "width_high": width_at(n, low)}
-        return replace(row, **(empty | ends), law=f"{name}: {NO_BEST}", extrapolation_factor=factor)
-    depth, tail = law.depth(n)[0], (1.0 - confidence) / 2.0
-    low_end, high_end = np.exp(quantiles(law.loss(n).ln_depth, [tail, 1.0 - tail])).tolist()
-    forms = [depth, *source.alternative_depths(n).values()]
-    built = nearest_shape(n, depth)
-    found = {
-        "depth": depth,
-        "depth_low": low_end,
-        "depth_high": high_end,
-        "width": width_at(n, depth),
-        "width_low": width_at(n, high_end),
-        "width_high": width_at(n, low_end),
-        "depth_int": built[0],
-        "width_int": built[1],
-        "n_params_actual": 12 * built[0] * built[1] ** 2,
-        "rival_depth_min": min(forms),
-        "rival_depth_max": max(forms),
-    }
-    return replace(row, **(empty | found), law=name, extrapolation_factor=factor)
-
-
-KEPT = (
-    *("name", "n_params", "trained_depth", "trained_width", "law", "extrapolation_factor"),
-    # cost of the trained shape, as measured
-    *("loss_penalty", "penalty_low", "penalty_high", "equivalent_size_percent"),
-)
+    drawn = surface.penalties(n_params, np.array([depth]))[:, 0]
+    low, _, high = ask.quantiles(drawn, record.confidence)
+    own = surface.level(math.log(n_params)) + float(np.median(drawn))
+    smaller = np.linspace(math.log(n_params), record.low, GRID)
+    equal = next((x for x in smaller if surface.level(float(x)) >= own), None)
+    return replace(
+        row,
+        loss_penalty=float(np.median(drawn)),
+        penalty_low=float(low),
+        penalty_high=float(high),
+        equivalent_size_percent=None if equal is None else 100.0 * math.exp(equal - math.log(n_params)),
+    )

@@ -6,31 +6,57 @@ evidence, for each draw of a recipe like the public ones (evidence/random_effect
 
     w(L) = κ·(ln L − ln L*)²,    κ of its own on either side of L*,
 
-and, beside losses of one's own, a share of their own prices at their nearest size, moved along with L*. The share is 1
-at that size and fades with the distance in ln N, so that nothing jumps where the losses end.
+and, beside losses of one's own, for each draw of the joint posterior of own losses and public evidence
+(evidence/joined.py), the price of the own surface at their nearest size, moved along with L*, and a parabola beyond the
+depths tried. At their sizes all draws are of this kind. Beyond, a share of them that falls to none at OWN_REACH times:
+the others are draws of public evidence alone, so nothing jumps where the losses or their reach end.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep.evidence import Bound, Estimates, Evidence, Populations, Recipe, levels, read, read_populations, recipe
-from dwsweep.evidence.random_effects import CENTRE, DRAWS, LENGTH, SCORES, TOKENS_PER_PARAM, Population, quantiles
-from dwsweep.evidence.summary import answers, own_slope
+from dwsweep.evidence import (
+    Evidence,
+    Joined,
+    OwnDepths,
+    Populations,
+    Recipe,
+    joined,
+    levels,
+    read,
+    read_populations,
+    recipe,
+)
+from dwsweep.evidence.joined import LITTLE, contradicted
+from dwsweep.evidence.random_effects import (
+    CENTRE,
+    DRAWS,
+    LENGTH,
+    PRICE_LOCAL,
+    PRICE_OWN_SLOPE,
+    PRICE_SLOPE,
+    SCORES,
+    TOKENS_PER_PARAM,
+    Population,
+    normal_scores,
+    places,
+    quantiles,
+)
+from dwsweep.evidence.summary import own_slope
 from dwsweep.fit.laws import Law, outside
 from dwsweep.guide.answers import Cost, NearBest
 from dwsweep.text import format_count
 
 if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
-    from dwsweep.records.transitions import Optimum
 
 TAIL = 0.025
 GRID = 400  # points of the grid of depths
@@ -217,56 +243,83 @@ def _around(best: float | None, points: int) -> np.ndarray:
 
 
 STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
-
-
-def bounds_of(rows: Iterable[Optimum]) -> tuple[Bound, ...]:
-    """One-sided bounds on the best depth, from a fit's best depths at its sizes (``depth_low`` and ``depth_high`` of ln
-    size ``ln_x``, None for an open end): "below 5.6 layers", "above 12.8"."""
-    found = []
-    for row in rows:
-        low, high = row.depth_low, row.depth_high
-        if (low is None) != (high is None):
-            ends = (-math.inf if low is None else math.log(low), math.inf if high is None else math.log(max(high, 1.0)))
-            found.append(Bound(row.ln_x - CENTRE, *ends))
-    return tuple(found)
+OWN_REACH = 30.0  # factor beyond own sizes from which own losses change nothing
+KNOWN_SIZES = 3  # own sizes at which the joint posterior is drawn
+BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, and how their prices drift
+MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best depth
 
 
 @dataclass(frozen=True)
 class OwnLosses:
-    """Own losses: the surface of a user's fit, and the sizes at which it answers.
-
-    trained: restricts answers to depths between the trained ones, where the data do not bound the best depth. bounds:
-    one-sided bounds, at sizes where the losses bound the best depth on one side. answers: True if the fit guides at its
-    sizes; else the surface gives the level and the slope of the loss, and the bounds.
-    """
+    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. in_nats: False
+    for losses in bits."""
 
     surface: LossSurface
-    low: float
-    high: float
-    trained: bool = False
-    bounds: tuple[Bound, ...] = ()
-    answers: bool = True
+    tokens: float | None = None
+    in_nats: bool = True
 
     @cached_property
-    def source(self) -> Mapping[str, Estimates]:
-        """Own losses as one more source beyond their sizes: ``depth`` and the prices on its ``shallow`` and ``deep``
-        side at the sizes at which the losses bound the best depth on both sides; empty without such a size."""
-        # reference: tokens of the fit; the trend of all sources moves the answer to other tokens
-        return answers([(self.surface, None)], TOKENS_PER_PARAM, "own")
+    def sizes(self) -> list[float]:
+        """Sizes that enough depths have, rising, ln N."""
+        return [row.ln_x for row in self.surface.record.optima]
 
     @property
-    def bounded(self) -> bool:
-        """Test that the losses bound the best depth on both sides at some size."""
-        return self.answers and len(self.source["depth"]) > 0
+    def low(self) -> float:
+        """The smallest and the largest of ``sizes``, as N."""
+        return math.exp(self.sizes[0])
+
+    @property
+    def high(self) -> float:
+        return math.exp(self.sizes[-1])
+
+    def away(self, n_params: float) -> float:
+        """Factor by which a size lies outside the own sizes; 1 inside."""
+        return outside(n_params, self.low, self.high)
+
+    def share(self, n_params: float) -> float:
+        """Share of draws that rest on the losses: 1 at their sizes, falling smoothly to 0 at OWN_REACH times."""
+        far = self._far(n_params)
+        return 1.0 - far * far * (3.0 - 2.0 * far)
+
+    def price_share(self, n_params: float) -> float:
+        """Part of the logarithm of the other draws' prices that is the losses' own: it falls late, since a recipe that
+        punishes a wrong depth at one size does so at others."""
+        return 1.0 - self._far(n_params) ** 4
+
+    def _far(self, n_params: float) -> float:
+        return min(1.0, math.log(self.away(n_params)) / math.log(OWN_REACH))
 
     @cached_property
-    def profiles(self) -> dict[float, np.ndarray]:
-        """Profiles (D, G): price in ln N of each depth against the best whole number of layers on the surface's grid,
-        at either end of the sizes."""
-        grid = np.exp(self.surface.grid)
-        rows = {n: self.surface.penalties(n, grid) / self.slope(n) for n in (self.low, self.high)}
-        # draws stand in order of their forms: of more draws than needed, every so many
-        return {n: found[np.arange(DRAWS) * max(1, len(found) // DRAWS) % len(found)] for n, found in rows.items()}
+    def depths(self) -> OwnDepths:
+        """Draws of the best depth at all ``sizes``."""
+        surface = self.surface
+        low, high = np.array([surface.reach(x) for x in self.sizes]).T
+        best = np.stack([surface.drawn_depths(x) for x in self.sizes], axis=1)
+        rises = [np.ptp(self.prices(x, np.array(surface.reach(x))), axis=1) for x in self.sizes]
+        known = ~surface.posterior.without_effect
+        return OwnDepths(np.array(self.sizes) - CENTRE, low, high, best, np.stack(rises, axis=1), known)
+
+    def prices(self, x: float, y: np.ndarray) -> np.ndarray:
+        """(D, M) price in ln N of y = ln L (M,) at ln N = x, up to a constant of each draw."""
+        from dwsweep.fit.posterior import between
+
+        return between(self.surface.grid, self.surface.profile(x), y) / self.slope(math.exp(x))
+
+    def joined(self, everyone: Populations) -> Joined:
+        """Joint posterior of these losses and public evidence."""
+        kept = np.unique(np.linspace(0, len(self.sizes) - 1, KNOWN_SIZES).round().astype(int))
+        return joined(everyone, self.depths.among(kept))
+
+    def nearest(self, n_params: float) -> float:
+        """The nearest of the own sizes."""
+        return min(max(n_params, self.low), self.high)
+
+    def bounds_both(self, n_params: float) -> bool:
+        """Test that the losses bound the best depth on both sides at the nearest own size; at one layer, the least
+        depth, there is no lower bound."""
+        x = math.log(self.nearest(n_params))
+        (low, high), best = self.surface.reach(x), self.surface.drawn_depths(x)
+        return bool((best >= high).mean() <= TAIL and (low <= 0.0 or (best <= low).mean() <= TAIL))
 
     def level_of(self, n_params: float) -> float:
         """Loss of the best depth. Outside the sizes of the losses it falls in proportion to the published laws, with
@@ -276,8 +329,9 @@ class OwnLosses:
         return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
 
     def slope(self, n_params: float) -> float:
-        """Slope −d ``level_of`` / d ln N, nats."""
-        return self._steepness(self._inside(n_params)) * levels.slope(n_params)
+        """Slope −d ``level_of`` / d ln N, nats; at OWN_REACH as steep as published laws, if both are in nats."""
+        share = self.price_share(n_params) if self.in_nats else 1.0
+        return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
 
     def _inside(self, n_params: float) -> float:
         return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))
@@ -288,48 +342,6 @@ class OwnLosses:
         least, most = STEEPNESS
         steep = own_slope(self.surface, x) / levels.slope(n_params)
         return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
-
-
-@dataclass(frozen=True)
-class SurfaceLoss(LossAt):
-    """Penalties by the loss surface of the user's sweep; its forms extend the surface outside the trained depths."""
-
-    own: OwnLosses
-
-    @property
-    def tag(self) -> str:
-        return "from the loss surface fitted to this sweep"
-
-    @cached_property
-    def depths(self) -> np.ndarray:
-        surface = self.own.surface
-        first, last = surface.shallowest, surface.deepest
-        if self.own.trained:
-            return np.geomspace(first, last, GRID)
-        best = surface.at(self.n_params).value or last
-        deepest = min(max(last, best * 8), math.exp(float(surface.grid[-1])))
-        return np.geomspace(max(1.0, min(first, best / 8)), deepest, GRID)
-
-    def level_of(self, n_params: float) -> float:
-        return self.own.level_of(n_params)
-
-    @cached_property
-    def slope(self) -> float:
-        return self.own.slope(self.n_params)
-
-    def penalties(self, depths: np.ndarray) -> np.ndarray:
-        """Penalties by the mean loss of all draws: zero at the best whole number of layers."""
-        mean = self.own.surface.profile(math.log(self.n_params)).mean(axis=0, keepdims=True)
-        return self.own.surface.above_best(mean, depths, self.own.trained)[0]
-
-    def drawn(self, depths: np.ndarray) -> np.ndarray:
-        return self.own.surface.penalties(self.n_params, depths, self.own.trained)
-
-    def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """Interval by quantiles, since the rows of ``drawn`` are draws of the surface."""
-        tail = (1 - self.own.surface.record.confidence) / 2
-        low, high = np.nanquantile(values, [tail, 1 - tail])
-        return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -348,14 +360,17 @@ class Tokens:
         return f"{self.per_param:g} tokens per parameter"
 
 
+NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
 SIZES_KEPT = 128  # holds two budgets
+PUBLIC = "public evidence"
 FORMS = ("all", "power", "theory")
 QUANTITIES = ("depth", "shallow", "deep")
+COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Prediction of all sources for a similar recipe, as a law; with ``own``, for the user's recipe outside its losses.
+    """Prediction of all sources for a similar recipe, as a law; with ``own``, for the user's recipe.
 
     everyone: the common part of the sources. form: form of the curve of all recipes: ``all``, averaged by evidence, or
     one: ``power`` of N, or ``theory``'s logarithm.
@@ -367,12 +382,14 @@ class Predicted:
     own: OwnLosses | None = None
     form: str = FORMS[0]
 
-    name: ClassVar[str] = "public evidence"
+    @property
+    def name(self) -> str:
+        return PUBLIC if self.own is None else f"your losses and {PUBLIC}"
 
     @cached_property
     def _compared(self) -> list[float]:
         """Ranges of sizes at which shapes were trained and compared at equal size."""
-        return [n for source in self.sources if source.kind in ("losses", "optima") for n in source.depth.n_params]
+        return [n for source in self.sources if source.kind in COMPARED for n in source.depth.n_params]
 
     @cached_property
     def valid_from(self) -> float:
@@ -382,18 +399,80 @@ class Predicted:
     def valid_to(self) -> float:
         return max(self._compared)
 
+    def compared_tokens(self, n_params: float) -> tuple[float, float]:
+        """Fewest and most tokens per parameter after which shapes of about this size were compared."""
+        near = min(max(n_params, self.valid_from), self.valid_to)
+        rows = [
+            ratio
+            for source in self.sources
+            if source.kind in COMPARED
+            for n, ratio in zip(source.depth.n_params, source.depth.tokens_per_param, strict=True)
+            if max(n / near, near / n) <= NEAR_SIZE
+        ]
+        if self.own is not None and self.own.tokens:
+            rows.append(self.own.tokens / self.own.nearest(n_params))
+        return min([*rows, TOKENS_PER_PARAM]), max([*rows, TOKENS_PER_PARAM])
+
+    def depths_near(self, n_params: float) -> tuple[float, float]:
+        """Shallowest and deepest of the own nets, and of the depths that public sources near this size name."""
+        rows = [
+            (abs(math.log(n / n_params)), value - source.shift)
+            for source in self.sources
+            for n, value in zip(source.depth.n_params, source.depth.value, strict=True)
+        ]
+        reach = max(math.log(NEAR_SIZE), min(rows)[0])
+        known = [math.exp(value) for away, value in rows if away <= reach]
+        own = [] if self.own is None else [self.own.surface.shallowest, self.own.surface.deepest]
+        return min(*known, *own), max(*known, *own)
+
     def recipe(self, name: str) -> Recipe:
         """Draws for one recipe: ln of the best ``depth``, or ln of the price on its ``shallow`` or ``deep`` side."""
-        if name not in self._recipes:
-            own = self.own.source[name] if self.own and self.own.bounded else None
-            bounds = self.own.bounds if self.own and name == "depth" else ()
-            axis = SCORES + QUANTITIES.index(name)
-            self._recipes[name] = recipe(getattr(self.everyone, name), own, bounds, axis)
-        return self._recipes[name]
+        return self._recipes.setdefault(name, recipe(getattr(self.everyone, name), SCORES + QUANTITIES.index(name)))
 
     @cached_property
     def _recipes(self) -> dict[str, Recipe]:
         return {}
+
+    @cached_property
+    def joined(self) -> Joined:
+        """Joint posterior of the own losses and public evidence."""
+        assert self.own is not None
+        return self.own.joined(self.everyone)
+
+    @cached_property
+    def contradicted(self) -> tuple[float, float] | None:
+        """Own sizes between which the losses contradict public evidence; None without such sizes."""
+        found = None if self.own is None else contradicted(self.everyone, self.own.depths)
+        return found and (math.exp(found[0] + CENTRE), math.exp(found[1] + CENTRE))
+
+    def price_ratio(self, n_params: float) -> float:
+        """Price of a wrong depth by the own losses over that by public evidence: the medians."""
+        loss = self.loss(n_params)
+        ratios = [
+            np.median(own) / np.median(public) for own, public in zip(loss.own_prices, loss.public_prices, strict=True)
+        ]
+        return float(math.sqrt(ratios[0] * ratios[1]))
+
+    def more_tokens(self, n_params: float) -> float:
+        """ln of the tokens asked for over the tokens of the own losses; 0 if none are asked for."""
+        if self.own is None or self.tokens == Tokens():
+            return 0.0
+        return math.log(self.tokens.at(n_params) / (self.own.tokens or TOKENS_PER_PARAM * n_params))
+
+    def own_depth(self, n_params: float, more_tokens: float = 0.0) -> np.ndarray:
+        """(D,) ln of the best depth by the joint posterior: at own sizes each draw of the fit, where it lies between
+        the depths tried. more_tokens: see ``more_tokens``."""
+        assert self.own is not None
+        x, drawn = math.log(n_params), self.joined
+        found = drawn.depth.at(x - CENTRE)
+        if self.own.away(n_params) <= 1.0:
+            (low, high), best = self.own.surface.reach(x), self.own.surface.drawn_depths(x)[drawn.which]
+            beyond = drawn.depth.beyond(x - CENTRE, np.where(best <= low, low, high), np.where(best <= low, -1.0, 1.0))
+            of_fit = np.where((best > low) & (best < high), best, beyond)
+            found = np.where(self.own.depths.known[drawn.which], of_fit, found)
+        population = drawn.depth.everyone
+        assert isinstance(population, Population)
+        return found + population.tokens * more_tokens
 
     @cached_property
     def _losses(self) -> dict[float, PredictedLoss]:
@@ -411,9 +490,7 @@ class Predicted:
     def extrapolation(self, n_params: float) -> float:
         """Factor by which the size lies outside the compared sizes, public or own; 1 inside."""
         factor = outside(n_params, self.valid_from, self.valid_to)
-        if self.own is None or not self.own.bounded:
-            return factor
-        return min(factor, outside(n_params, self.own.low, self.own.high))
+        return factor if self.own is None else min(factor, self.own.away(n_params))
 
     def depth(self, n_params: float) -> tuple[float, float, float]:
         """Best depth of a similar recipe: median and 95 % interval (L*, low, high)."""
@@ -427,20 +504,22 @@ NEWTON_STEPS = 12
 
 @dataclass(frozen=True)
 class PredictedLoss(LossAt):
-    """Losses of a recipe similar to the public sources, in expectation over its draws."""
+    """Losses of a recipe similar to the public sources, or of the user's, in expectation over its draws."""
 
     law: Predicted
 
     @property
     def tag(self) -> str:
-        own = self.law.own
-        beside = ", with the prices of your own losses near their sizes" if own and own.bounded else ""
+        beside = "" if self.law.own is None else " and your own losses"
         return f"{self.slope_tag}; price of a depth (in size) from {len(self.law.sources)} public sources{beside}"
 
     @property
     def slope_tag(self) -> str:
-        said = super().slope_tag
-        return said if self.law.own is None else f"{said}, as steep as your own losses at their end"
+        if self.law.own is None:
+            return super().slope_tag
+        if self.law.own.away(self.n_params) <= 1.0:
+            return "by the slope of your own losses"
+        return f"{super().slope_tag}, as steep as your own losses at their end"
 
     def level_of(self, n_params: float) -> float:
         return levels.level(n_params) if self.law.own is None else self.law.own.level_of(n_params)
@@ -450,13 +529,30 @@ class PredictedLoss(LossAt):
         return levels.slope(self.n_params) if self.law.own is None else self.law.own.slope(self.n_params)
 
     @cached_property
-    def ln_depth(self) -> np.ndarray:
-        """Draws (D,) of ln of the best depth."""
-        return np.maximum(self._drawn("depth"), 0.0)
+    def _share(self) -> float:
+        """Share of draws of the joint posterior with the own losses."""
+        return 0.0 if self.law.own is None else self.law.own.share(self.n_params)
 
     @cached_property
-    def _prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """Prices (D,) on the shallow and on the deep side."""
+    def _by_losses(self) -> np.ndarray:
+        """(D,) True for a draw of the joint posterior."""
+        return places(DRAWS, BY_LOSSES) < self._share
+
+    @cached_property
+    def ln_depth(self) -> np.ndarray:
+        """Draws (D,) of ln of the best depth."""
+        public = np.maximum(self._drawn("depth"), 0.0)
+        if not self._share:
+            return public
+        return np.where(self._by_losses, np.maximum(self._own_depth, 0.0), public)
+
+    @cached_property
+    def _own_depth(self) -> np.ndarray:
+        return self.law.own_depth(self.n_params, self.law.more_tokens(self.n_params))
+
+    @cached_property
+    def public_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Prices (D,) on the shallow and on the deep side, by public evidence."""
         return np.exp(self._drawn("shallow")), np.exp(self._drawn("deep"))
 
     def _drawn(self, name: str) -> np.ndarray:
@@ -492,7 +588,7 @@ class PredictedLoss(LossAt):
     @cached_property
     def _best_layers(self) -> float:
         """Whole number of layers that is best in expectation."""
-        if self.law.own is not None:
+        if self._share:
             middle = float(np.exp(np.median(self.ln_depth)))
             whole = np.unique(np.maximum(1.0, np.geomspace(middle / WITHIN, middle * WITHIN, WHOLE).round()))
             near = COARSE * int(self._expected(whole[::COARSE]).argmin())
@@ -501,7 +597,7 @@ class PredictedLoss(LossAt):
             # the expected price is convex in ln L: its slope, Σ κ·(ln L − ln L*), is zero once
             at = float(self.ln_depth.mean())
             for _ in range(NEWTON_STEPS):
-                price = np.where(self.ln_depth > at, *self._prices)
+                price = np.where(self.ln_depth > at, *self.public_prices)
                 at = float((price @ self.ln_depth) / price.sum())
             whole = np.maximum(1.0, np.array([math.floor(math.exp(at)), math.ceil(math.exp(at))], dtype=float))
         return float(whole[self._expected(whole).argmin()])
@@ -513,17 +609,103 @@ class PredictedLoss(LossAt):
 
     def _priced(self, depths: np.ndarray) -> np.ndarray:
         """Prices (D, M) of ``depths`` in ln N, per draw."""
-        best, own = self.ln_depth, self.law.own
-        shallow, deep = (side[:, None] for side in self._prices)
-        apart = np.log(depths)[None] - best[:, None]
-        general = np.where(apart < 0, shallow, deep) * apart**2
-        if own is None or not own.bounded:
-            return general
-        near = own.low if self.n_params < own.low else own.high
-        share = math.exp(-abs(math.log(self.n_params / near)) / LENGTH)
-        moved = np.log(depths)[None] - (best - self.law.loss(near).ln_depth)[:, None]
-        rows = _interpolated(moved, own.surface.grid, own.profiles[near])
-        return share * rows + (1.0 - share) * general
+        apart = np.log(depths)[None] - self.ln_depth[:, None]
+        if self.law.own is None or not self._share:
+            return _parabola(*self.public_prices, apart)
+        part, window = self.law.own.price_share(self.n_params), self._window
+        shallow, deep = (
+            public ** (1.0 - part) * own**part for public, own in zip(self.public_prices, self.own_prices, strict=True)
+        )
+        rows = _parabola(shallow, deep, apart)
+        rows[self._by_losses] = window.prices(np.log(depths)[None])[self._by_losses]
+        return rows
+
+    @property
+    def own_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Prices (D,) on the shallow and on the deep side, by the own losses."""
+        return self._window.own_prices
+
+    @cached_property
+    def _window(self) -> Window:
+        own, drawn = self.law.own, self.law.joined
+        assert own is not None
+        near = own.nearest(self.n_params)
+        away, best = math.log(self.n_params / near), self.law.own_depth(near)
+        local = PRICE_LOCAL * math.sqrt(-math.expm1(-2.0 * abs(away) / LENGTH))
+        drift = PRICE_SLOPE[0] * away + math.hypot(PRICE_OWN_SLOPE * away, local) * normal_scores(DRAWS, DRIFT)
+        rows = own.prices(math.log(near), own.surface.grid)
+        shallow, deep = (side[drawn.prices] for side in self.law.loss(near).public_prices)
+        return Window(
+            best=best,
+            moved=self._own_depth - best,
+            ends=own.surface.reach(math.log(near)),
+            grid=own.surface.grid,
+            rows=np.where(own.depths.known[:, None], rows, np.nan)[drawn.which],
+            shallow=shallow,
+            deep=deep,
+            drift=np.exp(drift),
+        )
+
+
+def _parabola(shallow: np.ndarray, deep: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """(D, M) κ·apart², with κ (D,) of its own on either side of the best depth."""
+    return np.where(apart < 0, shallow[:, None], deep[:, None]) * apart**2
+
+
+@dataclass(frozen=True)
+class Window:
+    """Prices of depths by own losses between the ``ends`` of the depths tried, ln L, and by a parabola beyond.
+
+    best: (D,) ln of the best depth at the size of the losses, which is moved by ``moved``. rows: (D, G) prices over
+    ``grid`` up to a constant, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public
+    evidence; drift: (D,) a factor on all prices away from the size of the losses.
+    """
+
+    best: np.ndarray
+    moved: np.ndarray
+    ends: tuple[float, float]
+    grid: np.ndarray
+    rows: np.ndarray
+    shallow: np.ndarray
+    deep: np.ndarray
+    drift: np.ndarray
+
+    def prices(self, y: np.ndarray) -> np.ndarray:
+        """(D, M) price of y = ln L (1, M) above the best whole number of layers of each draw."""
+        return self.drift[:, None] * np.maximum(self._above(y) - self._least, 0.0)
+
+    @cached_property
+    def _least(self) -> np.ndarray:
+        """(D, 1) least price: of whole numbers of layers, where they are few."""
+        best = np.maximum(self.best + self.moved, 0.0)[:, None]
+        layers = np.exp(np.minimum(best, math.log(MOST_LAYERS)))
+        whole = np.log(np.concatenate([np.maximum(1.0, np.floor(layers)), np.ceil(layers)], axis=1))
+        return np.where(best < math.log(MOST_LAYERS), self._above(whole).min(axis=1, keepdims=True), self._above(best))
+
+    def _above(self, y: np.ndarray) -> np.ndarray:
+        at = y - self.moved[:, None]
+        found = self._own(at) + self.scale[:, None] * (self._public(at) - self._public(np.clip(at, *self.ends)))
+        return np.where(np.isnan(found), self._public(at), found)
+
+    def _own(self, at: np.ndarray) -> np.ndarray:
+        return _interpolated(np.clip(at, *self.ends), self.grid, self.rows)
+
+    def _public(self, at: np.ndarray) -> np.ndarray:
+        return _parabola(self.shallow, self.deep, at - self.best[:, None])
+
+    @property
+    def own_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Prices κ (D,) on the shallow and on the deep side, by the losses."""
+        return self.drift * self.scale * self.shallow, self.drift * self.scale * self.deep
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """(D,) rise of the losses to the ends of the depths tried over that of a public recipe; 1 without an effect of
+        depth."""
+        at = np.clip(np.stack([np.full(len(self.best), end) for end in self.ends] + [self.best], axis=1), *self.ends)
+        own, public = ((rows[:, :2] - rows[:, 2:]).sum(axis=1) for rows in (self._own(at), self._public(at)))
+        found = (np.maximum(own, 0.0) + LITTLE) / (np.maximum(public, 0.0) + LITTLE)
+        return np.where(np.isnan(found), 1.0, found)
 
 
 def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ INNER_OFF = 1.5  # most by which multiples may change the inner width
 APART = 4.0  # most by which heads × head size may differ from the width
 SPARSE = 2.0  # ratio of neighbouring widths above which odd numbers of heads count too
 FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
-MOST_DEVICES = 1_000_000
+MOST_DEVICES, LONGEST_COUNT = 1_000_000, 20  # LONGEST_COUNT: digits, since Python reads no number of thousands
 LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token
 MOST_LAYER_SECONDS = 10.0
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
@@ -188,8 +188,8 @@ class Options:
             )
         if find(self.device_name) is None:
             wrong.append(
-                f"{argument('device')}: {self.device!r} is not in the table; allowed: {suggestion(self.device_name)}, "
-                f"{GIVEN}"
+                f"{argument('device')}: {self.device[:40]!r} is not in the table; allowed: "
+                f"{suggestion(self.device_name)}, {GIVEN}"
             )
         if self.at not in AT:
             wrong.append(f"{argument('at')}: {self.at!r}; allowed: {', '.join(AT)}")
@@ -203,7 +203,7 @@ class Options:
         if not 0.01 <= self.tokens_per_param <= 1e6:
             wrong.append(f"{argument('tokens_per_param')}: {self.tokens_per_param:g}; must be from 0.01 to 1e6")
         if not 1 <= self.devices <= MOST_DEVICES:
-            wrong.append(f"{argument('device')}: {self.device!r}; must be from 1 to {MOST_DEVICES:,} devices")
+            wrong.append(f"{argument('device')}: {self.device[:40]!r}; must be from 1 to {MOST_DEVICES:,} devices")
         kv, tensor = self.kv_heads, self.tensor_parallel
         if not wrong and kv is not None and kv % tensor and tensor % kv:
             wrong.append(
@@ -247,7 +247,7 @@ class Options:
     def devices(self) -> int:
         """Number of devices."""
         count = self.device[len(self.device_name) + 1 :]
-        return int(count) if count else 1
+        return int(count[:LONGEST_COUNT]) if count else 1
 
     @property
     def given(self) -> list[str]:

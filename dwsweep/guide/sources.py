@@ -1,19 +1,22 @@
-"""Sources of a guideline: public evidence, a user's fit, or the published law; each with range, losses and trust.
+"""Sources of a guideline: public evidence, with or without a user's own losses, or the published law; each with
+range, losses and trust.
 
-A user's fit has an interval of its own, averaged over open forms, parameters and noise, for the user's recipe. The fit
-answers at the sizes of its data. Elsewhere, and without a fit, public evidence answers, with the variation between
-recipes in its interval (losses.py). The published law states errors of its two constants only. Its interval here
-therefore covers all forms that fit its points equally well (fit/guideline.py).
+Own losses and public evidence answer together, by one function inside and outside the own sizes (losses.py). From
+OWN_REACH times the own sizes on public evidence answers alone. The published law states errors of its two constants
+only. Its interval here therefore covers all forms that fit its points equally well (fit/guideline.py).
 
 Shapes were compared up to 1.5 billion parameters. Up to ten times that an answer is a projection; beyond, it is a range
 without a best depth; beyond 1T it is refused.
 
-One rule gives the trust in public evidence and in fits, from the regret of the depth to build and from the distance to
-the nearest compared sizes, public or own:
+One rule gives the trust, from the regret of the depth to build and from the distance to the nearest compared sizes,
+public or own:
 
-    high inside the user's sizes, and a regret of at most SURE percent of compute (95 %)
-    medium  at most FAR times outside, and a regret of at most FAIR percent in expectation, GRAVE (95 %)
-    low     else, and the published law alone at every size, since nothing prices what it risks
+    high    own losses bound the best depth at this size on both sides, and a regret of at most SURE percent of
+            compute (95 %)
+    medium  sizes and tokens at most FAR times outside, a regret of at most FAIR percent in expectation, GRAVE (95 %)
+    low     else; where the losses contradict public evidence; with a depth more than TWICE beyond the depths of own
+            nets and of public sources near the size; and the published law alone at every size, since nothing prices
+            its risk
 
 A fit whose losses contradict every form somewhere, or a shape to build that wastes more than FAIR percent of compute at
 its own size, is trusted medium at most.
@@ -37,56 +40,67 @@ from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, Law
 from dwsweep.guide.answers import Cost, Risk, Trust
 from dwsweep.guide.losses import (
     FORMS,
+    OWN_REACH,
     LawLoss,
     LossAt,
     OwnLosses,
     Predicted,
-    SurfaceLoss,
     Tokens,
-    bounds_of,
     one_form,
     public,
 )
 from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
-    from dwsweep.evidence import Bound
-    from dwsweep.fit.guideline import OwnGuide
-    from dwsweep.records.fit import FitResult, Surface, TrainedNets
+    from dwsweep.records.fit import FitResult, TrainedNets
 
-CONFIDENCE = 0.95  # confidence of public answers; a fit of another one is noted, and a lower one bounds nothing
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
 
 
 @dataclass(frozen=True)
 class Source:
-    """Source of answers: a law, or the loss surface of a user's sweep.
+    """Source of answers: a law, or public evidence with or without the losses of a user's sweep.
 
-    alternatives: forms that are not rejected. own: the losses behind an ``OwnGuide``. spacing: layers between
-    neighbouring depths of a law's grid, since a depth ties with the next at its transition. inside: source for the
-    sizes of the user's losses. nets: the nets of the user's fit. misfit: True if the losses contradict every form
-    somewhere. instead: why public evidence replaces the fit at every size; empty if it does not. unit: of the losses:
-    the fit's, also where published slopes are as steep as its losses. tokens: of training, if a count was requested.
+    alternatives: forms that are not rejected. spacing: layers between neighbouring depths of a law's grid, since a
+    depth ties with the next at its transition. near: source within OWN_REACH of the user's losses. nets: the nets of
+    the user's fit. misfit: True if the losses contradict every form somewhere. instead: why public evidence replaces
+    the fit at every size; empty if it does not. unit: of the losses: the fit's, also where published slopes are as
+    steep as its losses.
     """
 
     name: str
-    law: Law | OwnGuide | Predicted
+    law: Law | Predicted
     notes: tuple[str, ...]
-    alternatives: tuple[Law | OwnGuide | Predicted, ...] = ()
-    own: OwnLosses | None = None
+    alternatives: tuple[Law | Predicted, ...] = ()
     spacing: float = 0.0
-    inside: Source | None = None
+    near: Source | None = None
     nets: TrainedNets | None = None
     misfit: bool = False
     instead: str = ""
     unit: str = NATS
-    tokens: float | None = None
+
+    @property
+    def own(self) -> OwnLosses | None:
+        """Losses of the user behind the answers."""
+        return self.law.own if isinstance(self.law, Predicted) else None
 
     def at(self, n_params: float) -> Source:
         """Source of the answer at this size."""
-        inside = self.inside
-        return self if inside is None or inside.law.extrapolation(n_params) > 1.0 or inside.silent(n_params) else inside
+        near = self.near
+        return near if near is not None and near.own is not None and near.own.share(n_params) > 0.0 else self
+
+    def after(self, tokens: Tokens) -> Source:
+        """The same source after other ``tokens`` of training, where own losses answer."""
+        near = self.near
+        if near is None or not isinstance(near.law, Predicted):
+            return self
+        return replace(self, near=near_source(replace(near.law, tokens=tokens), near))
+
+    def decimals(self, n_params: float) -> int | None:
+        """Known decimals of a best depth at sizes of the user's losses; None elsewhere."""
+        own = self.own
+        return own.surface.decimals(n_params) if own is not None and own.away(n_params) <= 1.0 else None
 
     def refuses(self, n_params: float) -> bool:
         if isinstance(self.law, Predicted):
@@ -113,14 +127,8 @@ class Source:
         return depth is None or depth < 1.0 or self.refuses(n_params)
 
     def loss(self, n_params: float) -> LossAt:
-        """Loss at a size: the sweep's surface, the expectation of the evidence, or the law with an assumed
-        curvature."""
-        if self.own is not None:
-            return SurfaceLoss(n_params, self.own)
-        if isinstance(self.law, Predicted):
-            return self.law.loss(n_params)
-        assert isinstance(self.law, Law)
-        return LawLoss(n_params, self.law)
+        """Loss at a size: the expectation of the evidence, or the law with an assumed curvature."""
+        return self.law.loss(n_params) if isinstance(self.law, Predicted) else LawLoss(n_params, self.law)
 
     def answers(self, n_params: float) -> bool:
         """Test that the source has a best depth at a size, against which another depth is priced."""
@@ -150,15 +158,14 @@ class Source:
             where = f"the sizes at which shapes were compared, {span}"
             if self.refuses(n_params):
                 return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
-            own = law.own
             said = ""
-            if own and own.answers:
-                away = format_factor(outside(n_params, own.low, own.high))
-                said = f"{away} times outside the sizes at which your losses give a best depth; "
+            if law.own is not None:
+                distance = law.own.away(n_params)
+                said = "inside" if distance <= 1.0 else f"{format_factor(distance)} times outside"
+                said += " the sizes of your losses; "
             public = outside(n_params, law.valid_from, law.valid_to)
             return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
-        of = "the range of the law" if isinstance(law, Law) else "the sizes at which your losses give a best depth"
-        where = f"{of}, {span}"
+        where = f"the range of the law, {span}"
         away, last = f"{format_factor(factor)} times outside {where}", format_count(law.valid_to * EXTRAPOLATION_LIMIT)
         depth = law.depth(n_params)[0]
         if depth is not None and depth < 1.0:
@@ -187,18 +194,25 @@ SPEAKS_FOR = (
 )
 
 
-def public_source(tokens: Tokens | None = None, own: OwnLosses | None = None, notes: Sequence[str] = ()) -> Source:
-    """Public evidence for a similar recipe; with ``own``, for the user's recipe outside its losses. tokens: of
-    training."""
-    law = public(tokens, own)
+def public_source(tokens: Tokens | None = None, notes: Sequence[str] = ()) -> Source:
+    """Public evidence for a similar recipe. tokens: of training."""
+    law = public(tokens)
     names = ", ".join(source.name for source in law.sources)
     said = f"{len(law.sources)} public sources ({names}), after {law.tokens}; --sources lists the answer of each"
-    forms = tuple(one_form(law, form) for form in FORMS[1:])
-    return Source(law.name, law, (*notes, SPEAKS_FOR, said), forms)
+    return Source(law.name, law, (*notes, SPEAKS_FOR, said), _by_form(law))
+
+
+def _by_form(law: Predicted) -> tuple[Predicted, ...]:
+    return tuple(one_form(law, form) for form in FORMS[1:])
+
+
+def near_source(law: Predicted, like: Source) -> Source:
+    """Source of own losses and public evidence together, with the fit's notes, nets, unit and misfit of ``like``."""
+    return replace(like, name=law.name, law=law, alternatives=_by_form(law), near=None)
 
 
 def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
-    """Fit of the user at the sizes of its data; elsewhere public evidence, from where the fit's losses end.
+    """Losses of the user's fit together with public evidence; public evidence alone far from them.
 
     Raises:
         InputError: ``path`` holds no fit.json.
@@ -210,70 +224,42 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
 
 def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
     """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
-    from dwsweep.fit.guideline import guides
+    from dwsweep.fit.ask import LossSurface
     from dwsweep.records.fit import NO_FORM_FITS
 
-    notes = [f"{path}: {fit.law_statement}"]
-    anywhere = guides(fit)
-    found = anywhere or guides(fit, inside=True)
-    if found is None:
+    notes, record = [f"{path}: {fit.law_statement}"], fit.surface
+    if record is None or record.flat or not record.bounded or fit.curves.axis != "n_params":
         why = "this fit shows no best depth: public evidence answers"
         if fit.curves.axis != "n_params":
             why = f"this fit compares at equal {fit.curves.axis}, not at equal parameters: public evidence answers"
-        bounded = _bounded(fit)
-        if bounded is not None:
-            why = "this fit bounds the best depth on one side: public evidence answers inside that bound"
-        made = public_source(tokens, bounded, notes)
-        return replace(made, nets=fit.nets, instead=f"{path}: {why}", unit=NATS if bounded is None else fit.unit)
-    guide, alternatives = found
-    bounds = _bounds(guide.surface.record)
-    own = OwnLosses(guide.surface, guide.valid_from, guide.valid_to, trained=anywhere is None, bounds=bounds)
+        return replace(public_source(tokens, notes), nets=fit.nets, instead=f"{path}: {why}")
+    own = OwnLosses(LossSurface(record), fit.nets.tokens if fit.nets else None, fit.unit == NATS)
+    one_sided = (
+        "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
+    )
+    span = " to ".join(format_count(n) for n in (own.low, own.high))
+    notes.append(
+        f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times "
+        "outside them on, public evidence alone"
+    )
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
-    if guide.surface.record.confidence != CONFIDENCE:
-        notes.append(f"intervals of {100.0 * guide.surface.record.confidence:g} %, the confidence of this fit")
     if fit.adjusted:
         notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
-    span = " to ".join(format_count(n) for n in (own.low, own.high))
-    notes.append(f"your own losses answer from {span}, public evidence elsewhere")
-    inside = Source(
-        guide.name.partition("; ")[0],
-        guide,
-        tuple(notes),
-        tuple(alternatives),
-        own,
-        nets=fit.nets,
-        misfit=any(NO_FORM_FITS in line for line in fit.warnings),
-        unit=fit.unit,
-        tokens=tokens.count if tokens else None,
-    )
-    # losses without bounds have no effect beyond their sizes
-    beyond = own if own.bounded or own.bounds else None
-    unit = NATS if beyond is None else fit.unit
-    return replace(public_source(tokens, beyond, notes), inside=inside, nets=fit.nets, unit=unit)
-
-
-def _bounds(record: Surface) -> tuple[Bound, ...]:
-    """One-sided bounds of a fit; none of a lower confidence, since they cut off what lies beyond them."""
-    return bounds_of(record.optima) if record.confidence >= CONFIDENCE else ()
-
-
-def _bounded(fit: FitResult) -> OwnLosses | None:
-    """Losses of a fit that shows no best depth but bounds it on one side somewhere."""
-    from dwsweep.fit.ask import LossSurface
-
-    record = fit.surface
-    if record is None or record.flat or fit.curves.axis != "n_params" or not (bounds := _bounds(record)):
-        return None
-    low, high = math.exp(record.low), math.exp(record.high)
-    return OwnLosses(LossSurface(record), low, high, bounds=bounds, answers=False)
+    found = public_source(tokens, notes)
+    misfit = any(NO_FORM_FITS in line for line in fit.warnings)
+    near = near_source(public(tokens, own), replace(found, nets=fit.nets, unit=fit.unit, misfit=misfit))
+    return replace(found, near=near, nets=fit.nets)
 
 
 # the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
 NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
 FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
-FAR_TOKENS = math.log(2.0)  # distance in ln tokens of a request from the losses of a fit above which trust is medium
-ENDLESS = 0.975  # quantile at which a draw's loss is capped
+TWICE = (
+    2.0  # factor beyond known tokens above which a remark names them, and beyond known depths above which trust is low
+)
+FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
+OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
 
@@ -286,19 +272,16 @@ def interval(source: Source, n_params: float) -> tuple[float | None, float | Non
     return law_interval([source.law, *forms], n_params, source.spacing)
 
 
-def regret(drawn: np.ndarray, own: bool) -> tuple[float, float]:
-    """Regret in expectation and at 95 %, from the nats that one choice loses in each draw (D,) of the ``own`` fit or of
-    public evidence."""
-    # a few draws of a fit lose without bound at untrained depths
-    endless, worst = quantiles(drawn, [ENDLESS, 0.95]).tolist()
-    return float(np.minimum(drawn, endless if own else math.inf).mean()), worst
+def regret(drawn: np.ndarray) -> tuple[float, float]:
+    """Regret in expectation and at 95 %, from the nats that one choice loses in each draw (D,)."""
+    return float(drawn.mean()), float(quantiles(drawn, [0.95])[0])
 
 
-def judge(source: Source, n_params: float, risk: Risk | None = None) -> Trust:
+def judge(source: Source, n_params: float, risk: Risk | None = None, depth: float | None = None) -> Trust:
     """Trust at ``n_params``: level and reasons, by the rule above.
 
-    risk: regret of the depth to build at equal size, so that an answer names one number; None: regret of the depth of
-    least expected loss.
+    risk, depth: regret of the depth to build at equal size, and that depth, so that an answer names one number; None:
+    of the depth of least expected loss.
     """
     law = source.law
     if source.silent(n_params):
@@ -308,38 +291,67 @@ def judge(source: Source, n_params: float, risk: Risk | None = None) -> Trust:
     if risk is None:
         loss = source.loss(n_params)
         drawn = loss.drawn(loss.depths)
-        chosen = drawn[:, drawn.mean(axis=0).argmin()]
-        risk = Risk(*map(loss.cost, regret(chosen, source.own is not None)))
+        best = int(drawn.mean(axis=0).argmin())
+        risk, depth = Risk(*map(loss.cost, regret(drawn[:, best]))), depth or float(loss.depths[best])
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
-    factor = law.extrapolation(n_params)
-    level = "low"
-    if source.own is not None and factor <= 1.0 and worst <= SURE and not source.misfit:
+    doubts, remarks = _doubts(source, law, n_params, depth)
+    far = law.extrapolation(n_params) > FAR
+    if not far and expected > FAIR:
+        doubts.append(f"the depth to build wastes {expected:.1f} % of compute at equal size in expectation")
+    elif not far and worst > GRAVE:
+        doubts.append(f"the depth to build may waste {worst:.1f} % of compute at equal size (95 %)")
+    own = source.own
+    measured = own is not None and own.away(n_params) <= 1.0 and own.bounds_both(n_params)
+    level = "low" if doubts or far else "medium"
+    if level == "medium" and measured and worst <= SURE and not remarks:
         level = "high"
-    elif factor <= FAR and expected <= FAIR and worst <= GRAVE:
-        level = "medium"
-    reasons = ["at some sizes no form fits your losses"] if source.misfit else []
-    if factor <= FAR and level == "low":
-        reasons.append(
-            f"the depth to build may waste {worst:.1f} % of compute at equal size (95 %)"
-            if expected <= FAIR
-            else f"the depth to build wastes {expected:.1f} % of compute at equal size in expectation"
+    reasons = [*doubts, *remarks, source.reach(n_params)]
+    return Trust(level, (*reasons, "no losses of your own recipe" if own is None else "your recipe's own losses"))
+
+
+def _doubts(source: Source, law: Predicted, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
+    """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
+    doubts: list[str] = []
+    remarks: list[str] = []
+    own = source.own
+    if source.misfit:
+        remarks.append("at some sizes no form fits your losses")
+    ratio = law.tokens.at(n_params) / n_params
+    least, most = law.compared_tokens(n_params)
+    if (away := outside(ratio, least, most)) > TWICE:
+        said = f"{format_count(ratio)} tokens per parameter are {format_factor(away)} times outside the tokens "
+        said += f"compared at such sizes, {least:.3g} to {most:.3g}"
+        (doubts if away > FAR else remarks).append(said)
+    if own is None:
+        return doubts, remarks
+    here = own.away(n_params) <= 1.0
+    if not own.bounds_both(n_params):
+        remarks.append(f"at {format_count(own.nearest(n_params))} your losses bound the best depth on one side at most")
+    if not (here and own.bounds_both(n_params)):
+        if law.contradicted:
+            small, large = map(format_count, law.contradicted)
+            between = f"at {small}" if small == large else f"between {small} and {large}"
+            doubts.append(f"your losses contradict public evidence on the best depth {between}")
+        elif law.joined.ess < FEWEST_PAIRS:
+            doubts.append("hardly any recipe of public evidence agrees with your losses")
+    if own.away(n_params) > FAR and abs(math.log(ratio := law.price_ratio(n_params))) > math.log(OTHER_PRICE):
+        doubts.append(
+            f"your losses price a wrong depth {format_factor(ratio)} times as high as public evidence does, and it "
+            "answers for the most part so far from them"
         )
-    if source.own is not None:
-        inside = "inside" if factor <= 1.0 else f"{format_factor(factor)} times outside"
-        reasons.append(f"{inside} the sizes at which your losses give a best depth; your recipe's own losses")
-        asked, measured = source.tokens, source.nets.tokens if source.nets else None
-        if asked and measured and abs(math.log(asked / measured)) > FAR_TOKENS:
-            level = "medium" if level == "high" else level
-            reasons.insert(
-                0,
-                f"your losses are after {format_count(measured)} tokens, and the best depth is theirs, not moved to "
-                f"{format_count(asked)}",
+    if depth is not None:
+        shallow, deep = law.depths_near(n_params)
+        if not shallow / TWICE <= depth <= TWICE * deep:
+            doubts.append(
+                f"{depth:.0f} layers lie more than twice beyond the depths of your nets and of public sources near "
+                f"this size, {shallow:.0f} to {deep:.0f}"
             )
-        return Trust(level, tuple(reasons))
-    reasons.append(source.reach(n_params))
-    if not (isinstance(law, Predicted) and law.own):
-        reasons.append("no losses of your own recipe")
-    return Trust(level, tuple(reasons))
+    if own.tokens and abs(more := law.more_tokens(n_params)) > math.log(TWICE):
+        remarks.append(
+            f"your losses are after {format_count(own.tokens)} tokens; the best depth is moved to "
+            f"{format_count(own.tokens * math.exp(more))} by the trend of public sources"
+        )
+    return doubts, remarks
 
 
 def _judge_law(source: Source, n_params: float) -> Trust:

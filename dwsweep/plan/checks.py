@@ -13,13 +13,11 @@ from itertools import pairwise
 
 from dwsweep import published_law, theory
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.cost.duration import MEASURED
 from dwsweep.data.split import FEWEST_HELDOUT
 from dwsweep.plan.ids import unused
 from dwsweep.plan.lengths import RunLengths, steps_of
 from dwsweep.plan.schedule import cooldown_steps
 from dwsweep.plan.units import DataFacts, Run
-from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP
 from dwsweep.shapes import HeadRule, Shape
 from dwsweep.spec import MAX_STEPS, Spec
@@ -88,11 +86,7 @@ def size_errors(spec: Spec) -> Iterator[str]:
 
 
 def length_errors(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Lengths of the runs of these shapes; without shapes, the checks that are the same for all.
-
-    Raises:
-        InputError: seconds, and no rate is known.
-    """
+    """Lengths of the runs of these shapes; without shapes, the checks that are the same for all."""
     if lengths.common_steps is not None:
         fewest = most = lengths.common_steps
     elif shapes:
@@ -152,7 +146,6 @@ def cautions(lengths: RunLengths, runs: Sequence[Run], data: DataFacts | None) -
         *held_out(spec, data),
         *warm_up(spec, kept),
         *_learning_rate(spec, shapes),
-        *rate_cautions(lengths, shapes),
         *rounding(lengths, shapes),
         *token_cautions(lengths, kept),
         *dict.fromkeys(line for rule in spec.grid.head_rules() for line in _transitions(filter(rule.gives, shapes))),
@@ -301,7 +294,6 @@ def _flops(runs: Sequence[Run]) -> list[str]:
 
 SAME_TOKENS = 0.01  # relative difference of tokens without a warning
 SAME_BUDGET = 0.02  # relative miss of a budget by whole steps without a warning
-SAME_SHAPE = 1.01  # factor in depth and width beyond which a measured shape counts as another
 
 
 def held_out(spec: Spec, data: DataFacts | None) -> list[str]:
@@ -348,33 +340,6 @@ def _without_effect(spec: Spec) -> Iterator[str]:
         value = getattr(section, key)
         if value != type(section).model_fields[key].default:
             yield f"{part}.{key} {value} has no effect: it belongs to {needed}"
-
-
-def rate_cautions(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:
-    """Warn of ``train.seconds`` at rates that were not measured at the shape itself."""
-    if not lengths.needs_rates:
-        return []
-    rates = [lengths.rate(shape) for shape in shapes]
-    known = map(lengths.clock.knows_recipe, shapes)
-    flaws = [_flaw(rate, alike) for rate, alike in zip(rates, known, strict=True)]
-    if not any(flaws):
-        return []
-    unsaved = any(flaw and rate.fixed is None for rate, flaw in zip(rates, flaws, strict=True))
-    return [
-        f"{lengths.shown}: the rates of {sum(map(bool, flaws))} of {len(rates)} shapes are "
-        f"{' or '.join(dict.fromkeys(filter(None, flaws)))}, so that runs will take another time, and unequal ones"
-        + "; `dwsweep bench SPEC` before the first `run` or `plan --out` measures them"
-        * unsaved
-    ]
-
-
-def _flaw(rate: FixedRate, alike: bool) -> str:
-    """Why a rate is not the shape's own, or "". alike: True if the clock knows rates of its block and optimizer."""
-    if rate.time_basis != MEASURED:
-        return f"{rate.time_basis.upper()} for {rate.device}"
-    if rate.fixed is None and not alike:
-        return "measured with another block or optimizer"
-    return "measured at other shapes" if (rate.distance or 1.0) > SAME_SHAPE else ""
 
 
 def rounding(lengths: RunLengths, shapes: Sequence[Shape]) -> list[str]:

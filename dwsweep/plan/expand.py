@@ -30,7 +30,6 @@ from dwsweep.plan.ids import UNHASHED, content_hash, result_facts, run_id
 from dwsweep.plan.lengths import RunLengths
 from dwsweep.plan.units import DataFacts, Estimates, Plan, Run, estimate, misfits
 from dwsweep.records.pack import Pack, Replica
-from dwsweep.records.rates import FixedRate
 from dwsweep.records.sweep import DROP, RUN, SKIP
 from dwsweep.shapes import Block, Shape, match_width
 from dwsweep.spec import Spec, arms_of
@@ -48,11 +47,9 @@ def _planned_arm(
     spec: Spec,
     data: DataFacts | None,
     status_of: Callable[[str], str | None],
-    calibrations: Sequence[Calibration],
-    rates: Sequence[FixedRate],
+    calibration: Calibration | None,
 ) -> Plan:
-    clock = clock_of(spec, calibrations)
-    lengths = RunLengths(clock, tuple(rates))
+    lengths = RunLengths(spec)
     _check(lengths, None)
     candidates = _shapes(spec)
     _check(lengths, [planned.shape for planned in candidates if not planned.drop])
@@ -67,7 +64,7 @@ def _planned_arm(
         made = _packs(spec, planned, branches, data_hash)
         packs += [] if planned.drop else made
         runs += [run for pack in made for run in _runs(spec, planned, pack, status_of)]
-    estimates = estimate(spec, runs, packs, data, clock)
+    estimates = estimate(spec, runs, packs, data, clock_of(spec, calibration))
     return Plan(
         spec=spec,
         runs=tuple(runs),
@@ -215,8 +212,7 @@ def build(
     *,
     data: DataFacts | None = None,
     finished: Mapping[str, str] = MappingProxyType({}),
-    calibrations: Sequence[Calibration] = (),
-    rates: Sequence[FixedRate] = (),
+    calibration: Calibration | None = None,
 ) -> Plan:
     """Expand a spec, arm by arm where it has arms.
 
@@ -225,21 +221,20 @@ def build(
         data: facts of the prepared store; None before ``prepare``.
         finished: status of earlier runs by id. ``done``, ``diverged``, ``failed`` and ``oom`` are skipped; leave out
         runs that are to be tried again.
-        calibrations: rates that were measured or compiled, in order of preference.
-        rates: rates saved in the sweep directory (``train.seconds``); they stay fixed, even against ``calibrations``.
+        calibration: rates that `bench` measured.
 
     Raises:
         InputError: combinations that cannot be built or trained, all at once and each with its arm; a text too
             short for one batch.
     """
     if spec.grid.arms is None:
-        plan = _planned_arm(spec, data, finished.get, calibrations, rates)
+        plan = _planned_arm(spec, data, finished.get, calibration)
         return replace(plan, warnings=(*plan.warnings, *without_effect([spec])))
     arms = arms_of(spec)
     plans = []
     for number, (name, arm) in enumerate(arms):
         try:
-            plan = _planned_arm(arm, data, finished.get, calibrations, rates)
+            plan = _planned_arm(arm, data, finished.get, calibration)
         except InputError as error:
             raise InputError(*(f"grid.arms[{number}].{line}" for line in error.lines)) from None
         plans.append(_named(plan, name, number))

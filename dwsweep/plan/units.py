@@ -185,8 +185,6 @@ def to_rows(plan: Plan) -> list[PlanRow]:
 def _plan_row(plan: Plan, run: Run) -> PlanRow:
     cost = plan.estimates.runs[run.run_id]
     pack = plan.estimates.packs.get(run.pack_id)
-    lengths = plan.of(run).lengths
-    rate = lengths.rate(run.shape) if lengths.needs_rates else None
     known = {**vars(run.shape), **vars(cost), **vars(run)}
     known |= {
         "n_params": run.shape.n_params,
@@ -198,8 +196,6 @@ def _plan_row(plan: Plan, run: Run) -> PlanRow:
         "pack_checkpoint_bytes": pack.checkpoint_bytes if pack else None,
         "time_basis": plan.estimates.time_basis if cost.device_seconds is not None else None,
         "arm": run.arm or None,
-        "rate": rate.tokens_per_second if rate else None,
-        "rate_origin": rate.origin if rate else None,
     }
     return PlanRow(**{name: known[name] for name in PLAN_COLUMNS})
 

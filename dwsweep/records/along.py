@@ -100,37 +100,6 @@ class ArmDivergence(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualShape(Record):
-    """A shape whose loss is shown to be no worse than the baseline's by more than the margin: ``along_equal.csv``."""
-
-    arm: str
-    depth: Positive
-    width: Numeric
-    heads: Numeric | None
-    head_size: Numeric | None
-    n_params: Numeric
-    saved_percent: float  # saving in percent of the baseline's n_params
-    loss: float | None
-    worse: float | None  # than the baseline
-    worse_high: float | None  # upper bound at the confidence, simultaneous over all shapes of the table
-    equal: bool  # True if worse_high is below the margin
-
-
-@dataclass(frozen=True, kw_only=True)
-class EqualToBaseline(Record):
-    """Every shape against a baseline. margin: nats by which a shape may be worse."""
-
-    arm: str
-    baseline: str
-    n_params: Numeric
-    loss: float
-    margin: float
-    confidence: float
-    rows: tuple[EqualShape, ...]  # largest saving first
-    sentence: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Along(Record):
     """The losses along one column, of all arms."""
 
@@ -142,7 +111,6 @@ class Along(Record):
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]
     partings: tuple[ArmDivergence, ...]
-    equal: tuple[EqualToBaseline, ...] = ()  # one table per arm, if a baseline was given
     notes: tuple[str, ...] = ()
 
     @property

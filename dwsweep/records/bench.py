@@ -1,14 +1,13 @@
 """Bench of a sweep's shapes. ``bench.json``: the rates that ``dwsweep bench`` measured, a list with a row per shape;
-``plan`` and ``guide`` take rates from it. ``compiled.json``: the same by ``bench --compile-only --target``; ``plan``
-takes it if nothing was measured.
+``plan`` and ``guide`` take rates from it. ``bench --compile-only`` prints its rows and keeps none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -18,8 +17,6 @@ from dwsweep.records import record as reader
 from dwsweep.records.record import Damaged, Positive
 
 FILE_NAME = "bench.json"
-COMPILED_NAME = "compiled.json"
-Rows = TypeVar("Rows")
 Rate = Annotated[float, Field(ge=0, lt=1e150)]  # products of two are finite
 
 
@@ -60,25 +57,11 @@ class BenchRow:
     recipe: str | None = None  # block and optimizer in words; None: not recorded
 
 
-@dataclass(frozen=True)
-class CollectiveRow:
-    """Exchanges of one kind along the same axes of the mesh, in one step."""
-
-    kind: str  # all-reduce, all-gather, reduce-scatter, all-to-all, collective-permute
-    axes: tuple[str, ...]  # mesh axes: replica, data, fsdp
-    times: int
-    bytes: float  # sum over all calls
-    largest_bytes: float  # largest single call
-
-
 @dataclass(frozen=True, kw_only=True)
 class CompiledRow:
-    """Program of one shape compiled for a number of devices (``--compile-only``).
+    """One shape's training program, compiled and not run; sizes are of one device."""
 
-    Memory and costs are of one device, and of one training step, read from the compiled program. ``roofline_seconds``
-    and values derived from it are bounds that no run will reach.
-    """
-
+    target: str | None  # compilation target, such as ``TPU-v5e:2x4``; None: the devices at hand
     device_kind: str
     depth: int
     width: int
@@ -88,36 +71,19 @@ class CompiledRow:
     mesh: dict[str, int]  # size of each axis
     microbatch: int  # sequences
     remat: bool
+    unroll: int  # layers written out, 1: all in a loop
     batch_size: int  # sequences
-    compile_seconds: float  # compilation of the training program
+    seq_len: int
+    precision: str
+    recipe: str  # block and optimizer in words
+    compile_seconds: float
     memory_bytes: int | None  # estimate by the compiler's own analysis
     state_bytes: int  # part of memory that stays between steps
     n_train_tokens: int | None  # size of the token store; None: compiled without a store
-    target: str | None = None  # compilation target, such as ``TPU-v5e:2x4``; None: the devices at hand
-    heads: int | None = None
-    head_size: int | None = None
-    seq_len: int | None = None
-    vocab_size: int | None = None
-    precision: str | None = None
+    step_flops: int  # model FLOPs of one step of all replicas on all devices, by formula (``cost.arithmetic``)
+    xla_flops: float | None  # FLOPs of one device's program by XLA, which counts the body of each loop once
     concessions: tuple[str, ...] = ()  # memory savings that the program needed
-    refused: str | None = None  # why it does not fit even so; then there is no roofline
-    kernels: int | None = None  # launched
-    traffic_bytes: float | None = None  # read and written in main memory
-    program_flops: float | None = None  # FLOPs that XLA counts, elementwise operations included
-    flops_per_token: float | None = None  # FLOPs of the model in training
-    collectives: tuple[CollectiveRow, ...] = ()
-    roofline_seconds: float | None = None
-    products_seconds: float | None = None  # each part of the roofline alone (three fields)
-    traffic_seconds: float | None = None
-    launch_seconds: float | None = None
-    link_seconds: float | None = None
-    bound: str | None = None  # largest part of the time: products, traffic, launches or links
-    tokens_per_second: float | None = None  # rate at the roofline, all replicas on all devices
-    mfu: float | None = None  # utilisation at the roofline, against the 16-bit peak of the data sheet
-    recipe: str | None = None  # recipe in the words of bench.json
-    compile_cpu_seconds: float | None = None  # CPU time of all the compiler's threads and processes
-    unroll: int | None = None  # layers written out, 1: all in a loop
-    training_steps: int | None = None  # steps of all packs of the shape; None: rates decide the length
+    refused: str | None = None  # why it does not fit even so
 
 
 def write(rows: Sequence[BenchRow], directory: str | PathLike[str]) -> Any:
@@ -133,41 +99,7 @@ def read(path: str | PathLike[str]) -> list[BenchRow] | None:
     Raises:
         InputError: the file is no list of such rows.
     """
-    return _rows(path, list[BenchRow], "write it with `dwsweep bench`")
-
-
-def write_compiled(rows: Sequence[CompiledRow], directory: str | PathLike[str]) -> Any:
-    """Write ``directory/compiled.json``, keeping its rows of other targets; returns its path.
-
-    Raises:
-        InputError: the file that is there holds something else.
-    """
-    path = paths.make_directory(paths.as_path(directory)) / COMPILED_NAME
-    others = [row for row in read_compiled(path) or () if row.target not in {row.target for row in rows}]
-    reader.write(path, [*others, *rows])
-    return path
-
-
-def kept(rows: Iterable[CompiledRow], directory: str | PathLike[str]) -> Iterator[CompiledRow]:
-    """Pass the rows on and write each at once: compiling for a whole sweep takes long and may be interrupted."""
-    so_far: list[CompiledRow] = []
-    for row in rows:
-        so_far.append(row)
-        write_compiled(so_far, directory)
-        yield row
-
-
-def read_compiled(path: str | PathLike[str]) -> list[CompiledRow] | None:
-    """Read the rows of a compiled.json; None if there is no such file.
-
-    Raises:
-        InputError: the file is no list of such rows.
-    """
-    return _rows(path, list[CompiledRow], "write it again with `dwsweep bench --compile-only --target`")
-
-
-def _rows(path: str | PathLike[str], kind: type[Rows], again: str) -> Rows | None:
     try:
-        return reader.read(paths.as_path(path), kind, f"{path} cannot be read", strict=False)
+        return reader.read(paths.as_path(path), list[BenchRow], f"{path} cannot be read", strict=False)
     except (Damaged, OSError) as error:
-        raise InputError(f"{error}; {again}") from None
+        raise InputError(f"{error}; write it with `dwsweep bench`") from None

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict, get_args
@@ -14,14 +16,13 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
-from dwsweep.records.along import Along, AlongRow, EqualShape
+from dwsweep.records.along import Along, AlongRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.equal_budgets import BestAtBudget, DepthAtBudget, EqualBudgets
 from dwsweep.records.one_size import AtOneSize
-from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text
+from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
     Cell,
-    Contrast,
     FitCurves,
     GuidelineRow,
     LeftOutRun,
@@ -41,7 +42,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Ends = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
-TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow, "contrasts": Contrast}  # NAME.csv
+TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,27 +223,21 @@ class Surface(Record):
         return row.beyond + (" at this size" if farther.get(row.at_edge or "") else "")
 
 
+BEST_DEPTH, PAIRS = "best_depth", "pairs"  # laws: width of the best depth; width at which neighbouring depths tie
+
+
 @dataclass(frozen=True, kw_only=True)
 class WidthLaw(Record):
-    """ln d_x = a + b·L: width at which depth L stops being better, fitted to all pairs at once."""
+    """ln d_x = a + b·L. of: the width at which depth L is the best one, or stops being better than the next deeper."""
 
     form: str
+    of: Annotated[str, one_of(BEST_DEPTH, PAIRS)]
     a: float
     b: float
-    cov: Matrix  # covariance of (a, b)
     interval_a: Ends
     interval_b: Ends
-    chi2: float | None  # χ² of a fit to pairs alone
-    df: int
-    pairs_used: int
-    pairs_censored: int  # limit on one side
-    valid_from: float  # non-embedding parameters that its transitions span
+    valid_from: float  # non-embedding parameters that its depths span
     valid_to: float
-    p_value: float | None
-    confidence: float
-    delta_chi2: float  # Δχ² that bounds the region
-    region: Matrix = field(repr=False)  # (a, b) pairs: corners of the confidence region
-    winner: str | None  # the form that fits clearly better than the others
     # Monte-Carlo standard errors of the constants and of the ends of their intervals
     a_error: float | None = None
     b_error: float | None = None
@@ -251,25 +246,11 @@ class WidthLaw(Record):
 
     @property
     def coarse(self) -> tuple[float, float]:
-        """Monte-Carlo errors of a and of b that take digits; 0 where they take none."""
+        """Monte-Carlo errors that limit the printed digits of a and b; 0 where they limit none."""
         (a_low, a_high), (b_low, b_high) = self.interval_a, self.interval_b
         of_a = (self.a_error, *self.interval_a_error), (a_high or 0.0) - (a_low or 0.0)
         of_b = (self.b_error, *self.interval_b_error), (b_high or 0.0) - (b_low or 0.0)
         return coarse(*of_a), coarse(*of_b)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedForm(Record):
-    """Form of the law that the data bound, with its region."""
-
-    name: str
-    form: str
-    a: float
-    b: float
-    valid_from: float
-    valid_to: float
-    rejected: bool
-    region: Matrix = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,15 +265,6 @@ class PublishedLaw(Record):
     cov_tag: str
     valid_from: float
     valid_to: float
-    guideline: tuple[GuidelineRow, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransitionCovariance(Record):
-    """Covariance of ln N of the crossings of ``pairs``."""
-
-    pairs: tuple[tuple[int, int], ...]
-    cov: Matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,6 +307,7 @@ class FitOptions(Record):
     adjust: tuple[str, ...] = ()  # columns to adjust for, beyond the usual columns
     no_adjust: tuple[str, ...] = ()
     at: tuple[tuple[str, Any], ...] = ()  # (column, value) pairs that the answer is for
+    paper: bool = False  # list the paper's own estimates of each pair too
 
     def __post_init__(self) -> None:
         """Skip the NaN-to-None conversion: a non-finite option is rejected, not treated as missing."""
@@ -361,6 +334,7 @@ class FitKeywords(TypedDict, total=False):
     adjust: str | Iterable[str]
     no_adjust: str | Iterable[str]
     at: str | Mapping[str, Any] | Iterable[Any]
+    paper: bool
     params: Iterable[float]
     beside: Iterable[Any]
 
@@ -451,9 +425,15 @@ class OtherFit(Record):
         return next(found, None)
 
 
+Format = Literal[2]  # of fit.json: raised when a field leaves or changes its meaning
+(FORMAT,) = get_args(Format)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Kept(Record):
     """Content of fit.json."""
+
+    format: Format
 
     def to_json(self) -> str:
         """Text of fit.json."""
@@ -481,23 +461,21 @@ class FitResult(_Kept):
 
     cells: list[Cell]  # one cell per shape
     transitions: list[Transition]  # one row per pair and estimator, the verdict first
-    width_law: WidthLaw | None
+    width_law: WidthLaw | None  # of the best depth
+    pairs_law: WidthLaw | None  # of the pairs of depths: a check
     law_statement: str  # the law in a sentence, or the reason for none
+    law_check: str  # the law of the pairs in a sentence; empty without a width law
     rivals: list[Rival]  # the forms compared, the best first
-    laws: list[FittedForm]
-    guideline_law: str | None  # the form that guides; None: the published law does
+    guideline_law: str | None  # the form that guides outside the data; None: no form does
     surface: Surface | None
     guideline: list[GuidelineRow]
     published: PublishedLaw
-    transition_cov: TransitionCovariance
     warnings: list[str]  # one warning per line
     noise: NoiseSummary
     by_tokens: list[TokenTransition]  # transitions by tokens, if the table holds several token counts
     curves: FitCurves
     rates: list[RateRun]
-    contrasts: list[Contrast]  # any two depths at equal size
     left_out: list[LeftOutRun]  # impossible losses
-    with_left_out: list[Transition]  # verdicts of the estimators that did not count
     others: list[OtherFit] = field(default_factory=list)  # other tables, for comparison
     equal_budgets: EqualBudgets | None  # best shapes by budget, if the axis of the fit is compute
     comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
@@ -515,7 +493,7 @@ class FitResult(_Kept):
 
     @property
     def own_law(self) -> bool:
-        """True if the guideline follows this sweep's own law, and not the published one."""
+        """True if a form of the law guides outside the data."""
         return self.guideline_law is not None
 
     def __repr__(self) -> str:
@@ -587,17 +565,51 @@ def _either(file: Any, name: str) -> Fit | None:
                 raise
             return reader.read(file, AlongFit, name)
     except reader.Damaged as error:
-        raise InputError(
-            f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
-        ) from error
+        unread = f"{error.templates[0]}; not a fit.json as this version writes it, run `dwsweep fit` again"
+        raise InputError(_other_format(file, name) or unread) from error
+
+
+def _other_format(file: Any, name: str) -> str:
+    """Line on a fit of another format, with the command that makes it anew; empty for a file that is no such fit."""
+    try:
+        content = json.loads(file.read_text())
+        given, options = content["provenance"]["input"], content["provenance"]["options"]
+        found = content.get("format", 1)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    if found == FORMAT or not isinstance(options, dict):
+        return ""
+    flags = {"columns": "column"}
+    words = ["dwsweep", "fit", str(given)]
+    for key in (
+        "axis",
+        "unit",
+        "noise",
+        "columns",
+        "where",
+        "drop",
+        "arm",
+        "adjust",
+        "no_adjust",
+        "at",
+        "at_tokens",
+        "tokens_per_param",
+    ):
+        value = options.get(key)
+        if value in (None, [], {}) or (key, value) == ("axis", "n_params"):
+            continue
+        values = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
+        for one in values if isinstance(values, list) else [values]:
+            text = "=".join(map(str, one)) if isinstance(one, list) else str(one)
+            words += [f"--{flags.get(key, key).replace('_', '-')}", text]
+    return f"{name}; of format {found}, this version reads {FORMAT}; run `{shlex.join(words)}` again"
 
 
 def write(result: Fit, out_dir: Any) -> list[str]:
     """Write fit.json, cells.csv, transitions.csv and guideline.csv (and transitions_by_tokens.csv where there are
     several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal compute,
-    equal_what.csv of a heap that answers at equal cost, comparison.csv where arms were compared); along.csv and
-    along_equal.csv of a column, which have only fit.json beside them where nothing else was fitted; each atomically.
-    Returns the paths.
+    equal_what.csv of a heap that answers at equal cost, comparison.csv where arms were compared); along.csv of a
+    column, which has only fit.json beside it where nothing else was fitted; each atomically. Returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -616,8 +628,6 @@ def tables_of(result: Fit) -> dict[str, str]:
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
     if result.along:
         texts["along.csv"] = csv_text(result.along.rows, AlongRow)
-        if result.along.equal:
-            texts["along_equal.csv"] = csv_text([row for one in result.along.equal for row in one.rows], EqualShape)
     if isinstance(result, FitResult):
         if result.comparisons:
             texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)

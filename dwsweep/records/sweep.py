@@ -31,7 +31,6 @@ from dwsweep import paths
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
-from dwsweep.records.rates import FixedRate
 from dwsweep.records.record import (
     SEAL,
     Count,
@@ -83,11 +82,9 @@ class PlanRow:
     microbatch: int | None = None  # sequences
     pack_checkpoint_bytes: float | None = None  # while it trains
     time_basis: Annotated[str, one_of("measured", "compiled", "assumed")] | None = (
-        None  # source of device_seconds: measured, compiled or assumed
+        None  # source of device_seconds: measured or assumed; compiled: written by an earlier version
     )
     arm: str | None = None  # arm of the run, in a sweep with arms
-    rate: float | None = None  # tokens per second of one device from which the steps follow (``train.seconds``)
-    rate_origin: str | None = None  # source of the rate, and the time at which it was fixed
 
 
 PLAN_COLUMNS = columns_of(PlanRow)
@@ -150,7 +147,6 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # dwsweep, Python, packages; last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of workers, by device_kind
-    rates: tuple[FixedRate, ...] = ()  # rates by which run lengths were fixed (``train.seconds``)
     files: dict[str, str] | None = None  # SHA-256 (hex) of the spec and the tables as last written
 
     def with_call(self, **flags: Any) -> Manifest:
@@ -163,12 +159,6 @@ class Manifest:
             "git_commit": git_commit(),
         }
         return replace(self, versions=versions(_PACKAGES), calls=(*self.calls, call)[-_CALLS_KEPT:])
-
-    def with_rates(self, rates: Iterable[FixedRate]) -> Manifest:
-        """Copy with missing rates added, time-stamped now; an existing rate stays."""
-        now, there = timestamp(), {(*rate.kind, rate.recipe, rate.device) for rate in self.rates}
-        new = [rate for rate in dict.fromkeys(rates) if (*rate.kind, rate.recipe, rate.device) not in there]
-        return replace(self, rates=(*self.rates, *(replace(rate, fixed=rate.fixed or now) for rate in new)))
 
     def with_device(self, facts: StartFacts) -> Manifest:
         """Copy with a worker's report on its devices, once per kind."""

@@ -237,27 +237,16 @@ class GuidelineRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RivalTransition(Record):
-    """Transition of one pair by a form."""
-
-    shallow: Positive
-    ln_x: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rival(Record):
-    """One form of a law (exponential, linear or power), fitted to the same transitions."""
+    """One form of the law of the best depth: exponential, linear or power."""
 
     form: str
     a: float | None
     b: float | None
-    chi2: float | None
-    df: int
-    delta_chi2: float | None  # Δχ² above the best form
+    delta_chi2: float | None  # −2·ln of its weight over the best form's
     rejected: bool
     winner: bool
     bounded: bool  # True if the data bound both constants
-    transitions: tuple[RivalTransition, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,27 +259,6 @@ class RateRun(Record):
     learning_rate: Numeric | None
     seed: Any
     loss: float | None  # held-out nats per token
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contrast(Record):
-    """Two depths at one size: ``contrasts.csv``. Each interval holds by itself."""
-
-    shallow: Positive
-    deep: Positive
-    n_params: float | None  # size of the comparison, non-embedding parameters
-    shallow_width: float
-    deep_width: float
-    difference: float | None  # loss of the shallower − loss of the deeper, nats: positive where the deeper is ahead
-    se: float | None
-    low: float | None
-    high: float | None
-    df: float | None  # degrees of freedom; None: many
-    confidence: float
-    rests_on: str = "all losses together"
-    size_gap: float | None = None  # blank: no two shapes are compared as measured
-    n_seeds: Count  # fewest runs of a cell involved
-    noise_source: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from rich.console import Group
 
-from dwsweep.cost.duration import SweepSeconds, sweep_seconds
 from dwsweep.records.bench import BenchRow, CompiledRow, PackingPoint
 from dwsweep.report.console import render
 from dwsweep.report.document import MISSING, Line, Lines, Part, Table, label, number
@@ -15,8 +14,6 @@ from dwsweep.text import format_bytes, format_count
 
 UNKNOWN = "unknown"
 Row = TypeVar("Row", BenchRow, CompiledRow)
-LEAST_FLOPS = 0.98
-"""Least share of a model's FLOPs that XLA must count in its program; below it a part was not counted."""
 
 
 def render_bench(rows: Sequence[BenchRow]) -> Group:
@@ -66,131 +63,56 @@ def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     """Report of compiled shapes: rows of :func:`dwsweep.train.compile_only.compile_only`, a table per target or for the
     local devices."""
     parts: list[Part] = []
-    targets = dict.fromkeys(row.target for row in rows)
-    for target in targets:
-        for recipe, own in _by_recipe([row for row in rows if row.target == target]).items():
+    for target in dict.fromkeys(row.target for row in rows):
+        of_target = [row for row in rows if row.target == target]
+        where = f"{target}, compiled without it" if target else f"compiled for {of_target[0].device_kind}"
+        for recipe, own in _by_recipe(of_target).items():
             head: list[Line] = [recipe] if recipe else []
-            parts += _compiled_here(own, head) if target is None else _compiled_for(target, own, head)
-        if target and (found := sweep_seconds([row for row in rows if row.target == target])):
-            parts.append(Lines([_whole_sweep(found)], soft=True))
-    if any(targets):
-        parts.append(Lines([_TARGET_LEGEND], soft=True, apart=True))
-    return render(parts)
-
-
-def _compiled_here(rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
-    columns = [
-        *map(number, ("L", "d_x", "parameters", "replicas", "devices")),
-        label("mesh"),
-        *map(number, ("microbatch", "compile", "state", "memory")),
-    ]
-    table = Table("", columns, keys=2, ruled=False, apart=not head)
-    for row in rows:
-        table.add(
-            str(row.depth),
-            str(row.width),
-            f"{row.n_params_total:,}",
-            str(row.replicas),
-            str(row.devices),
-            _mesh(row),
-            f"{row.microbatch} of {row.batch_size}",
-            f"{row.compile_seconds:.1f} s",
-            f"{row.state_bytes / 1e9:,.2f} GB",
-            f"{row.memory_bytes / 1e9:,.2f} GB" if row.memory_bytes else UNKNOWN,
-        )
-    text = "" if rows[0].n_train_tokens else "; without the token store, which is not prepared"
+            given_up: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in own if row.concessions]
+            title: Line = [(f"{where}: nothing was run", "bold")]
+            parts += [Lines([*head, title], apart=True), _compiled(own), Lines([*given_up, *_refusals(own)])]
+    store = "" if rows[0].n_train_tokens else ", without the token store, which is not prepared"
     legend = (
-        f"Compiled for {rows[0].device_kind}; nothing was trained or allocated. Per device: state, parameters "
-        "and moments; memory, the whole training program, by the compiler's own analysis, which differs between "
-        f"backends{text}."
+        "micro: sequences of each replica in a forward pass, r with activations recomputed. memory: the training "
+        f"program on one device, by the compiler's own analysis{store}. FLOPs/step: the model's, by formula, of all "
+        "replicas (seeds and learning rates) on all devices. XLA: FLOPs of one device's program as XLA states them, "
+        "which counts the body of each loop (steps, layers, microbatches) once."
     )
-    return [Lines(head, apart=True), table, Lines(_refusals(rows)), Lines([legend], soft=True, apart=True)]
+    return render([*parts, Lines([legend], soft=True, apart=True)])
 
 
-def _compiled_for(target: str, rows: Sequence[CompiledRow], head: list[Line]) -> list[Part]:
+def _compiled(rows: Sequence[CompiledRow]) -> Table:
     columns = [
-        number("L"),
-        number("d_x"),
+        *map(number, ("L", "d_x", "N total", "replicas")),
         label("mesh"),
-        *map(number, ("micro", "compile", "memory", "kernels", "traffic", "step ≥", "MFU ≤")),
-        label("bound"),
+        *map(number, ("micro", "compile", "memory")),
+        label("fits"),
+        *map(number, ("FLOPs/step", "XLA")),
     ]
     table = Table("", columns, keys=2, ruled=False, gap=1, apart=False)
     for row in rows:
         table.add(
             str(row.depth),
             str(row.width),
+            format_count(row.n_params_total),
+            str(row.replicas),
             _mesh(row),
             f"{row.microbatch}{'r' if row.remat else ''}",
-            f"{row.compile_seconds:.0f} s",
+            f"{row.compile_seconds:.1f} s",
             format_bytes(row.memory_bytes) if row.memory_bytes else UNKNOWN,
-            f"{row.kernels:,}" if row.kernels is not None else UNKNOWN,
-            format_bytes(row.traffic_bytes) if row.traffic_bytes else UNKNOWN,
-            f"{1000 * row.roofline_seconds:.1f} ms" if row.roofline_seconds else UNKNOWN,
-            f"{100 * row.mfu:.1f} %" if row.mfu is not None else UNKNOWN,
-            row.bound or UNKNOWN,
+            "no" if row.refused else "yes",
+            format_count(row.step_flops),
+            format_count(row.xla_flops) if row.xla_flops else UNKNOWN,
         )
-    title: Line = [(f"{target}, compiled without it: nothing was run", "bold")]
-    given_up: list[Line] = [f"{_name(row)}: {', '.join(row.concessions)}" for row in rows if row.concessions]
-    below = [*_exchanges(rows), *given_up, *_refusals(rows), *_doubts(rows)]
-    return [Lines([*head, title], apart=True), table, Lines(below)]
-
-
-def _whole_sweep(found: SweepSeconds) -> Line:
-    cpu = "" if found.compiling_cpu is None else f" ({found.compiling_cpu:,.0f} s of CPU)"
-    programs = "1 program" if found.programs == 1 else f"{found.programs} programs"
-    return (
-        f"The sweep: {programs} compiled in {found.compiling:,.0f} s{cpu}, {found.training:,.0f} s of training at the "
-        f"roofline: {found.compiling / found.training:.2f} to 1. Each program compiles while the one before it trains: "
-        f"{found.waiting:,.0f} s of waiting are left."
-    )
-
-
-_TARGET_LEGEND = (
-    "Per device, for one step of all replicas (seeds and learning rates) of a pack. micro: sequences of each replica "
-    "in a forward pass, r with activations recomputed. traffic: bytes read and written in the device's memory by XLA's "
-    "cost analysis, loops multiplied out. step ≥, MFU ≤: a roofline, kernel by kernel, that no run reaches; bound: the "
-    "part that takes most of it (products, traffic, launches, links)."
-)
+    return table
 
 
 def _name(row: CompiledRow) -> str:
     return f"L{row.depth} d{row.width}"
 
 
-def _exchanges(rows: Sequence[CompiledRow]) -> list[Line]:
-    """Lines on the exchanges of a step between devices, one per shape."""
-    lines: list[Line] = []
-    for row in rows:
-        parts = [
-            f"{one.times} {one.kind} over {' and '.join(one.axes) or 'one device'}, {format_bytes(one.bytes)}"
-            for one in row.collectives
-        ]
-        if parts:
-            lines.append(f"{_name(row)}: {'; '.join(parts)}")
-        elif row.devices > 1 and row.kernels is not None:
-            lines.append(f"{_name(row)}: no exchange between the devices")
-    return lines
-
-
 def _refusals(rows: Sequence[CompiledRow]) -> list[Line]:
     return [[(f"{_name(row)}: does not fit even so: {row.refused}", "yellow")] for row in rows if row.refused]
-
-
-def _doubts(rows: Sequence[CompiledRow]) -> list[Line]:
-    """Warnings of programs in which XLA counts fewer FLOPs than the model needs, as in a call of a library."""
-    found: list[Line] = []
-    for row in rows:
-        if row.program_flops is None or row.flops_per_token is None or row.seq_len is None:
-            continue
-        needed = row.flops_per_token * row.replicas * row.batch_size * row.seq_len / row.devices
-        if row.program_flops < LEAST_FLOPS * needed:
-            text = (
-                f"{_name(row)}: only {row.program_flops / needed:.0%} of the model's FLOPs were found in the program; "
-                "its figures are too low"
-            )
-            found.append([(text, "yellow")])
-    return found
 
 
 def _mesh(row: CompiledRow) -> str:

@@ -12,17 +12,14 @@ from rich.console import Group
 
 from dwsweep import paths, published_law
 from dwsweep.fit.along import loses
-from dwsweep.fit.guideline import headline, layer_weights, map_law, own_guide
-from dwsweep.fit.laws import EXTRAPOLATION_LIMIT
+from dwsweep.fit.guideline import headline, layer_weights
+from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
-from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit
+from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import (
     CHECKS,
-    PCHIP,
-    SURFACE,
-    Contrast,
     GuidelineRow,
     SizedOptimum,
     Transition,
@@ -53,9 +50,8 @@ from dwsweep.text import SHORT, arm_letter, format_count, format_factor, format_
 
 NAMED_PAIRS = 6
 ANSWER_LINES = 5
-OWN = "own"  # prefix of a guideline row's law if the law is the fit's own
-NOT_YOURS = "published law, not your data"
-CONTRASTS_SHOWN = 12
+OWN, PUBLIC = "own", "public evidence"  # prefixes of a guideline row's law
+BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over equal size, FLOPs and time on an H100"
 
 
 def render(result: Fit) -> Group:
@@ -124,7 +120,7 @@ def _at_one_size(found: AtOneSize) -> str:
     ends = found.depth_interval
     best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
     if not ends.value and not ends.unbounded:
-        best += f" ({ends.ends('.1f')})"
+        best += f" ({ends.ends('.3g')})"
     assert found.worst_depth is not None and found.worst_percent is not None
     low, high = found.worst_percent_low, found.worst_percent_high
     return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."
@@ -146,13 +142,11 @@ def _crossings(result: FitResult) -> str:
 
 def _beyond(result: FitResult) -> str:
     """Sentence on the largest size of the guideline."""
+    if not result.guideline_law:
+        return "These losses give no answer beyond their sizes."
     known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
     if not known:
-        return (
-            ""
-            if result.guideline_law
-            else "These losses give no answer beyond their sizes; the guideline does not rest on them."
-        )
+        return ""
     row = known[-1]
     far, depth = row.extrapolation_factor, row.depth_interval
     size = f"At N = {format_count(row.n_params)}"
@@ -188,14 +182,12 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    if _uncrossed(result):
-        found.append(("contrasts", "Differences at equal size", [_contrasts(result)]))
     if result.by_tokens:
         found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
     found.append(("law", "Width law", _law(result)))
-    if result.guideline:
-        note = _of_standard_blocks(result)
-        found.append(("guideline", "Guideline", [guideline(result), *([Lines(note, indent=2)] if note else [])]))
+    if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
+        notes = Lines([f"{BUILD}.", *_of_standard_blocks(result)], indent=2)
+        found.append(("guideline", "Guideline", [guideline(result), notes]))
     return found
 
 
@@ -276,6 +268,8 @@ def _transitions(result: FitResult) -> list[Part]:
             _ends(row.known_width, ".0f"),
             row.rests_on,
         )
+    if not result.provenance.options.paper:
+        return [table]
     estimators = [name for name in CHECKS if any(row.estimator == name for row in result.transitions)]
     checks = Table(
         "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
@@ -283,10 +277,7 @@ def _transitions(result: FitResult) -> list[Part]:
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
         by = {row.estimator: [shown(row.known.value, format_count, _status(row)), _ends(row.known)] for row in rows}
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
-    fold: list[Part] = []
-    if any(row.estimator == SURFACE for row in result.verdicts):
-        fold = [Fold("A check, as the paper does it: each pair by its own two curves alone", [checks])]
-    return [table, *fold]
+    return [table, Fold("As the paper does it: each pair by its own two curves alone", [checks])]
 
 
 def _status(row: Transition) -> str:
@@ -321,24 +312,6 @@ def _place(row: Transition) -> str:
     return " ".join(filter(None, (_status(row), _ends(row.known))))
 
 
-def _uncrossed(result: FitResult) -> list[Contrast]:
-    """Table of contrasts of neighbouring depths whose own two curves cannot be compared, unless noise alone is the
-    reason."""
-    silent = {row.pair for row in result.transitions if row.estimator == PCHIP and row.cause not in ("", "noise")}
-    return [row for row in result.contrasts if (row.shallow, row.deep) in silent]
-
-
-def _contrasts(result: FitResult) -> Table:
-    title = (
-        f"Loss of the shallower − the deeper at equal size, {SHORT[result.unit]} (contrasts.csv has every two depths)"
-    )
-    table = Table(title, [*map(number, ("pair", "N", "difference")), INTERVAL, label("from")])
-    for row in _uncrossed(result)[:CONTRASTS_SHOWN]:
-        difference = estimate(Interval(row.difference, row.low, row.high), "+.4f")
-        table.add(f"{row.shallow}→{row.deep}", shown(row.n_params, format_count), *difference, row.rests_on)
-    return table
-
-
 def _by_tokens(result: FitResult) -> Table:
     """Table of each pair's transition size by training tokens."""
     rows = verdicts(result.by_tokens)
@@ -351,51 +324,48 @@ def _by_tokens(result: FitResult) -> Table:
 
 
 def _law(result: FitResult) -> list[Part]:
+    """The law of the best depth, its alternatives, and below them the law of the pairs as a check."""
     law = result.width_law
     if law is None:
-        lines = [result.law_statement]
-        lines += [f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L"]
-        more = []
-    else:
-        ends = [
-            Interval(None, *of).map(partial(known_to, error=error)).ends(".4g")
-            for of, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+        return [
+            Lines(
+                [
+                    result.law_statement,
+                    f"for reference, {published_law.NAME}: ln d_x = {published_law.A} + {published_law.B}·L",
+                ],
+                apart=True,
+            )
         ]
-        span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
-        lines = [f"Width law: {result.law_statement}"]
-        more = [
-            f"a {ends[0]}, b {ends[1]}",
-            f"its transitions span N = {span}; published: {published_law.A} + {published_law.B}·L",
-        ]
-    more += [line for line in [_second_route(result)] if line]
+    span = f"{format_count(law.valid_from)} … {format_count(law.valid_to)}"
+    more = [
+        _ends_of_constants(law),
+        f"its best depths span N = {span}; published: {published_law.A} + {published_law.B}·L",
+    ]
     if _of_standard_blocks(result):
         more.append(
             f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
         )
-    by_losses = {form.form for form in result.surface.forms if form.rejected} if result.surface else set()
     for row in result.rivals:
         verdict = "wins" if row.winner else "rejected" if row.rejected else "not rejected"
-        if row.form in by_losses:  # two tests, which need not agree: each verdict names its basis
-            joint = " and" if verdict == "rejected" else ", rejected"
-            verdict += f" by the transitions{joint} by the losses of all depths"
-        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}")
-    return [Lines(lines, apart=True), *([Lines(more, indent=2)] if more else [])]
+        sides = FORMS[row.form].left, FORMS[row.form].right
+        equation = f"{sides[0]}_x = {row.a:.4g} + {row.b:.4g}·{sides[1]}" if row.bounded else "no bound on a or b"
+        more.append(f"{row.form:<11} Δχ² {row.delta_chi2:6.2f}  {verdict}: {equation}")
+    check = ["check by the pairs of depths, each at its shallower depth, half a step of the grid shallower:"]
+    check.append(result.law_check + (f"; {_ends_of_constants(result.pairs_law)}" if result.pairs_law else ""))
+    return [
+        Lines([f"Width law: {result.law_statement}"], apart=True),
+        Lines(more, indent=2),
+        Lines(check, indent=2),
+    ]
 
 
-def _second_route(result: FitResult) -> str:
-    """Law implied by the loss surface, in addition to the law of the crossings."""
-    guide = own_guide(result.surface) if result.curves.axis == "n_params" else None
-    if guide is None:
-        return ""
-    law = map_law(guide, result.nets.layer_weights or STANDARD)
-    if law is None:
-        return "from the surface: no form of the law holds, a quadratic in ln N and ln L fits better than each"
-    low, high = law.region.min(axis=0), law.region.max(axis=0)
-    ends = ", ".join(f"{name} {u:.4g} … {v:.4g}" for name, u, v in zip("ab", low, high, strict=True))
-    return (
-        f"from the surface ({law.form} form; a law of the best depth, not of the shallower net of a crossing): "
-        f"{law.equation.left}_x = {law.theta[0]:.4g} + {law.theta[1]:.4g}·{law.equation.right}; {ends}"
-    )
+def _ends_of_constants(law: WidthLaw) -> str:
+    """Intervals of the constants of a law, to the digits that their Monte-Carlo errors support."""
+    ends = [
+        Interval(None, *of).map(partial(known_to, error=error)).ends(".4g")
+        for of, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
+    ]
+    return f"a {ends[0]}, b {ends[1]}"
 
 
 def guideline(result: FitResult) -> Table:
@@ -403,7 +373,6 @@ def guideline(result: FitResult) -> Table:
     appears if known at half the sizes; guideline.csv always has it."""
     rows = result.guideline
     laws = list(dict.fromkeys(re.split(": (?:refused|no optimum|no best)", row.law)[0] for row in rows))
-    laws = [f"{NOT_YOURS}: {law}" if law == published_law.NAME else law for law in laws]
     costed = 2 * sum(row.loss_penalty is not None for row in rows) >= len(rows) > 0
     table = Table(
         f"Guideline, {'; '.join(laws)}",
@@ -453,9 +422,7 @@ def _best(row: GuidelineRow) -> list[str]:
 
 
 def _outside(row: GuidelineRow) -> str:
-    """Factor by which a size lies outside the data of its row, or the owner of the data."""
-    if row.law.startswith(published_law.SHORT):
-        return "not your data"
+    """Factor by which a size lies outside the data of its row."""
     if row.extrapolation_factor <= 1:
         return "public" if row.law.startswith("public") else "inside"
     return f"{format_factor(row.extrapolation_factor)}×"
@@ -481,30 +448,14 @@ def _guideline_notes(result: FitResult) -> list[str]:
         f"Law: {result.law_statement}.",
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
         "the deep end of L.",
+        f"{BUILD[:1].upper()}{BUILD[1:]}.",
         *(f"{line}." for line in _of_standard_blocks(result)),
-        f"Beyond {EXTRAPOLATION_LIMIT:g} times outside the range of its transitions a law gives no number.",
     ]
-    if any(row.law.startswith("public") for row in result.guideline):
+    if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
         notes.append(
-            "Answers outside the data are from public evidence, as in `dwsweep guide --fit`. Outside: times beyond the "
-            "nearest sizes at which public or these losses compare shapes. Beyond 10 times no best depth can be named; "
-            "the interval then holds the depths that waste at most 5 % of compute."
-        )
-    if result.own_law:
-        notes.append(
-            "Best depth: minimum of the loss surface of all depths. The surface is fitted to the losses inside the "
-            "data; outside, it is the average, by evidence, of the forms of the law that the data do not reject. The "
-            "interval includes the errors of form, parameters and noise."
-        )
-    elif any(row.law.startswith(published_law.SHORT) for row in result.guideline):
-        notes.append(
-            "The published law gives the depth at which the next depth of its grid starts to win, so the best depth "
-            "lies between the two."
-        )
-        notes.append(
-            f"The rows follow {published_law.NAME}: ln d = {published_law.A} + {published_law.B}·L (arXiv 2006.12467); "
-            f"a {NOT_YOURS}. The intervals include every form that fits its points, and other recipes; the covariance "
-            f"of its constants is {published_law.COVARIANCE_TAG}."
+            "Inside the data these losses and public evidence answer together; far outside public evidence alone. "
+            "Outside: times beyond the nearest sizes at which public or these losses compare shapes. Beyond 10 times "
+            "no best depth can be named; the interval then holds the depths that waste at most 5 % of compute."
         )
     return notes + [f"Warning: {line}" for line in result.warnings]
 

@@ -24,7 +24,7 @@ from dwsweep.guide.answers import (
     spoken,
 )
 from dwsweep.guide.costs import is_near
-from dwsweep.guide.losses import Predicted
+from dwsweep.guide.losses import PUBLIC
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
 from dwsweep.guide.sources import BUILD_APART, SPEAKS_FOR
 from dwsweep.interval import Interval
@@ -326,8 +326,8 @@ def _sources(row: BudgetAnswer) -> list[Part]:
         "by all sources with this source's offset. sure: P read in the original, S quoted elsewhere, C computed from "
         "the original's figures."
     )
-    # of a law or of a fit the forms are its own, and not those of all sources
-    forms = {} if row.optimum.source.startswith((published_law.SHORT, "own")) else row.optimum.rivals
+    # the forms of a law are its own, and not those of all sources
+    forms = {} if row.optimum.source.startswith(published_law.SHORT) else row.optimum.rivals
     if forms:
         legend += (
             " All together, by form of the curve: "
@@ -568,7 +568,7 @@ def _overview(rows: Sequence[BestDepth]) -> Table:
     for row in rows:
         forms = Interval(None, row.rival_depth_min, row.rival_depth_max)
         table.add(
-            f"{row.name} (own)" if several and not row.source.startswith(Predicted.name) else row.name,
+            f"{row.name} (own)" if several and not row.source.startswith(PUBLIC) else row.name,
             format_count(row.n_params),
             f"{row.trained_depth} × {row.trained_width}" if row.trained_depth else MISSING,
             _named(row),

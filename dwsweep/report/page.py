@@ -31,8 +31,7 @@ from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
 from dwsweep.report.shapes_to_build import Built, built, trained_sizes
 from dwsweep.report.status_report import parts_of
-from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot, time_kept
+from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot
 from dwsweep.text import format_count, printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
@@ -42,11 +41,12 @@ HOW_TO_READ = (
     "A transition is the size at which the deeper of two neighbouring depths starts to win. The verdict on a pair is "
     "the crossing of the losses of all depths together, where there is one, else the verdict of its own two curves: "
     "crossed, not reached (only the shallower net is ever significantly ahead), already crossed (only the deeper), "
-    "undecided (neither) or ambiguous. The checks are the pair's own two curves and levine (biased to larger widths).",
+    "undecided (neither) or ambiguous. `fit --paper` also lists the pair's own two curves and levine (biased to larger "
+    "widths).",
     "Intervals are sets of sizes at which the two nets cannot be told apart: they may be lopsided or open at an end.",
-    "The width law gives the width at which depth L stops being the better one. It is a statement about this model "
-    "family, data, recipe and spacing of depths; the range of its transitions is its evidence, the rest extrapolates. "
-    "A pair of depths belongs to its shallower one; the best depth itself comes from the loss of all depths together.",
+    "The width law gives the width at which depth L is the best one: a statement about this model family, data and "
+    "recipe, inside the sizes that it spans. The law of the pairs is a check, half a step of depths shallower, since a "
+    "pair belongs to its shallower depth; the best depth itself comes from the loss of all depths together.",
 )
 
 
@@ -136,13 +136,9 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
     sized = fit if isinstance(fit, FitResult) else None
     shown = ordered(of_the_fit(every, sized) if sized else every)
     curves, conditions, left_out = logged(every, shown, root)
-    kept = ""
-    with contextlib.suppress(InputError):  # a page works without plan.csv
-        kept = time_kept(SweepStore(root), SweepStore(root).planned())
     figures = _figures(fit, folder) if fit else []
     warned = [] if live else _warnings(fit, every, root, left_out)
     build = built(sized, source_of(sized, folder / "fit.json"), folder / "fit.json", root) if sized else None
-    training = [*training_figure(curves, shown), *([Lines([f"{kept}."])] if kept else [])]
     return [
         Section("progress", "Progress", box("answer", parts_of(live)) if live else ""),
         Section("answer", "The answer", "" if live else _first_screen(fit, build, every, root, figures[:1])),
@@ -150,7 +146,7 @@ def _content(fit: Fit | None, every: Sequence[Row], root: Any, folder: Any, live
         Section("shapes", "Shapes to build", html_of(build.parts) if build else ""),
         *_findings(fit),
         Section("figures", "Figures", html_of(figures[1:])),
-        Section("training", "Training curves", html_of(training)),
+        Section("training", "Training curves", html_of(training_figure(curves, shown))),
         Section("conditioning", "Conditioning of attention", html_of(conditioning(conditions)), folded=True),
         Section("runs", "Runs" if every else "Shapes trained", html_of(_tables(fit, every, shown)), folded=True),
         Section("reading", "How to read it", html_of(bullets(HOW_TO_READ)) if fit else "", folded=True),

@@ -11,7 +11,7 @@ from rich.console import Group
 from dwsweep.cost.arithmetic import CONVENTION
 from dwsweep.plan import DROP, RUN, SKIP, Plan, Run
 from dwsweep.plan.units import to_rows
-from dwsweep.records.record import plain, to_dict
+from dwsweep.records.record import plain
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, number, prose
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
@@ -26,7 +26,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "name": plan.spec.name,
         "data": None if plan.data is None else vars(plan.data),
         "waits_for_data": plan.waiting_figures,
-        "length": _length_json(plan),
+        "length": {"key": plan.lengths.key, "value": plan.lengths.value},
         "totals": {
             "run": plan.count(RUN),
             "skip": plan.count(SKIP),
@@ -99,16 +99,7 @@ def _length(plan: Plan) -> str:
     ends = f"{fewest[0]:,} steps at {fewest[1].label}"
     if most[0] > fewest[0]:
         ends += f" to {most[0]:,} at {most[1].label}"
-    bases = dict.fromkeys(part.lengths.basis(run.shape for run in part.runs) for part in parts)
-    return f"length: {ends}, from {' and '.join(bases)}"
-
-
-def _length_json(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": plan.lengths.key, "value": plan.lengths.value}
-    if plan.lengths.needs_rates:
-        rates = dict.fromkeys(part.lengths.rate(run.shape) for part in plan.parts.values() for run in part.runs)
-        found["rates"] = [to_dict(rate) for rate in rates]
-    return found
+    return f"length: {ends}, from {plan.lengths.value:.6g} FLOPs per run (train.flops)".replace("e+", "e")
 
 
 def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
@@ -122,7 +113,7 @@ def _groups(plan: Plan) -> dict[tuple[Any, float | None], list[Run]]:
 def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
     several_rates = len(plan.spec.grid.learning_rates) > 1
     numbers = ["L", "d_x", "heads", "N", "off", "N total"]
-    numbers += ["tok/s"] * plan.lengths.needs_rates + ["steps"] * plan.lengths.is_budget
+    numbers += ["steps"] * plan.lengths.is_budget
     numbers += ["tokens", "FLOPs", "6ND", "memory", "time", "lr ×" if several_rates else "hid lr", "resid"]
     table = Table("", [*map(number, numbers), label("runs")], keys=2, ruled=False, gap=1, apart=apart)
     groups = _groups(plan)
@@ -159,7 +150,6 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         format_count(shape.n_params),
         f"{shape.n_params / longest.budget - 1:+.1%}" if longest.budget else "",
         format_count(shape.n_params_total),
-        *([format_count(plan.lengths.rate(shape).tokens_per_second)] if plan.lengths.needs_rates else []),
         *([f"{longest.steps:,}"] if plan.lengths.is_budget else []),
         format_count(longest.tokens),
         format_count(cost.flops),
@@ -228,11 +218,6 @@ def _legend(plan: Plan) -> Table:
         ("L, d_x, heads", "depth, width, number of heads × head size"),
         ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; its distance from the budget"),
         ("N total", "all parameters: with embeddings, biases and norms"),
-        *(
-            [("tok/s", "tokens per second of one device, all runs of a pack together; steps follow from it")]
-            if plan.lengths.needs_rates
-            else []
-        ),
         (
             "steps, tokens" if plan.lengths.is_budget else "tokens",
             "length of one run" + (", at its full length" if plan.spec.train.token_branches else ""),

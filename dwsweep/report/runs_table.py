@@ -30,12 +30,12 @@ RUN_COLUMNS: Mapping[Column, tuple[str, Form | None]] = {
     number("width"): ("width", plain),
     number("seed"): ("seed", None),
     number("learning rate"): ("learning_rate", ".3g"),
-    number("N"): ("n_params", ",.0f"),
+    number("N"): ("n_params", ".0f"),
     number("tokens"): ("tokens", format_count),
     number("loss"): ("loss", ",.5f"),
     number("± (documents)"): ("loss_stderr", ",.5f"),
     number("bits/byte"): ("bits_per_byte", ",.4f"),
-    number("device-seconds"): ("device_seconds", ",.0f"),
+    number("device-seconds"): ("device_seconds", ".0f"),
     label("status"): ("status", None),
 }
 

@@ -65,7 +65,6 @@ def to_json(directory: str | os.PathLike[str]) -> dict[str, object]:
         "seconds_left": time_left(now),
         "orphans": now.orphans,
         "damaged": list(now.damaged),
-        "time_kept": now.time_kept,
     }
 
 
@@ -103,8 +102,6 @@ def parts_of(now: Snapshot, ends: float | None = None) -> list[Part]:
     if now.is_live and not now.progress and not now.stages:
         parts.append(Lines(["between packs: the next one starts"], soft=True))
     parts += _reasons(now)
-    if now.time_kept:
-        parts.append(Lines([now.time_kept]))
     if now.orphans:
         parts.append(Lines([f"{now.orphans} orphaned runs: in the directory, not in the plan any more; kept"]))
     return [*parts, _damaged(now)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dwsweep.fit.along import value_text
 from dwsweep.interval import Form, Interval
 from dwsweep.records import transitions
-from dwsweep.records.along import WORSE, Along, AlongRow, EqualShape, EqualToBaseline
+from dwsweep.records.along import WORSE, Along, AlongRow
 from dwsweep.records.comparison import (
     BEST_DEPTH,
     LOSS,
@@ -184,17 +184,11 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-EQUAL_SHOWN = 12
-
-
 def along_parts(found: Along, said: int = 0) -> list[Part]:
-    """Parts on losses along a column: answer, table, shapes that equal the baseline, notes. said: lines of the answer
-    shown above."""
+    """Parts on losses along a column: answer, table, notes. said: lines of the answer shown above."""
     arms = len(found.arms) > 1
     parts: list[Part] = [Lines([f"Loss along {found.column}"], apart=True), Lines(found.answer[said:], indent=2)]
     parts += [_along_table(found, arms), *(_against(found, arm) for arm in found.arms[1:])]
-    for one in found.equal:
-        parts += _along_equal(one, arms, SHORT[found.unit])
     return [*parts, Lines([f"{note}." for note in found.notes], indent=2, apart=bool(found.notes))]
 
 
@@ -247,31 +241,9 @@ def _starred(found: Interval, shown: bool) -> list[str]:
     return [f"{found.value:+.3f}{'*' if shown else ' '}", ends]
 
 
-def _shape(row: AlongRow | EqualShape) -> str:
+def _shape(row: AlongRow) -> str:
     heads = f" {row.heads:g}×{row.head_size:g}" if row.heads and row.head_size else ""
     return f"{row.depth}×{row.width:g}{heads}"
-
-
-def _along_equal(one: EqualToBaseline, arms: bool, nats: str) -> list[Part]:
-    level = round(100 * one.confidence)
-    table = Table(
-        f"No worse than {one.baseline} by more than {one.margin:.3f} {nats}? {level} %, all shapes at once",
-        [label("shape"), *map(number, ("N", "saved", "worse", "at most")), label("equal")],
-        apart=False,
-    )
-    smaller = [row for row in one.rows if row.saved_percent > 0.0]
-    for row in smaller[:EQUAL_SHOWN]:
-        table.add(
-            _shape(row),
-            format_count(row.n_params),
-            f"{row.saved_percent:.0f} %",
-            shown(row.worse, "+.3f"),
-            shown(row.worse_high, "+.3f"),
-            "yes" if row.equal else "not shown",
-        )
-    left = len(smaller) - EQUAL_SHOWN
-    more = [Lines([f"{left} more in along_equal.csv"])] if left > 0 else []
-    return [Lines([(f"{one.arm}: " if arms else "") + one.sentence], indent=2, apart=True), table, *more]
 
 
 def _short(name: str) -> str:

@@ -1,10 +1,9 @@
-"""Report of ``dwsweep theory``: bounds of separation ranks, and measured ranks."""
+"""Report of ``dwsweep theory``: bounds of separation ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 
@@ -13,10 +12,6 @@ from dwsweep.report.console import render
 from dwsweep.report.document import MISSING, Lines, Part, Table, label, number, prose
 from dwsweep.text import format_count
 from dwsweep.theory import DEPTH_EFFICIENT
-
-if TYPE_CHECKING:
-    from dwsweep.theory.head_check import HeadCheck
-    from dwsweep.theory.rank_check import RankCheck
 
 
 def render_theory(facts: dict[str, Any]) -> Group:
@@ -86,50 +81,6 @@ def _theorems(rows: list[dict[str, Any]]) -> Table:
         applies = "yes" if row["applies"] else "no"
         table.add(f"({row['equation']})", applies, lower, f"{row['upper']:,.1f}", constants)
     return table
-
-
-def render_ranks(checks: Sequence[RankCheck], heads: Sequence[HeadCheck]) -> Group:
-    """Report of the measured ranks, with the verdict of the theorems."""
-    title = "Separation rank of random analysed networks, exact"
-    table = Table(
-        title,
-        [*map(number, ("L", "d_x", "H", "bound ≥", "rank", "bound ≤", "partitions")), label("verdict")],
-        keys=3,
-        ruled=False,
-    )
-    for row in checks:
-        table.add(
-            *map(str, (row.depth, row.width, row.heads)),
-            f"{3**row.lower:,.1f}",
-            " ≠ ".join(map(str, sorted(set(row.ranks)))),
-            f"{3**row.upper:,.0f}",
-            str(len(row.ranks)),
-            "; ".join(row.wrong) or "as stated",
-        )
-    wrong = sum(bool(row.wrong) for row in checks)
-    words = (
-        "Every rank lies between the bounds, is the same for every balanced partition, and grows with depth and width."
-        if not wrong
-        else f"{wrong} of {len(checks)} networks are NOT as the theorems state."
-    )
-    return render([table, Lines([words], apart=True), *_heads(heads)])
-
-
-def _heads(checks: Sequence[HeadCheck]) -> list[Part]:
-    """Parts on heads: the error of each size on one attention matrix, and the prediction by the rank of its logits."""
-    n, needed = checks[0].positions, checks[0].needed
-    title = f"One head, {n} positions, a random attention matrix"
-    table = Table(title, [number("head size"), number("largest error"), label("verdict")], ruled=False)
-    for row in checks:
-        exact = "exact" if row.head_size >= needed else "cannot: the rank of its logits is too small"
-        table.add(str(row.head_size), f"{row.error:.1e}", "; ".join(row.wrong) or exact)
-    words = (
-        f"The logits of this matrix, less their column means, have rank {needed}: a head of size {needed} represents "
-        f"it, a smaller head does not. A head of size {n - 1} represents every attention matrix of {n} positions. "
-        f"Theorem 1 of Bhojanapalli et al. 2020, as a secondary source prints it, requires {n}; a softmax ignores the "
-        "column means, which saves one."
-    )
-    return [table, Lines([words], apart=True)]
 
 
 def _power_of_ten(exponent: float) -> str:

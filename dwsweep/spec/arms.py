@@ -21,7 +21,7 @@ from dwsweep.spec.validation import validated
 NAME, HEADS, PRESET, TOKENIZER = "name", "grid.heads", "model.preset", "data.tokenizer"
 ALLOWED = "model.*, train.*, grid.heads, grid.heads.*, grid.learning_rates"
 # keys that all arms share, so that runs of one shape and seed see the same batches and held-out text
-SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops", "seconds")
+SHARED = ("seq_len", "batch_size", "steps", "tokens", "tokens_per_param", "token_branches", "flops")
 SHARED_KEYS = tuple(f"train.{name}" for name in (*SHARED, "eval_tokens"))
 LONGEST_NAME = 80
 MOST_ARMS = 100  # limit: each arm is a plan, compared with all others

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.spec.sections import LENGTHS, PRESETS, SOURCE_FORMS, Spec, parts_of, section_in
 
 # keys that the commented spec sets: keys without a default, and one key per section
@@ -73,10 +74,8 @@ different vocabularies do not compare; `bits_per_byte` does. It counts the bytes
 `prepare` warns of a tokenizer that loses text.
 """,
     "train": """
-`train.flops` and `train.seconds` give every shape as many tokens as it can train on with that compute or time. The
-rates behind `train.seconds` are those that `dwsweep bench` measured, else compiled, else assumed, for
-`execution.device`. They are saved with the first plan, so re-running reproduces the same sweep; `status` and `report`
-compare planned with measured seconds.
+`train.flops` gives every shape as many tokens as it can train on with that compute. `fit` answers at equal wall time
+from the measured seconds of any sweep.
 """,
 }
 
@@ -119,6 +118,8 @@ def _keys(section: type[BaseModel], prefix: str) -> Iterator[Key]:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
+    if bool in parts_of(annotation):
+        return ("true", "false")
     return next((get_args(part) for part in parts_of(annotation) if get_origin(part) is Literal), ())
 
 
@@ -126,7 +127,7 @@ def _yaml(value: Any) -> str:
     """Format a value as YAML on one line."""
     plain = value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
     plain = list(plain) if isinstance(plain, tuple) else plain
-    return yaml.safe_dump(plain, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
+    return dump_yaml(plain, one_line=True).strip()
 
 
 def readme() -> str:
@@ -159,16 +160,20 @@ def _short(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else _yaml(value)
 
 
-def commented(path: str) -> str:
-    """Spec that runs as written, every key with its meaning; keys with a default are commented out."""
+def commented(path: str, changes: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Spec that runs as written, every key with its meaning; keys with a default are commented out.
+
+    ``changes``: values by dotted key, in addition to ``STARTING_POINT``.
+    """
+    set_keys = {**STARTING_POINT, **changes}
     lines = [HEADING.format(path=path).rstrip()]
     for key in all_keys():
         name, indent = key.name.rpartition(".")[2], "  " * key.depth
-        if not key.default and key.name not in STARTING_POINT and key.depth == 0:
+        if not key.default and key.name not in set_keys and key.depth == 0:
             lines += ["", f"{name}:"]
             continue
-        given = key.name in STARTING_POINT
-        value = _yaml(STARTING_POINT[key.name]) if given else key.default
+        given = key.name in set_keys
+        value = _yaml(set_keys[key.name]) if given else key.default
         text = f"{indent}{'' if given else '# '}{name}:{' ' + value if value else ''}"
         lines.append(f"{text:<44}{'  # ' + key.meaning if key.meaning else ''}".rstrip())
     return "\n".join(lines) + "\n"

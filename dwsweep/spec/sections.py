@@ -25,7 +25,7 @@ from pydantic import (
 
 from dwsweep import numerals
 from dwsweep.shapes import ROPE_THETA, Block, HeadCount, HeadRule, PositiveFloat, Proportions, Width
-from dwsweep.spec import yaml_numbers
+from dwsweep.spec.bounded_yaml import dump_yaml
 from dwsweep.spec.vocabulary import vocabulary
 
 Preset = Literal["gpt2", "llama", "qwen3", "nanochat"]
@@ -58,7 +58,6 @@ Depth = Annotated[int, Field(gt=0, le=10_000)]
 Budget = Annotated[float, Field(ge=100, le=1e15, allow_inf_nan=False)]  # n_params
 Tokens = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
 Flops = Annotated[float, Field(ge=1, le=1e30, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=1e-3, le=1e10, allow_inf_nan=False)]
 Sequences = Annotated[int, Field(gt=0, le=100_000_000)]
 Steps = Annotated[int, Field(gt=0, le=MAX_STEPS)]
 LearningRate = Annotated[float, Field(ge=1e-12, le=1e6, allow_inf_nan=False)]
@@ -66,11 +65,11 @@ Devices = Annotated[int, Field(gt=0, le=1_000_000)]
 Processes = Annotated[int, Field(gt=0, le=10_000)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
-LENGTHS = ("steps", "tokens", "tokens_per_param", "flops", "seconds")  # `train` has one of them
+LENGTHS = ("steps", "tokens", "tokens_per_param", "flops")  # `train` has one of them
 
 # forms of data.source
 SOURCE_FORMS = (
-    *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH", "wikiextractor:PATH"),
+    *("stdlib-docs", "tfds:NAME[/CONFIG]", "wikidump:PATH"),
     *("text:GLOB", "jsonl:GLOB", "parquet:GLOB", "hf:NAME[/CONFIG][@SPLIT]"),
 )
 
@@ -272,6 +271,12 @@ class _Unreadable(str):
         return found
 
 
+def source_of(text: str) -> str:
+    """``data.source`` for a source, or for a path or pattern whose ending names its form; text by default."""
+    known = {form.partition(":")[0] for form in SOURCE_FORMS}
+    return text if text.partition(":")[0] in known else f"{_form_of_file(text) or 'text'}:{text}"
+
+
 def _form_of_file(path: str) -> str | None:
     """Form of source that reads a file of this name, plain or packed; None: a name of another kind."""
     if ":" in path.removeprefix("gs://"):
@@ -289,7 +294,7 @@ _ENDINGS = {
 
 
 class DataSpec(Section):
-    source: str = Field(default="stdlib-docs", description="text to train on")
+    source: str = Field(default="stdlib-docs", description=f"{' | '.join(SOURCE_FORMS)}; the text to train on")
     tokenizer: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
         description="in place of a trained one: file or folder of a SentencePiece model or tokenizer.json, or `bytes`",
@@ -303,13 +308,15 @@ class DataSpec(Section):
     validation_fraction: float = Field(default=0.02, gt=0, lt=1, description="share of held-out documents")
     text_field: str | None = Field(
         default=None,
-        description="field that holds the text in jsonl, parquet, tfds and hf sources; None: found by its name",
+        description="name of the field with the text in jsonl, parquet, tfds and hf sources; None: found by its name",
     )
     tokenizer_sample_bytes: int = Field(
         default=10_000_000, ge=10_000, le=10**12, description="amount of text the tokenizer is trained on"
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of the tokenizer's sample")
-    cache_dir: str | None = Field(default=None, description="not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep")
+    cache_dir: str | None = Field(
+        default=None, description="local folder of prepared text, not hashed; None: $DWSWEEP_CACHE or ~/.cache/dwsweep"
+    )
     workers: Processes | None = Field(default=None, description="not hashed; processes of `prepare`; None: all cores")
 
     @model_validator(mode="before")
@@ -337,6 +344,8 @@ class DataSpec(Section):
         """Check the form of the source alone, so that `plan` refuses a wrong one; opening the source finds whether it
         exists."""
         kind, colon, rest = value.partition(":")
+        if kind == "wikiextractor":
+            raise ValueError("removed in this version; `jsonl:GLOB` reads what WikiExtractor writes with --json")
         forms = dict(form.partition(":")[::2] for form in SOURCE_FORMS)
         if kind not in forms or bool(colon) != bool(forms[kind]) or bool(rest.strip()) != bool(forms[kind]):
             near = difflib.get_close_matches(kind, forms, n=1, cutoff=0.6) if kind not in forms else []
@@ -369,7 +378,7 @@ class TrainSpec(Section):
     batch_size: Sequences = Field(default=16, description="sequences per step")
     steps: Steps | None = Field(
         default=None,
-        description="length of a run in steps; give one of steps, tokens, tokens_per_param, flops, seconds",
+        description="length of a run in steps; give one of steps, tokens, tokens_per_param, flops",
     )
     tokens: Tokens | None = Field(default=None, description="length of a run in tokens")
     tokens_per_param: Annotated[PositiveFloat, Field(ge=1e-6)] | None = Field(
@@ -377,10 +386,6 @@ class TrainSpec(Section):
     )
     flops: Flops | None = Field(
         default=None, description="FLOPs of a run, attention and unembedding counted; its tokens follow from its shape"
-    )
-    seconds: Seconds | None = Field(
-        default=None,
-        description="device-seconds of a run; its tokens follow from its shape's rate, by `bench` or assumed",
     )
     token_branches: list[Tokens] = Field(
         default_factory=list, description="wsd: cool down at these token counts too, as runs of their own"
@@ -413,6 +418,14 @@ class TrainSpec(Section):
     conditioning: bool = Field(
         default=False, description="log the condition number of each block's attention to metrics.jsonl; not hashed"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, content: Any) -> Any:
+        """Earlier versions wrote ``seconds: null`` into every spec.yaml and config.json."""
+        if isinstance(content, dict) and content.get("seconds", 0) is None:
+            return {name: value for name, value in content.items() if name != "seconds"}
+        return content
 
     @model_validator(mode="after")
     def _length(self) -> TrainSpec:
@@ -473,7 +486,7 @@ class ExecutionSpec(Section):
     )
     device: str | None = Field(
         default=None,
-        description="name in the table of devices, for the estimates of `plan` and the rates of train.seconds",
+        description="name in the table of devices, for the estimates of `plan`",
     )
 
 
@@ -496,4 +509,4 @@ class Spec(Section):
         return Block(head_rule or self.grid.head_rules()[0], self.data.vocab_size, self.train.seq_len, **keys)
 
     def to_yaml(self) -> str:
-        return yaml_numbers.dump(self.model_dump(mode="json", by_alias=True))
+        return dump_yaml(self.model_dump(mode="json", by_alias=True))

@@ -119,9 +119,9 @@ def _look(store: SweepStore) -> Look:
         yield from _lost_results(store, pack_id)
     yield from _results(store)
     yield from _fit(root)
-    for name, read in (("bench.json", bench_record.read), ("compiled.json", bench_record.read_compiled)):
-        if os.path.lexists(root / name) if not paths.is_remote(root) else (root / name).exists():
-            yield name, root / name, _fault(lambda read=read, name=name: read(root / name))  # type: ignore[misc]
+    bench = root / bench_record.FILE_NAME
+    if bench.exists() if paths.is_remote(root) else os.path.lexists(bench):
+        yield bench.name, bench, _fault(lambda: bench_record.read(bench))
     yield from _tokens(root)
 
 

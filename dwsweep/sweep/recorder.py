@@ -2,33 +2,20 @@
 
 A run that is done or diverged is frozen: when its pack resumes from an older checkpoint and passes its end a second
 time, the first record stands.
-
-Optional logs besides metrics.jsonl: TensorBoard, Weights & Biases and Trackio, off unless ``execution.loggers`` asks.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import functools
-import importlib.util
-import io
 import itertools
 import math
-import netrc
-import os
-import re
-import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dwsweep import jsonl, paths
-from dwsweep.errors import InputError, install
 from dwsweep.plan import Pack
 from dwsweep.plan.schedule import cooldown_start
 from dwsweep.records.metrics import Metrics, MetricsRow, read_metrics
@@ -38,13 +25,11 @@ from dwsweep.records.run import DIVERGED, FINAL, INTERRUPTED, RUNNING, RunResult
 from dwsweep.sweep import events
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Emit
-from dwsweep.text import one_line
+from dwsweep.sweep.loggers import Logger
 from dwsweep.train import Recorder
 
 if TYPE_CHECKING:
-    import trackio
-    import wandb
-    from tensorboardX import SummaryWriter
+    pass
 
 
 EVALUATING_SECONDS = 10.0  # interval between two reports during the evaluation
@@ -124,8 +109,6 @@ class RunRecorder(Recorder):
                 jsonl.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
             self._writers.pop(name, None)
-            for logger in self.loggers:
-                logger.resumed(name, step)
         self.emit(events.Resumed(step))
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
@@ -255,278 +238,3 @@ def lost_rows(found: Metrics, kept: Sequence[MetricsRow], end: int, log_steps: i
         if end - steps[-1] >= max(log_steps, *gaps, 1):
             parts.append(f"the rows of steps {steps[-1] + 1:,}–{end:,} are lost")
     return ", ".join(parts)
-
-
-_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}
-
-
-class Logger(Protocol):
-    """Destination of rows of metrics besides the run's own files."""
-
-    def resumed(self, run_id: str, step: int) -> None:
-        """Resume a run at this step; rows logged beyond it come again."""
-
-    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        """Log rows with ``step`` and numbers."""
-
-    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        """Log the end of a run; ``result`` holds its figures."""
-
-    def close(self) -> None:
-        """Close; everything logged is on disk afterwards."""
-
-
-LOGIN_SECONDS = 30.0  # time limit for W&B to check a key
-
-
-def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
-    """Refuse loggers that are not installed, or that cannot log in, before anything trains. Without a key W&B keeps
-    everything on disk, with a message through ``say``.
-
-    Raises:
-        InputError: names the extra to install, or why W&B refuses.
-    """
-    lines = [
-        f"execution.loggers: {name!r}; its package is not installed: {install(name)}"
-        for name in names
-        if importlib.util.find_spec(_PACKAGES[name]) is None
-    ]
-    if lines:
-        raise InputError(*lines)
-    if "wandb" in names and os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared"):
-        if _has_key():
-            _log_in()
-        else:
-            os.environ["WANDB_MODE"] = "offline"  # workers inherit it
-            say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
-
-
-def _has_key() -> bool:
-    """True if W&B finds a key: in its variable, or in the netrc file of the user."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urllib.parse.urlparse(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
-    places = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
-    for place in map(os.path.expanduser, places):
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            if netrc.netrc(place).authenticators(host):
-                return True
-    return False
-
-
-def _log_in() -> None:
-    found: list[str] = []
-
-    def log_in() -> None:
-        try:
-            import wandb
-
-            wandb.login(verify=True, timeout=int(LOGIN_SECONDS))
-            found.append("")
-        except BaseException as error:  # the package or a dependency failed; it may even exit
-            found.append(" ".join(str(error).split())[:200] or type(error).__name__)
-
-    thread = threading.Thread(target=log_in, daemon=True)
-    thread.start()
-    thread.join(LOGIN_SECONDS)
-    why = found[0] if found else f"no answer within {LOGIN_SECONDS:.0f} s"
-    if why:
-        raise InputError(
-            f"execution.loggers: 'wandb'; cannot log in ({why}); correct the key, or set WANDB_MODE=offline"
-        )
-
-
-def make(
-    names: Sequence[str], store: SweepStore, pack: Pack, say: Callable[[str], None] = lambda line: None
-) -> list[Logger]:
-    """The loggers by name, for the runs of one pack. A failing one is left out from then on, with a message through
-    ``say``: training goes on without it."""
-    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {
-        **{"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "trackio": TrackioLogger}
-    }
-    return [TolerantLogger(name, functools.partial(makers[name], store, pack), say) for name in names]
-
-
-class TolerantLogger:
-    """Logger whose failure ends its log, not the run."""
-
-    def __init__(self, name: str, make: Callable[[], Logger], say: Callable[[str], None]) -> None:
-        self._name, self._make, self._say = name, make, say
-        self._logger: Logger | None = None
-        self._failed = False
-
-    def resumed(self, run_id: str, step: int) -> None:
-        self._try(lambda logger: logger.resumed(run_id, step))
-
-    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        self._try(lambda logger: logger.metrics(run_id, rows))
-
-    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        self._try(lambda logger: logger.finished(run_id, result))
-
-    def close(self) -> None:
-        self._try(lambda logger: logger.close())
-
-    def _try(self, call: Callable[[Logger], None]) -> None:
-        if self._failed:
-            return
-        try:
-            self._logger = self._logger or self._make()
-            call(self._logger)
-        except Exception as error:
-            self._failed = True
-            self._say(f"execution.loggers: {self._name} failed and is left out from now on: {one_line(error)}")
-
-
-class TensorBoardLogger:
-    """TensorBoard logger: event files under ``DIR/tensorboard/<run_id>``."""
-
-    def __init__(self, store: SweepStore, pack: Pack) -> None:
-        self.root = store.directory / "tensorboard"
-        self._writers: dict[str, SummaryWriter] = {}
-        self._purge: dict[str, int] = {}
-
-    def _writer(self, run_id: str) -> SummaryWriter:
-        if run_id not in self._writers:
-            from tensorboardX import SummaryWriter
-
-            # purge_step hides rows that an interrupted attempt logged beyond its checkpoint
-            purge = self._purge.get(run_id)
-            # files are named by the second and the host: an attempt within a second of the last would overwrite it
-            suffix = f".{time.time_ns()}.{os.getpid()}"
-            self._writers[run_id] = SummaryWriter(str(self.root / run_id), purge_step=purge, filename_suffix=suffix)
-        return self._writers[run_id]
-
-    def resumed(self, run_id: str, step: int) -> None:
-        self._purge[run_id] = step + 1
-
-    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        writer = self._writer(run_id)
-        for row in rows:
-            for name, value in _scalars(row):
-                writer.add_scalar(f"train/{name}", value, row["step"])
-
-    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        writer = self._writer(run_id)
-        for name, value in _scalars(result):
-            writer.add_scalar(f"result/{name}", value, result.get("steps"))
-        self._writers.pop(run_id).close()
-
-    def close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
-
-
-class WandbLogger:
-    """W&B logger: one W&B run per run, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
-
-    def __init__(self, store: SweepStore, pack: Pack) -> None:
-        self.store = store
-        self.pack = pack
-        self._runs: dict[str, wandb.Run] = {}
-
-    def _run(self, run_id: str) -> wandb.Run:
-        if run_id not in self._runs:
-            import wandb
-
-            root, config = self.store.directory, self.store.config(run_id)
-            folder = None if paths.is_remote(root) else str(root)
-            self._runs[run_id] = wandb.init(
-                project="dwsweep",
-                group=self.pack.shape.label,
-                name=run_id,
-                id=re.sub(r"[^A-Za-z0-9_-]", "_", run_id),
-                resume="allow",
-                config=to_dict(config) if config else None,
-                dir=folder,
-                reinit="create_new",  # replicas of a pack log side by side
-                settings=wandb.Settings(console="off", silent=True),
-            )
-        return self._runs[run_id]
-
-    def resumed(self, run_id: str, step: int) -> None:
-        """Do nothing: W&B itself ignores steps that it already has."""
-
-    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        run = self._run(run_id)
-        for row in rows:
-            run.log(dict(_scalars(row)), step=row["step"])
-
-    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        run = self._run(run_id)
-        run.summary.update(dict(_scalars(result)))
-        self._runs.pop(run_id).finish()
-
-    def close(self) -> None:
-        for run in self._runs.values():
-            run.finish(exit_code=1)  # the run did not reach its end
-        self._runs.clear()
-
-
-class TrackioLogger:
-    """Trackio logger: one Trackio run per run, in ``DIR/trackio`` or by Trackio's settings (TRACKIO_DIR, a Space)."""
-
-    def __init__(self, store: SweepStore, pack: Pack) -> None:
-        self.store = store
-        self.pack = pack
-        self._runs: dict[str, trackio.Run] = {}
-        self._logged: dict[str, int] = {}  # last step that Trackio holds, earlier attempts included
-        if not paths.is_remote(store.directory):
-            os.environ.setdefault("TRACKIO_DIR", str(paths.as_path(store.directory).absolute() / "trackio"))
-
-    def _run(self, run_id: str) -> trackio.Run:
-        if run_id not in self._runs:
-            import trackio  # reads TRACKIO_DIR
-
-            config = self.store.config(run_id)
-            with contextlib.redirect_stdout(io.StringIO()):
-                # own context: `init` would finish the run in the present one, and
-                # replicas of a pack log side by side
-                self._runs[run_id] = run = contextvars.Context().run(
-                    trackio.init,
-                    project="dwsweep",
-                    group=self.pack.shape.label,
-                    name=run_id,
-                    resume="allow",
-                    config=to_dict(config) if config else None,
-                    embed=False,
-                    auto_log_gpu=False,
-                    auto_log_cpu=False,
-                )
-            self._logged[run_id] = getattr(run, "_next_step", 0) - 1
-            # rows that a killed attempt recorded and did not hand over
-            self._log(run_id, read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows)
-        return self._runs[run_id]
-
-    def resumed(self, run_id: str, step: int) -> None:
-        """Do nothing: ``_log`` leaves out steps that Trackio already has."""
-
-    def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        self._run(run_id)
-        self._log(run_id, rows)
-
-    def _log(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
-        for row in rows:
-            if row["step"] > self._logged[run_id]:
-                self._runs[run_id].log(dict(_scalars(row)), step=row["step"])
-                self._logged[run_id] = row["step"]
-
-    def finished(self, run_id: str, result: Mapping[str, object]) -> None:
-        run, steps = self._run(run_id), result.get("steps")
-        figures = {f"result/{name}": value for name, value in _scalars(result)}
-        run.log(figures, step=steps if isinstance(steps, int) else None)
-        self._finish(self._runs.pop(run_id))
-
-    def close(self) -> None:
-        for run in self._runs.values():
-            self._finish(run)
-        self._runs.clear()
-
-    def _finish(self, run: trackio.Run) -> None:
-        with contextlib.redirect_stdout(io.StringIO()):
-            run.finish()
-
-
-def _scalars(row: Mapping[str, object]) -> list[tuple[str, float]]:
-    return [(k, float(v)) for k, v in row.items() if k != "step" and isinstance(v, int | float)]

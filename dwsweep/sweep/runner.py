@@ -20,8 +20,7 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import RUN, Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import claim, policy, repair, work_queue
-from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep import claim, loggers, policy, repair, work_queue
 from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
@@ -29,7 +28,7 @@ from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess,
 from dwsweep.sweep.multihost import handled, join_slice
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
-from dwsweep.sweep.work_queue import Unit, fix_rates
+from dwsweep.sweep.work_queue import Unit
 from dwsweep.train.cpu import check_bfloat16, only_cpus
 
 REBUILDING = 0.02  # share of the time that results.csv may take while packs train
@@ -71,7 +70,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    run_recorder.check(plan.spec.execution.loggers, view.say)
+    loggers.check(plan.spec.execution.loggers, view.say)
     if executor == "local" and not distributed and only_cpus(os.environ):  # elsewhere the workers know
         to_train = {run.pack_id for run in plan.runs if run.action == RUN}
         check_bfloat16(pack for pack in plan.packs if pack.pack_id in to_train)
@@ -92,8 +91,7 @@ def run_sweep(
 
         try:
             with claim.hold(directory, shard, takeover, view.say, lost) as mine:
-                settled = fix_rates(plan, store, retry, view.say)
-                sweeps.append(_Sweep(settled, tokens, store, shard, retry, view, mine))
+                sweeps.append(_Sweep(plan, tokens, store, shard, retry, view, mine))
                 status = sweeps[0].run(executor, address, worker)
                 mine.check()  # the status belongs to its owner
                 return status

@@ -1,15 +1,12 @@
 """Snapshot of a sweep directory at one moment, read while others write it; and results.csv, rebuilt from the
 directories after each finish.
 
-Device-seconds that finished runs took, beside the seconds that ``train.seconds`` gave them.
-
 What a person sees of a sweep that trains: the interface, which ``report.progress`` fills, and the first and last lines.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import time
 from collections import Counter, defaultdict
@@ -88,7 +85,6 @@ class Snapshot:
     owners: tuple[Owner, ...]  # processes that own it, or a shard of it
     time: float
     damaged: tuple[str, ...] = ()  # damaged files, one line each
-    time_kept: str = ""  # a sentence on how well finished runs kept to ``train.seconds``; empty without it
     stages: Mapping[str, Stage] = field(default_factory=dict)  # stages of the packs before their first step, by pack
     measured: Mapping[str, Measured] = field(default_factory=dict)  # progress by pack, while the sweep is live
 
@@ -155,7 +151,6 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     progress = {pack_id: store.progress(pack_id) for pack_id in running}
     orphans = len(set(store.run_ids()) - {row.run_id for row in planned})
     done = [run.plan.run_id for run in runs if run.state.state == DONE]
-    kept = time_kept(store, planned)
     lines = (*damaged, *store.lacking_documents(done))
     now = time.time()
     since = min((owner.since for owner in live), default=now)
@@ -170,7 +165,6 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         tuple(live),
         now,
         lines,
-        kept,
         stages,
         measured((run, result) for run, result in results if result is not None),
     )
@@ -276,31 +270,6 @@ def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
             f"({error.strerror or error}); copy the sweep to where it can be written"
         ) from None
     say(f"{path}: {said}")
-
-
-EQUAL = 1.1  # largest factor between the shapes' times that counts as equal time
-
-
-def time_kept(store: SweepStore, planned: Iterable[PlanRow]) -> str:
-    """Compare the device-seconds of finished runs with ``train.seconds``, and name the shape farthest off; empty
-    without it, or before a run is done."""
-    ratios: dict[tuple[int, int, int | None], list[float]] = defaultdict(list)
-    for row in planned:
-        result = store.result(row.run_id) if row.rate and store.state(row.run_id).state == DONE else None
-        if row.rate and result is not None and result.device_seconds:
-            ratios[row.depth, row.width, row.heads].append(result.device_seconds * row.rate / row.tokens)
-    if not ratios:
-        return ""
-    means = {shape: sum(found) / len(found) for shape, found in ratios.items()}
-    low, high = min(means.values()), max(means.values())
-    depth, width, heads = max(means, key=lambda shape: abs(math.log(means[shape])))
-    runs = sum(map(len, ratios.values()))
-    span = f"{low:.2f} to {high:.2f}" if len(means) > 1 else f"{low:.2f}"
-    return (
-        f"{runs} finished run{'s' * (runs > 1)} of {len(means)} shape{'s' * (len(means) > 1)} took {span} times the "
-        f"device-seconds of train.seconds; farthest off: L{depth}-d{width}-h{heads}"
-        + ("; the shapes did not get equal time" if high > EQUAL * low else "")
-    )
 
 
 class SweepView(Protocol):

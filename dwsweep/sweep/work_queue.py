@@ -5,11 +5,7 @@ pack that the new plan does not have (a seed was added, so the plan's pack is an
 checkpoint it is finished as it is, and the plan's pack is written with the replicas that remain. A finished pack that
 lost a result trains again as it was, and only the lost result is written: a replica's last bits depend on its pack.
 
-The plan of a sweep in its directory: the remaining work, at the rates fixed there.
-
-Where runs are as long as ``train.seconds`` allow, their steps follow from rates, and the first plan that is written
-into a directory fixes those (manifest.json, ``rates``): every later one takes them, so that a run is the same run after
-another benchmark, in another shard, on another host. The first to write wins, under the lock of the manifest.
+The plan of a sweep in its directory: the remaining work.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,7 +29,7 @@ from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
 from dwsweep.spec import Spec
 from dwsweep.spec.bounded_yaml import load_yaml, load_yaml_file
-from dwsweep.sweep import claim, repair
+from dwsweep.sweep import claim
 from dwsweep.sweep.claim import Shard
 from dwsweep.sweep.directory import SweepStore, is_over
 from dwsweep.sweep.policy import with_microbatch
@@ -237,17 +233,14 @@ def plan_of_rest(spec: Spec, tokens: TokenStore | None, directory: Any, retry: C
     return replace(plan, warnings=(caution, *plan.warnings)) if caution else plan
 
 
-def check(spec: Spec, directory: Any) -> None:
-    """Refuse a spec that cannot be trained in ``directory``, before its data is prepared.
+def check(spec: Spec) -> None:
+    """Refuse a spec that cannot be trained, before its data is prepared.
 
     Raises:
         InputError: all that is wrong with it.
     """
     given_files(spec.data)
-    if spec.train.seconds is None:
-        build(spec)
-    else:
-        build(spec, calibrations=Calibration.found_in(directory), rates=SweepStore(directory).manifest.rates)
+    build(spec)
 
 
 def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collection[str]) -> Plan:
@@ -255,8 +248,7 @@ def _built(spec: Spec, data: DataFacts | None, store: SweepStore, retry: Collect
         spec,
         data=data,
         finished=store.finished(retry=retry),
-        calibrations=Calibration.found_in(store.directory),
-        rates=store.manifest.rates if spec.train.seconds is not None else (),
+        calibration=Calibration.read(store.directory),
     )
     return replace(plan, warnings=(*without_params(plan, store), *plan.warnings))
 
@@ -319,40 +311,6 @@ def _leaves(value: Any, key: str = "") -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def fix_rates(
-    plan: Plan, store: SweepStore, retry: Collection[str] = (), say: Callable[[str], None] = lambda line: None
-) -> Plan:
-    """Save the rates behind a plan's steps, once; if another process saved first, the plan by its rates.
-
-    A bucket has no locks between hosts: there two that begin in the same second write the same, from the same bench.
-    ``say``: log callback.
-    """
-    if not plan.lengths.needs_rates:
-        return plan
-    repair.check_manifest(store, say)
-    paths.make_directory(store.directory)
-    rates = [part.lengths.rate(run.shape) for part in plan.parts.values() for run in part.runs]
-    store.update_manifest(lambda manifest: manifest.with_rates(rates))
-    found = _built(plan.spec, plan.data, store, retry)
-    for basis in dict.fromkeys(part.lengths.basis(run.shape for run in part.runs) for part in found.parts.values()):
-        say(f"lengths: {basis}")
-    return found
-
-
-def with_rates_fixed(plan: Plan, directory: str | os.PathLike[str]) -> Plan:
-    """Save the rates for ``plan --out``; refuses while a sweep runs there.
-
-    Raises:
-        InputError: a running sweep owns the directory.
-    """
-    if not plan.lengths.needs_rates:
-        return plan
-    store = SweepStore(directory)
-    paths.make_directory(store.directory)
-    with claim.hold(directory):
-        return fix_rates(plan, store)
 
 
 def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:

@@ -26,8 +26,7 @@ from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import policy
-from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep import loggers, policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
     Command,
@@ -196,7 +195,7 @@ def attempt(job: Job, channel: Channel) -> Ended:
                 outcome = train(job, directory, Recorder(), should_stop=should_stop)
                 return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
             note = lambda text: channel.emit(Note(text))  # noqa: E731
-            extra = run_recorder.make(job.pack.execution.loggers, store, job.pack, note)
+            extra = loggers.make(job.pack.execution.loggers, store, job.pack, note)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
             try:
                 paths.make_directory(directory)

@@ -1,4 +1,4 @@
-"""Theory of depth and width, before anything is trained: separation-rank bounds, bottlenecks of width, their checks."""
+"""Theory of depth and width, before anything is trained: separation-rank bounds and bottlenecks of width."""
 
 from __future__ import annotations
 

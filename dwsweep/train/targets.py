@@ -30,7 +30,6 @@ class Place:
 
     hardware: Hardware
     target: str | None = None  # requested name of the target; None: devices at hand
-    device: Device | None = None  # entry in the table of devices, for the roofline
 
 
 def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
@@ -45,8 +44,7 @@ def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
         raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
     named = find(plan.spec.execution.device) if plan.spec.execution.device else None
     memory = int(named.usable_bytes) if named else None
-    found = find(devices[0].device_kind)
-    return [Place(at_hand(devices[:n], memory_bytes=memory, as_accelerator=True), device=found) for n in counts]
+    return [Place(at_hand(devices[:n], memory_bytes=memory, as_accelerator=True)) for n in counts]
 
 
 TPUS = {"TPU-v6e": ("v6e", "2x2"), "TPU-v5p": ("v5p", "2x2x1"), "TPU-v5e": ("v5e", "2x2"), "TPU-v4": ("v4", "2x2x1")}
@@ -90,7 +88,7 @@ def elsewhere(name: str) -> Place:
     found = _described(describe, device, topology or None, name)
     devices = found if topology else found[:1]
     hardware = at_hand(devices, memory_bytes=int(device.usable_bytes), as_accelerator=True)
-    return Place(replace(hardware, is_here=False), name, device)
+    return Place(replace(hardware, is_here=False), name)
 
 
 def _described(

@@ -58,6 +58,8 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("guide 1B --mlp 7", "--mlp: '7'; allowed: plain, gated"),
         ("guide 12x768", "'12x768'; is a shape; give --shape 12x768"),
         ("guide --params 5T", "must be at most 1T non-embedding parameters"),
+        (f"guide --params {'9' * 400}", "must be a positive number, such as 1.3e9, 60k, 125M, 3B or 1T"),
+        (f"guide 1B --device H100:{'9' * 5000}", "must be from 1 to 1,000,000 devices"),
         ("guide --hours soon", "'soon'; must be a number"),
         ("train smoke", "train: no such command; did you mean run? allowed: plan, prepare, run, "),
         ("statuss runs/smoke", "statuss: no such command; did you mean status? "),
@@ -178,3 +180,18 @@ def test_example_values_in_the_help_of_options_are_allowed(dwsweep: Command, pla
             assert done.returncode == 0, (command, param.opts[0], done.stderr)
             tried += 1
     assert tried >= 7
+
+
+def test_init_with_a_text_writes_a_spec_that_prepares(
+    dwsweep: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for k in range(120):
+        (folder / f"{k}.txt").write_text(f"Net {k} has {k} layers of width {k * 7}.\n" * 3, "utf-8")
+    done = dwsweep("init", "a.yaml", "--text", "mine/*.txt", cwd=tmp_path)
+    assert done.returncode == 0 and "data.source text:mine/*.txt, data.vocab_size " in done.stdout
+    assert dwsweep("prepare", "a.yaml", cwd=tmp_path).returncode == 0
+    assert error_of(dwsweep, "init", "b.yaml", "--text", "none/*.txt", cwd=tmp_path).startswith("data.source: text:")
+    assert not (tmp_path / "b.yaml").exists()

@@ -63,9 +63,9 @@ def test_a_spec_that_would_be_misread_is_refused(tmp_path: Path, text: str, name
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("train.steps=yes", "train.steps: True; must not be true or false"),
-        ("execution.keep_params=no", "execution.keep_params: False; must be 'none', 'best' or 'all'"),
-        ("grid.depths=[1, on]", "grid.depths: [1, True]"),
+        ("train.steps=true", "train.steps: True; must not be true or false"),
+        ("execution.keep_params=false", "execution.keep_params: False; must be 'none', 'best' or 'all'"),
+        ("grid.depths=[1, true]", "grid.depths: [1, True]"),
         ("grid.seeds=1000000000000000000000000000000", "grid.seeds"),
         ("grid.seeds=[2147483648]", "grid.seeds[0]: 2147483648"),
         (f"grid.depths=[{10**400}]", "grid.depths[0]"),

@@ -167,7 +167,7 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     )
     found = answer([1e9])
     found = replace(found, sources=(replace(found.sources[0], name=HOSTILE),))
-    for renderable in (plan_report.render(build(spec)), guide_report.render(found), HOSTILE):
+    for renderable in (plan_report.render(build(spec)), guide_report.render(found, full=True), HOSTILE):
         # with markup switched on too, as in somebody's own console
         for console in (terminal.console(), Console(width=200, emoji=False)):
             if renderable == HOSTILE and console._markup:

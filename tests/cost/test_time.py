@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,16 @@ from spec_tools import spec_of
 
 from dwsweep.cost.arithmetic import training_flops_per_token
 from dwsweep.cost.devices import DEVICES, find
-from dwsweep.cost.duration import Calibration, SweepSeconds, assumed_mfu, sweep_seconds
+from dwsweep.cost.duration import Calibration, assumed_mfu
 from dwsweep.errors import InputError
 from dwsweep.guide import Options, answer
 from dwsweep.plan import Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records import bench as bench_record
-from dwsweep.records.bench import BenchRow, CompiledRow
+from dwsweep.records.bench import BenchRow
 from dwsweep.shapes import Block, HeadRule, Shape
 from dwsweep.spec import parse_spec
-from dwsweep.train import targets, verification
+from dwsweep.train import targets
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_every_device_has_a_source_and_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", sorted(targets.GPUS))
 def test_a_gpu_is_described_to_its_compiler_under_a_name_of_the_table(name: str) -> None:
-    """Rates that are compiled for it are found again by the name that JAX then gives it."""
+    """Its program is that of a device of the table by the name that JAX then gives it."""
     device = find(name)
     assert device is not None
     found = re.search(r'device_description_str: "([^"]+)"', targets.gpu_config(device))
@@ -145,11 +144,12 @@ def test_a_device_named_and_given_by_its_rates_takes_the_same_time() -> None:
 
 
 def test_assumed_mfu_of_an_a100_is_near_what_others_measured() -> None:
-    """snimu's figures (``verification.PUBLISHED``), whose batch and vocabulary are not published."""
+    """Figures by snimu, 10,000 steps; batch and vocabulary are not published."""
+    figures = {(6, 192): 0.18, (3, 384): 0.35, (6, 384): 0.30, (12, 384): 0.27, (12, 576): 0.35, (6, 768): 0.49}
     a100 = find("A100-80GB")
     assert a100 is not None
     ratios = []
-    for (depth, width), published in verification.PUBLISHED.items():
+    for (depth, width), published in figures.items():
         shape = Block(HeadRule(size=64), 50_304, 1024).shape(depth, width)
         mfu = assumed_mfu(shape, a100, tokens_per_step=32_768, precision="bfloat16", fused=True)
         ratios.append(mfu / published)
@@ -177,8 +177,8 @@ TWO_DEPTHS = {
 
 def plan(**execution: Any) -> Plan:
     precision = execution.pop("precision", "bfloat16")
-    calibrations = execution.pop("calibrations", ())
-    return build(spec_of(TWO_DEPTHS, train__precision=precision, execution=execution), calibrations=calibrations)
+    calibration = execution.pop("calibration", None)
+    return build(spec_of(TWO_DEPTHS, train__precision=precision, execution=execution), calibration=calibration)
 
 
 def test_times_on_a_named_device_are_called_an_assumption() -> None:
@@ -213,7 +213,7 @@ def row(depth: int, width: int, rate: float, kind: str = "cpu", **more: int) -> 
 
 def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) -> None:
     path = bench_record.write([row(6, 118, 2e10), row(12, 168, 3e10)], tmp_path)
-    estimates = plan(calibrations=Calibration.in_file(path)).estimates
+    estimates = plan(calibration=Calibration.read(path)).estimates
     assert estimates.device == "cpu" and "measured" in estimates.basis
     # each shape has the rate of the benchmarked one that is nearest in (ln L, ln d_x)
     nearest = {"L6-d116": 2e10, "L6-d236": 2e10, "L12-d84": 3e10, "L12-d168": 3e10}
@@ -226,98 +226,45 @@ def test_a_calibration_gives_times_on_a_device_without_a_peak(tmp_path: Path) ->
 
 def test_a_calibration_of_another_device_is_not_used() -> None:
     calibration = Calibration.of([row(6, 118, 2e14, "NVIDIA H100 80GB HBM3")])
-    assert plan(device="H200", calibrations=[calibration]).estimates.basis.startswith("ASSUMED")
-    same = plan(device="H100", calibrations=[calibration]).estimates
+    assert plan(device="H200", calibration=calibration).estimates.basis.startswith("ASSUMED")
+    same = plan(device="H100", calibration=calibration).estimates
     assert "measured" in same.basis
     assert all(pack.mfu == pytest.approx(2e14 / 989e12) for pack in same.packs.values())
 
 
 def test_rates_of_several_devices_count_for_one_each() -> None:
     kind = "NVIDIA H100 80GB HBM3"
-    alone = plan(device="H100", calibrations=[Calibration.of([row(6, 118, 2e14, kind)])]).estimates
-    three = plan(device="H100", calibrations=[Calibration.of([row(6, 118, 6e14, kind, devices=3)])]).estimates
+    alone = plan(device="H100", calibration=Calibration.of([row(6, 118, 2e14, kind)])).estimates
+    three = plan(device="H100", calibration=Calibration.of([row(6, 118, 6e14, kind, devices=3)])).estimates
     assert three.packs == alone.packs and three.device_seconds == pytest.approx(alone.device_seconds)
     assert "3 × NVIDIA" in three.basis and "1/3" in three.basis
 
 
-def compiled(target: str, kind: str, depth: int, width: int, rate: float, **more: Any) -> CompiledRow:
-    flops = 3 * (2 * 12 * depth * width**2 + 4 * depth * width * 128 + 2000 * width)
-    content: dict[str, Any] = {
-        "mesh": {"replica": 1, "data": 1, "fsdp": 1},
-        "precision": "bfloat16",
-        "devices": 1,
-        "flops_per_token": flops,
-        "tokens_per_second": rate / flops,
-        **more,
-    }
-    sizes = {"n_params_total": 1, "replicas": 2, "microbatch": 4, "remat": False, "batch_size": 4, "state_bytes": 1}
-    unknown = {"compile_seconds": 1.0, "memory_bytes": None, "n_train_tokens": None}
-    return CompiledRow(target=target, device_kind=kind, depth=depth, width=width, **sizes, **unknown, **content)
-
-
-def test_times_are_measured_before_they_are_compiled_and_compiled_before_they_are_assumed(tmp_path: Path) -> None:
+def test_times_are_measured_before_they_are_assumed(tmp_path: Path) -> None:
     """Every row of plan.csv names the basis of its time."""
 
     def bases(**execution: Any) -> tuple[set[str | None], float | None]:
-        planned = plan(calibrations=Calibration.found_in(tmp_path), **execution)
+        planned = plan(calibration=Calibration.read(tmp_path), **execution)
         return {row.time_basis for row in to_rows(planned)}, planned.estimates.device_seconds
 
     assert bases(device="H100")[0] == {"assumed"}
     assert bases(device="H900") == ({None}, None)
-    bench_record.write_compiled([compiled("H100", "NVIDIA H100", 6, 118, 1e14)], tmp_path)
-    label, seconds = bases(device="H100")
-    assert label == {"compiled"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 1e14)
-    assert "no run reaches" in plan(device="H100", calibrations=Calibration.found_in(tmp_path)).estimates.basis
-    # of another device, of another precision, of none: the programs that were compiled are not this sweep's
-    assert bases(device="H200")[0] == {"assumed"}
-    assert bases(device="H100", precision="float32") == ({None}, None)
-    assert bases() == ({None}, None)
     bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
     label, seconds = bases(device="H100")
     assert label == {"measured"} and seconds == pytest.approx(plan(device="H100").estimates.flops / 4e13)
+    assert bases(device="H200")[0] == {"assumed"}
 
 
-def test_a_compiled_rate_over_eight_devices_is_that_of_one(tmp_path: Path) -> None:
-    eight = compiled("TPU-v5e:2x4", "TPU v5 lite", 6, 118, 8e13, devices=8)
-    (alone,) = Calibration.of_compiled([compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)])
-    (spread,) = Calibration.of_compiled([eight])
-    assert alone.rows == spread.rows and spread.devices == 8
-    # of both, the fewest devices: nothing is divided there
-    other = replace(eight, tokens_per_second=eight.tokens_per_second / 2)
-    assert Calibration.of_compiled([other, compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)])[0].rows == alone.rows
-
-
-def test_a_second_target_joins_the_first_and_the_same_one_is_replaced(tmp_path: Path) -> None:
-    h100, v5e = compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)
-    again = replace(h100, depth=12)
-    for one in (h100, v5e, again):
-        path = bench_record.write_compiled([one], tmp_path)
-    assert bench_record.read_compiled(path) == [v5e, again]
-    rows = bench_record.kept([h100, v5e], tmp_path)
-    assert next(rows) == h100 and bench_record.read_compiled(path) == [v5e, h100]  # written before the next is compiled
-    path.write_text('[{"depth": "six"}]')
-    with pytest.raises(InputError, match=r"compiled\.json cannot be read"):
-        Calibration.found_in(tmp_path)
-
-
-def test_a_guide_takes_the_rates_of_its_device_and_what_was_measured_first(tmp_path: Path) -> None:
-    compiled_rows = [compiled("H100", "NVIDIA H100", 6, 118, 1e14), compiled("TPU-v5e", "TPU v5 lite", 6, 118, 1e13)]
-    path = bench_record.write_compiled(compiled_rows, tmp_path)
-    for where in (tmp_path, path):
-        found = Calibration.chosen(where, "TPU-v5e")
-        assert found is not None and (found.basis, found.rows[0][2]) == ("compiled", pytest.approx(1e13))
-        assert Calibration.chosen(where, "A100-80GB") is None
-    said = answer([1e9], options=Options(device="H100", calibration=Calibration.chosen(path, "H100"))).assumptions
-    assert (said.training_rate, said.training_device) == ("compiled", "NVIDIA H100")
-    bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
-    found = Calibration.chosen(tmp_path, "H100")
-    assert found is not None and found.basis == "measured"
-    other = Calibration.chosen(tmp_path, "A100-80GB")  # measured elsewhere, and said so
-    assert other is not None and other.device_kind == "NVIDIA H100 80GB HBM3"
+def test_a_guide_takes_the_rates_of_a_bench_and_says_where_they_were_measured(tmp_path: Path) -> None:
+    path = bench_record.write([row(6, 118, 4e13, "NVIDIA H100 80GB HBM3")], tmp_path)
+    found = Calibration.read(tmp_path)
+    assert found is not None and found == Calibration.read(path)
+    said = answer([1e9], options=Options(device="A100-80GB", calibration=found)).assumptions
+    assert (said.training_rate, said.training_device) == ("measured", "NVIDIA H100 80GB HBM3")
 
 
 def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
-    assert Calibration.in_file(tmp_path / "bench.json") == []
+    assert Calibration.read(tmp_path / "bench.json") is Calibration.read(tmp_path) is None
     assert Calibration.of([]) is None
 
 
@@ -333,7 +280,7 @@ def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str)
     path = tmp_path / "bench.json"
     path.write_text(text)
     with pytest.raises(InputError, match=wanted):
-        plan(calibrations=Calibration.in_file(path))
+        plan(calibration=Calibration.read(path))
 
 
 def test_what_does_not_fit_is_said() -> None:
@@ -349,18 +296,6 @@ def test_what_does_not_fit_is_said() -> None:
     )
     big = build(spec)
     assert says(big.warnings[0], "cost: a pack too large")
-
-
-def test_a_sweep_waits_for_what_does_not_compile_while_another_trains() -> None:
-    """Three programs of 10, 30 and 5 s of compiling; the first trains 20 s, so 10 s of the second remain."""
-    base = compiled("H200", "NVIDIA H200", 6, 116, 1e14, roofline_seconds=0.01, training_steps=2000)
-    rows = [replace(base, compile_seconds=seconds, compile_cpu_seconds=2 * seconds) for seconds in (10.0, 30.0, 5.0)]
-    found = sweep_seconds(rows)
-    assert found == SweepSeconds(programs=3, compiling=45, compiling_cpu=90, training=60, waiting=10 + 10)
-    assert sweep_seconds([replace(rows[0], compile_cpu_seconds=None)]).compiling_cpu is None
-    # a length that follows from rates, and a program that fits nowhere
-    assert sweep_seconds([*rows, replace(base, training_steps=None)]) is None
-    assert sweep_seconds([*rows, replace(base, roofline_seconds=None)]) is None and sweep_seconds([]) is None
 
 
 def test_a_device_may_be_given_by_its_rates() -> None:

@@ -212,40 +212,6 @@ def test_parquet(tmp_path: Path) -> None:
         read(f"parquet:{tmp_path}/a.parquet.gz")
 
 
-def test_wikiextractor(tmp_path: Path) -> None:
-    doc = '<doc id="{0}" url="u" title="T{0}">\nT{0}\n\n{1}\n</doc>\n'
-    folder = tmp_path / "AA"
-    folder.mkdir()
-    (folder / "wiki_00").write_text(doc.format(1, "Body one.\n\nHeading.\nMore < text > here.") + doc.format(2, ""))
-    (folder / "wiki_01.bz2").write_bytes(bz2.compress(doc.format(3, "Body three.").encode()))
-    texts, skipped = read(f"wikiextractor:{tmp_path}")
-    assert texts == ["T1\n\nBody one.\n\nHeading.\nMore < text > here.", "T3\n\nBody three."]
-    assert skipped.left_out == {"articles without a body": 1} and not skipped.bad
-
-    (folder / "wiki_02").write_text(doc.format(4, "Body.")[:-9])
-    (folder / "wiki_03").write_text("nothing of the kind")
-    assert read(f"wikiextractor:{tmp_path}")[1].bad == {"<doc> without </doc>": 1, "no <doc> record": 1}
-
-
-def test_wikiextractor_json(tmp_path: Path) -> None:
-    lines = [{"id": "1", "title": "A", "text": "Body."}, {"id": "2", "title": "B", "text": ""}]
-    (tmp_path / "wiki_00").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    texts, skipped = read(f"wikiextractor:{tmp_path}/wiki_00")
-    assert texts == ["A\n\nBody."] and skipped.left_out == {"articles without a body": 1}
-    with open(tmp_path / "wiki_00", "a") as file:
-        file.write('[1, 2]\n"x"\n' + "[" * 100_000)
-    texts, skipped = read(f"wikiextractor:{tmp_path}/wiki_00")
-    assert texts == ["A\n\nBody."] and skipped.bad == {"not a JSON object": 2, "nested more than 100 deep": 1}
-
-
-def test_wikiextractor_takes_one_pass(tmp_path: Path) -> None:
-    """Beginnings without an end: hours where each is followed to the end of the file."""
-    doc = '<doc id="1" url="u" title="T">\nT\n\nBody.\n</doc>\n'
-    (tmp_path / "wiki_00").write_text(doc + "<doc " * 300_000 + "\n" + '<doc id="2">\n' * 100_000)
-    texts, skipped = read(f"wikiextractor:{tmp_path}")
-    assert texts == ["T\n\nBody."] and skipped.bad == {"<doc> without </doc>": 100_001}
-
-
 def test_stdlib_docs() -> None:
     source = open_source("stdlib-docs")
     first = next(iter(source.items()))
@@ -337,7 +303,6 @@ else:
         "jsonl:gs://b/*.jsonl",
         "text:gs://b/d",
         "wikidump:gs://b/a.xml.bz2",
-        "wikiextractor:gs://b/AA",
         "parquet:gs://b/*.parquet",
         "tfds:gs://b/wiki",
     ],

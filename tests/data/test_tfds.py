@@ -143,6 +143,11 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InputError, match=r"TFDS could not prepare it \(.*DatasetNotFoundError") as error:
         prepare(DataSpec(source="tfds:no_such_data_set", cache_dir=str(tmp_path)), progress=False)
     assert "\n" not in str(error.value)
+    failed = subprocess.CompletedProcess([], 1, stderr="ModuleNotFoundError: No module named 'apache_beam'\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: failed)
+    with pytest.raises(InputError, match="built by Apache Beam, in an environment of its own: pip install"):
+        prepare(DataSpec(source="tfds:beam_set", cache_dir=str(tmp_path)), progress=False)
+    monkeypatch.undo()
     with pytest.raises(InputError, match=r"no such text feature .*features found: id \(Scalar\), text \(Text\), title"):
         read(f"tfds:{root}/tiny/en", "prose")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dwsweep.data import tokenizer as module
-from dwsweep.data.tokenizer import Tokenizer, train
+from dwsweep.data.tokenizer import Tokenizer, supported_vocabulary, train
 from dwsweep.errors import InputError
 
 WORDS = ["width", "depth", "layer", "residual", "stream", "attention", "head", "token", "budget", "transition", "model"]
@@ -96,3 +96,12 @@ def test_vocabulary_that_does_not_fit(sample: list[str], vocab_size: int, messag
     with pytest.raises(InputError, match=message) as error:
         train(sample, vocab_size)
     assert "\n" not in str(error.value)
+
+
+def test_a_supported_vocabulary_trains_on_nine_tenths_of_the_text() -> None:
+    few, many = texts(20), texts() + ["".join(chr(0x4E00 + i) for i in range(2000))] * 50
+    assert supported_vocabulary(texts(), 300) == 300
+    small, large = supported_vocabulary(few, 5000), supported_vocabulary(many, 1000)
+    assert 256 < small < 5000 and train(few[:18], small).vocab_size == small
+    assert large > 2000 and train(many[:-5], large).vocab_size == large
+    assert supported_vocabulary(["a"], 1000) == 256

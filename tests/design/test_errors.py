@@ -374,7 +374,7 @@ def test_a_filled_sweep_takes_other_keys() -> None:
     [
         ("grid.depths=[2,4]", "--set: 'grid.depths=.*allowed: --depths"),
         ("execution.device=H200", "--set: 'execution.device.*allowed: that option"),
-        ("train.seconds=60", "--set: 'train.seconds=60'; gives every size the same cost"),
+        ("train.flops=1e18", "--set: 'train.flops=1e18'; gives every size one cost"),
         ("train.precision=float32", "train.precision: float32; allowed: bfloat16"),
         ("data.sorce=x", "data.sorce: unknown key; did you mean `source`"),
         ("model.kv_heads=3", "model.kv_heads: 3; must divide grid.heads.count 2"),

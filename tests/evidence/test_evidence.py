@@ -5,20 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dwsweep import published_law
 from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.evidence import Bound, Estimates, check, levels, populations, read, read_populations, recipe
+from dwsweep.evidence import Estimates, levels, populations, read, read_populations, recipe
 from dwsweep.evidence.random_effects import BENDS, CENTRE, SLOPES, curve, depth_population
 from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit import laws
 from dwsweep.guide import Options
 from dwsweep.guide.losses import Predicted, Tokens, public
+from tests.simulations import evidence_check as check
 
 SOURCES = {source.name: source for source in read()}
 # median best depth of `guide` at compute-optimal tokens before sources had offsets of their own
@@ -106,31 +106,6 @@ def test_forms_part_ways_beyond_the_data_and_agree_inside() -> None:
         return float(np.median(power.at(x)) - np.median(theory.at(x)))
 
     assert abs(apart(1e8)) < 0.1 < apart(7e9) < apart(7e10)
-
-
-def test_own_estimates_lead_near_their_sizes_and_their_offset_does_not_fade() -> None:
-    everyone = read_populations().depth
-    two = Estimates((1e7, 1e8), (20.0, 20.0), (1.0, 1.5), ((0.0025, 0.0), (0.0, 0.0025)))
-    own, alone = recipe(everyone, two), recipe(everyone)
-    assert np.median(own.at(0.0)) == pytest.approx(1.5, abs=0.1)
-    gaps = [float(np.median(alone.at(x)) - np.median(own.at(x))) for x in (0.0, 5.0, 8.0)]
-    assert min(gaps) > 0.4, "a recipe that is shallow at its sizes stays shallow"
-    vague = replace(two, covariance=((4.0, 3.9), (3.9, 4.0)))
-    assert np.median(recipe(everyone, vague).at(5.0)) == pytest.approx(np.median(alone.at(5.0)), abs=0.15)
-
-
-@pytest.mark.parametrize("end", [1.2, 1.7, 2.2, 3.5])
-def test_a_bound_cuts_off_what_lies_beyond_it(end: float) -> None:
-    everyone = read_populations().depth
-    below, above = recipe(everyone, bounds=[Bound(0.0, high=end)]), recipe(everyone, bounds=[Bound(0.0, low=end)])
-    free = recipe(everyone).at(0.0)
-    assert below.at(0.0).max() <= end + 1e-6 and above.at(0.0).min() >= end - 1e-6
-    for cut, kept in ((below, free[free < end]), (above, free[free > end])):
-        if len(kept) > 100:  # as rejection does
-            assert np.median(cut.at(0.0)) == pytest.approx(np.median(kept), abs=0.05)
-    medians = [float(np.median(one.at(4.0))) for one in (below, recipe(everyone), above)]
-    # a bound that leaves nearly all of the draws moves the median by no more than drawing anew does
-    assert medians[0] < medians[1] + 0.02 and medians[1] < medians[2] + 0.02 and medians[0] < medians[2]
 
 
 def test_rows_are_the_sources_own_words() -> None:

@@ -14,8 +14,9 @@ import yaml
 from sentences import says
 
 from dwsweep.errors import InputError
-from dwsweep.evidence import check, read
+from dwsweep.evidence import read
 from dwsweep.evidence.summary import Evidence, is_text, summarised
+from tests.simulations import evidence_check as check
 
 DEPTHS = (4, 6, 8, 12, 16, 24, 32)
 GIVEN: dict[str, Any] = {

@@ -151,30 +151,6 @@ def test_vocabularies_are_compared_in_bits_per_byte() -> None:
         fit_along(rows, "vocab_size", draws=DRAWS)
 
 
-# Shapes that equal a baseline
-
-
-def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
-    rng = np.random.default_rng(0)
-    loss = {(6, 2): 3.0, (6, 8): 2.97, (3, 2): 3.06, (3, 8): 3.001}
-    seeds = rng.normal(0.0, 0.02, 3)
-    rows = [
-        {"depth": L, "heads": h, "width": 64, "seed": s, "loss": value + seeds[s] + rng.normal(0.0, 0.001)}
-        for (L, h), value in loss.items()
-        for s in range(3)
-    ]
-    found = fit_along(rows, "heads", draws=DRAWS, margin=0.03).along
-    assert found is not None
-    (table,) = found.equal
-    assert table.baseline == "6×64, 2 heads" and table.margin == 0.03
-    said = {(row.depth, row.heads): (row.equal, round(row.saved_percent)) for row in table.rows}
-    assert said == {(3, 8): (True, 50), (3, 2): (False, 50), (6, 8): (True, 0)}
-    assert says(table.sentence, "fit: equal to the baseline")
-    other = fit_along(rows, "heads", draws=DRAWS, baseline="depth == 6 and heads == 8").along
-    assert other is not None and not any(row.equal for row in other.equal[0].rows if row.depth == 3)
-    assert fit_along(rows, "heads", draws=DRAWS).along.equal  # type: ignore[union-attr]
-
-
 # What is refused
 
 
@@ -186,10 +162,6 @@ def test_the_shapes_that_equal_a_baseline_and_what_they_save() -> None:
         ("depth", {}, "column: 'depth' is 2 in every row of a list of rows; at least two values are compared"),
         ("name", {}, "column: 'name' is 'a' in row 1; must be a column of numbers"),
         ("heads", {"axis": "flops"}, "axis: 'flops'; along a column losses are compared at n_params"),
-        ("heads", {"margin": 0.0}, "margin: 0.0; must be a positive number of nats"),
-        ("heads", {"baseline": "heads > 4"}, "baseline: 'heads > 4'; 4 shapes meet it"),
-        ("heads", {"baseline": "heads == 3"}, "baseline: 'heads == 3'; no shape meets it, one must"),
-        ("heads", {"baseline": "hands == 3"}, "baseline: 'hands' in 'hands == 3'; columns are"),
         ("heads", {"confidence": 1.0}, "confidence: 1.0; must be a number from 0.5 to below 1"),
         ("heads", {"draws": 10}, "draws: 10; must be an integer of at least 100"),
         ("heads", {"draws": 10**9}, "draws: 1000000000; must be an integer of at least 100, at most 100,000"),

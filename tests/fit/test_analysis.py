@@ -19,8 +19,9 @@ from shown import summary
 import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
-from dwsweep.fit import analysis, curves, token_group
+from dwsweep.fit import analysis, curves, laws, token_group
 from dwsweep.fit.cells import find_bad_runs, select_runs
+from dwsweep.fit.guideline import own_guide
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500
@@ -38,7 +39,7 @@ def base_rows():
 @cache
 def clean(seeds=3):
     """What is fitted to the rows of the base scenario, or to those of fewer seeds."""
-    return dwsweep.fit_table(simulate(change("base", seeds=seeds), rng()), draws=DRAWS, params=[3e9])
+    return dwsweep.fit_table(simulate(change("base", seeds=seeds), rng()), draws=DRAWS, params=[3e9], paper=True)
 
 
 def alone(result):
@@ -51,13 +52,13 @@ def test_noise_free_losses_return_the_transitions_and_the_guideline():
     truth = Truth((6, 12, 18, 24, 30, 36, 48))
     budgets = tuple(np.geomspace(1e6, 3e9, 12))
     table = simulate(Scenario(truth, budgets=budgets, sigma=0.0, seed_sd=0.0), rng())
-    result = dwsweep.fit_table(table, draws=DRAWS)
+    result = dwsweep.fit_table(table, draws=DRAWS, paper=True)
     rows = alone(result)
     assert [row["status"] for row in rows] == ["crossed"] * 6
     for row in rows:
         assert math.log(row["n_params"]) == pytest.approx(truth.transition(row["shallow"]), abs=0.03)
         assert row["n_params"] == pytest.approx(12 * row["shallow"] * row["width"] ** 2, rel=1e-3)
-    law = result.width_law
+    law = result.pairs_law
     assert law["a"] == pytest.approx(5.039, abs=0.02) and law["b"] == pytest.approx(0.0555, abs=8e-4)
 
 
@@ -66,18 +67,15 @@ def test_noise_free_losses_return_the_guideline():
     table = draw(
         SmoothTruth((6, 12, 18, 24, 30, 36, 48)), rng(), budgets=np.geomspace(1e6, 3e9, 12), sigma=0.0, seed_sd=0.0
     )
-    result = analysis.fit_table(table, draws=DRAWS)
-    best = {row["name"]: row for row in result.guideline}
-    for expected in result.published["guideline"]:
-        row = best[expected["name"]]
-        if expected["n_params"] <= 3e9:
-            assert row["depth"] == pytest.approx(expected["depth"], rel=0.015)
-        elif expected["n_params"] <= 3e10:  # beyond the depths trained a bound is all that there is
-            assert row["depth"] is None or row["depth"] == pytest.approx(expected["depth"], rel=0.1)
-            assert row["depth_low"] is None or 40.0 < row["depth_low"] < expected["depth"] * 1.05
-        else:
-            assert says(row["law"], "fit: refused far outside")
-        assert row["law"].startswith("own")
+    guide = own_guide(analysis.fit_table(table, draws=DRAWS).surface)
+    for name, n, _ in published_law.targets():
+        depth, low, _ = guide.depth(n)
+        best = laws.published().depth(n)[0]
+        if n <= 3e9:
+            assert depth == pytest.approx(best, rel=0.015), name
+        elif n <= 3e10:  # beyond the depths trained a bound is all that there is
+            assert depth is None or depth == pytest.approx(best, rel=0.1)
+            assert low is None or 40.0 < low < best * 1.05
 
 
 def test_noisy_sweep_covers_its_truth():
@@ -86,15 +84,33 @@ def test_noisy_sweep_covers_its_truth():
     for row in alone(result):
         assert row["status"] == "crossed"
         assert math.log(row["n_params_low"]) <= truth.transition(row["shallow"]) <= math.log(row["n_params_high"])
-    law = result.width_law
+    law = result.pairs_law
+    assert law["of"] == "pairs" and says(result.law_check, "fit: law of the pairs")
     assert law["interval_a"][0] < 5.039 < law["interval_a"][1]
     assert law["interval_b"][0] < 0.0555 < law["interval_b"][1]
-    assert law["pairs_used"] == 4 and law["df"] == 2
     assert {row["form"]: row["rejected"] for row in result.rivals}["exponential"] is False
     assert {row["form"] for row in result.rivals} == {"exponential", "linear", "power"}
-    cov = np.array(result.transition_cov["cov"])
-    assert cov.shape == (4, 4) and np.all(np.linalg.eigvalsh(cov) > 0)
-    np.testing.assert_allclose(np.sqrt(np.diag(cov)), [row["se_ln_n"] for row in result.verdicts], rtol=0.05)
+
+
+def test_the_law_of_the_best_depth_stands_first_and_covers_its_truth():
+    """The law of the pairs, 5.32 + 0.052·L, stood above the law of the best depth, 5.039 + 0.0555·L."""
+    result = analysis.fit_table(draw(SmoothTruth(), rng()), draws=DRAWS)
+    law, pairs = result.width_law, result.pairs_law
+    assert law.of == "best_depth" and pairs.of == "pairs"
+    assert law.interval_a[0] < published_law.A < law.interval_a[1]
+    assert law.interval_b[0] < published_law.B < law.interval_b[1]
+    assert abs(law.a - published_law.A) < 0.1 < abs(pairs.a - published_law.A)
+    text = summary(result)
+    assert text.index(f"ln d_x = {law.a:.3f}") < text.index(f"ln d_x = {pairs.a:.3f}")
+
+
+def test_a_law_of_the_best_depth_does_not_depend_on_the_pairs_that_tie():
+    """Without a middle depth other pairs tie; the law of the best depth stays."""
+    rows = draw(SmoothTruth(), rng())
+    every = analysis.fit_table(rows, draws=DRAWS).width_law
+    fewer = analysis.fit_table([row for row in rows if row["depth"] != 18], draws=DRAWS).width_law
+    for depth in (12, 24):
+        assert every.a + every.b * depth == pytest.approx(fewer.a + fewer.b * depth, abs=0.05)
 
 
 def test_surface_puts_the_optimum_between_the_depths_that_tie():
@@ -112,7 +128,7 @@ def test_surface_puts_the_optimum_between_the_depths_that_tie():
 def test_surface_prices_a_depth():
     """What 12 layers lose at 125M and 24 at 350M, against the best depth of the truth (between those of the grid)."""
     truth = SmoothTruth()
-    result = analysis.fit_table(draw(truth, rng()), draws=DRAWS)
+    result = dwsweep.fit_table(draw(truth, rng()), draws=DRAWS)
     rows = {row["name"]: row for row in result.guideline}
     for name, depth in (("125M", 12), ("350M", 24)):
         x = math.log(rows[name]["n_params"])
@@ -179,7 +195,7 @@ POOR = {
 def poor(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return dwsweep.fit_table(POOR[name][0](), draws=DRAWS)
+        return dwsweep.fit_table(POOR[name][0](), draws=DRAWS, paper=True)
 
 
 @pytest.mark.filterwarnings("error")
@@ -188,8 +204,10 @@ def test_poor_data_give_statements_and_never_a_number(name):
     result, statement = poor(name), POOR[name][1]
     assert result.width_law is None
     assert says(result.law_statement, "fit: no width law") and statement in result.law_statement
-    assert {row["law"] for row in result.guideline} == {published_law.NAME}
+    assert not any("levine" in row["law"] for row in result.guideline)
     text = summary(result)
+    rests = any(row["law"].startswith(("own", "public evidence,")) for row in result.guideline)
+    assert ("Guideline" in text) == rests, "a guideline is printed where a row rests on these losses"
     assert says(text, "fit: no width law") and max(map(len, text.splitlines())) <= 100
     for row in result.transitions:
         assert row["status"] == "crossed" or row["n_params"] is None
@@ -208,10 +226,10 @@ def test_censored_pairs_bound_one_side_only():
 
 
 def test_a_censored_top_pair_takes_part_in_the_law():
-    result = dwsweep.fit_table(simulate(scenarios()["truncated_top"], rng(5)), draws=DRAWS)
-    law = result.width_law
+    result = dwsweep.fit_table(simulate(scenarios()["truncated_top"], rng(5)), draws=DRAWS, paper=True)
+    law = result.pairs_law
     assert alone(result)[-1]["status"] in ("crossed", "not_reached")
-    assert law["pairs_used"] + law["pairs_censored"] == 4
+    assert "of 4 pairs tie" in result.law_check
     assert law["interval_b"][0] < 0.0555 < law["interval_b"][1]
 
 
@@ -243,7 +261,8 @@ def test_the_printed_table_says_why_a_pair_is_undecided_and_where_it_ties(base_r
 def test_below_six_sizes_nothing_has_crossed_and_the_reason_says_why(base_rows):
     widths = {depth: sorted({row["width"] for row in base_rows if row["depth"] == depth}) for depth in (6, 12)}
     few = [row for row in base_rows if row["depth"] in widths and row["width"] in widths[row["depth"]][::2]]
-    for result in (dwsweep.fit_table(few, draws=DRAWS), dwsweep.fit_table(few, draws=DRAWS, noise=0.002)):
+    for options in ({}, {"noise": 0.002}):
+        result = dwsweep.fit_table(few, draws=DRAWS, paper=True, **options)
         assert not {"crossed", "ambiguous"} & {row["status"] for row in result.transitions}
         (row,) = alone(result)
         assert row["cause"] == "few sizes" and row["n_params"] is None
@@ -266,15 +285,13 @@ def test_one_impossible_run_is_named_left_out_and_reported(seeds, nats):
     rows = simulate(change("base", seeds=seeds), rng())
     table = [{**row, "run_id": f"run-{k}"} for k, row in enumerate(rows)]
     table[40]["loss"] += nats
-    result = dwsweep.fit_table(table, draws=DRAWS)
+    result = dwsweep.fit_table(table, draws=DRAWS, paper=True)
     (left_out,) = result.left_out
     assert left_out.run_id == "run-40" and left_out.loss == pytest.approx(table[40]["loss"])
     assert left_out.expected == pytest.approx(rows[40]["loss"], abs=0.05)
     assert [row["status"] for row in alone(result)] == [row["status"] for row in alone(clean(seeds))]
     (line,) = [line for line in result.warnings if line.startswith("IMPOSSIBLE LOSS, left out: ")]
     assert f"expected {left_out.expected:.4g}" in line and len(line) < 300
-    if abs(nats) > 1 and seeds > 1:
-        assert "with it: 6→12 " in line and len(result.with_left_out) == 4
     (cell,) = [cell for cell in result.cells if "impossible loss" in cell.reason]
     assert cell.n == seeds - 1 and (cell.depth, cell.width) == (left_out.depth, left_out.width)
 
@@ -283,6 +300,28 @@ def test_one_impossible_run_is_named_left_out_and_reported(seeds, nats):
 def test_no_clean_run_is_called_impossible(name):
     for index in range(5):
         assert not find_bad_runs(select_runs(simulate(scenarios()[name], rng(100 + index))).runs)
+
+
+@pytest.mark.parametrize(("shapes", "seeds"), [(3, 3), (4, 3), (3, 4)])
+def test_no_good_run_of_a_few_shapes_is_called_impossible_and_a_bad_one_is(shapes, seeds):
+    """Of 3 shapes with 3 named seeds 6.6 % of the sweeps lost a good run: the scale has few degrees of freedom."""
+    noise, lost = rng(shapes), 0
+    for _ in range(200):
+        rows = [
+            {
+                "depth": 6,
+                "width": 64 * k,
+                "seed": s,
+                "loss": 3.0 - 0.2 * math.log(k) + 0.003 * s + noise.normal(0, 0.002),
+            }
+            for k in range(1, shapes + 1)
+            for s in range(seeds)
+        ]
+        lost += bool(find_bad_runs(select_runs(rows).runs))
+    assert lost <= 1
+    rows[4]["loss"] += 3.0
+    (found,) = find_bad_runs(select_runs(rows).runs)
+    assert found.run.loss == rows[4]["loss"]
 
 
 def test_many_impossible_runs_are_left_in_and_said():
@@ -294,58 +333,10 @@ def test_many_impossible_runs_are_left_in_and_said():
     assert says(result.warnings, "fit: many impossible losses")
 
 
-@pytest.mark.parametrize("tables", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_contrasts_answer_where_a_table_gives_no_curves(tables):
-    """One to three widths per depth, as in public tables: the difference of any two depths at equal size, with its
-    error, covers the truth."""
-    truth = scenarios()["base"].truth
-    inside = total = 0
-    for seed in range(tables):
-        noise = rng(seed)
-        table = [
-            {
-                "depth": depth,
-                "width": width,
-                "seed": k,
-                "loss": float(truth.loss(depth, x)) + shape_error + noise.normal(0, 0.002),
-            }
-            for depth, widths in ((6, (340, 480, 700)), (12, (236,)), (18, (190, 400, 500)), (24, (168, 260, 349)))
-            for width in widths
-            for x, shape_error in [(math.log(12 * depth * width**2), noise.normal(0, 0.003))]
-            for k in range(2)
-        ]
-        result = dwsweep.fit_table(table, draws=DRAWS)
-        assert {(row.shallow, row.deep) for row in result.contrasts} >= {(6, 12), (12, 18), (18, 24), (6, 24)}
-        for row in result.contrasts:
-            assert row.rests_on == "all losses together" and row.size_gap is None and row.n_seeds == 2
-            assert row.noise_source == "replicates and scatter"
-            x = math.log(row.n_params)
-            inside += row.low <= float(truth.loss(row.shallow, x) - truth.loss(row.deep, x)) <= row.high
-            total += 1
-    assert total > 6 * tables and inside / total > 0.88
-    assert says(summary(result), "fit: contrasts every two depths")
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_depths_without_shapes_of_equal_size_are_compared_by_all_losses(seed):
-    """Steep curves without noise that are the same at every depth: going between their shapes is all the error."""
-    table = []
-    for k, depth in enumerate((6, 12, 18, 24)):
-        for n in np.geomspace(1e6, 1e8, 5) * 1.6 ** (k - 1.5):
-            x = math.log(n)
-            loss = 1.5 + 8.0 * math.exp(-(0.1 + 0.02 * seed) * x)
-            table.append({"depth": depth, "width": math.sqrt(n / 12 / depth), "n_params": n, "loss": loss})
-    rows = dwsweep.fit_table(table, draws=DRAWS).contrasts
-    assert len(rows) >= 9 and {row.rests_on for row in rows} == {"all losses together"}
-    assert all(row.low <= 0.0 <= row.high for row in rows)
-    one = [row.n_params for row in rows if (row.shallow, row.deep) == (6, 12)]
-    assert one == sorted(one) and len(one) == 3
-
-
 def test_pairs_without_a_shared_range_say_so():
     rows = simulate(change("base", budgets=tuple(np.geomspace(1e6, 6e8, 18))), rng())
     apart = [r for r in rows if (r["depth"] < 15) == (12 * r["depth"] * r["width"] ** 2 < 2e7)]
-    rows = alone(dwsweep.fit_table(apart, draws=DRAWS))
+    rows = alone(dwsweep.fit_table(apart, draws=DRAWS, paper=True))
     assert rows[1]["status"] == "undecided" and "share no range" in rows[1]["reason"]
     assert rows[1]["n_params_low"] is None and rows[1]["n_params_high"] is None
     assert rows[0]["status"] == rows[2]["status"] == "crossed"
@@ -384,7 +375,7 @@ def test_the_best_learning_rate_is_chosen_and_its_curse_taken_off():
 
 def test_tokens_give_transitions_at_each_count(base_rows):
     table = [{**r, "tokens": t, "loss": r["loss"] + 1e3 / t**0.5} for r in base_rows for t in (1_000_000, 4_000_000)]
-    result = dwsweep.fit_table(table, draws=DRAWS)
+    result = dwsweep.fit_table(table, draws=DRAWS, paper=True)
     by = {(row["tokens"], row["shallow"]): row for row in result.by_tokens if row["estimator"] == "pchip"}
     assert set(by) == {(t, d) for t in (1_000_000, 4_000_000) for d in (6, 12, 18, 24)}
     assert len(alone(result)) == 4
@@ -397,7 +388,7 @@ def test_axis_flops_moves_the_transition(base_rows):
     table = [
         {**r, "flops": 6e6 * (12 * r["depth"] * r["width"] ** 2 + 2 * r["depth"] * r["width"] * 500)} for r in base_rows
     ]
-    by_n, by_flops = (alone(r) for r in (clean(), dwsweep.fit_table(table, draws=DRAWS, axis="flops")))
+    by_n, by_flops = (alone(r) for r in (clean(), dwsweep.fit_table(table, draws=DRAWS, axis="flops", paper=True)))
     assert all(f["n_params"] > n["n_params"] for n, f in zip(by_n, by_flops, strict=True))
     row = by_flops[0]
     expected = 6e6 * (row["n_params"] + 2 * 6 * row["width"] * 500)

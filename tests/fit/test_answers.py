@@ -11,8 +11,11 @@ import pytest
 import report_sweeps
 
 from dwsweep.fit import answers
+from dwsweep.interval import Interval
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, EqualWhat, Reading
 from dwsweep.records.along import WORSE
 from dwsweep.records.answers import AnswerRow
+from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.fit import FitResult
 from dwsweep.records.one_size import AtOneSize
 
@@ -72,6 +75,71 @@ def test_a_table_of_one_size_has_one_answer(facts: dict, depth: float | None, re
     found = AtOneSize(n_params=1e6, confidence=0.95, lowest=4, **facts)
     (row,) = answers.answers(replace(fit(), surface=None, at_one_size=found))
     assert (row.question, row.n_params, row.depth, row.reason) == ("best_depth", 1e6, depth, reason)
+
+
+def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> None:
+    at = {"n_params": 1e7, "depth": 12.0, "depth_low": 9.0, "depth_high": None}
+    column = AdjustedColumn(
+        name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
+        matters_low=0.01, matters_high=0.03,
+    )  # fmt: skip
+    heap = Adjustment(
+        runs=9,
+        columns=(column,),
+        depth_left=1.0,
+        scatter=0.01,
+        readings=(Reading(column="batch", follows=True, **at), Reading(column="batch", follows=False, **at)),
+        rates=(
+            BestRate(
+                depth=4, n_params=1e7, learning_rate=None, learning_rate_low=1e-3, learning_rate_high=None, cost=0.0,
+                cost_high=0.01,
+            ),
+        ),
+        along_tokens=(DepthAfter(tokens=2e9, ratio=1.2, ratio_low=1.1, ratio_high=1.4, **at),),
+        equal=(EqualWhat(equal="tokens per parameter", budget=20.0, tokens=2e8, **at),),
+    )  # fmt: skip
+    rows = answers.answers(replace(fit(), surface=None, adjusted=heap))
+    told = [(row.question, row.equal, row.column, row.value, row.tokens, row.cost) for row in rows]
+    assert told == [
+        ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
+        ("best_depth", "n_params", "batch", "follows depth", None, None),
+        ("best_depth", "n_params", "batch", "batch 64", None, None),
+        ("best_depth", "n_params", "", None, 2e9, None),
+        ("ratio", "n_params", "tokens", None, 2e9, None),
+        ("best_value", "n_params", "learning_rate", None, None, None),
+        ("effect", "n_params", "batch_size", "batch 64", None, None),
+    ]
+    assert all(row.depth_interval == Interval(12.0, 9.0, None) for row in rows[:4])
+    assert [row.estimate_interval for row in rows[4:]] == [
+        *(Interval(1.2, 1.1, 1.4), Interval(None, 1e-3, None), Interval(0.02, 0.01, 0.03))
+    ]
+    assert rows[5].reason == "beyond those tried"
+
+
+def test_another_arm_has_its_best_depths_its_ratios_and_its_differences() -> None:
+    sides = {f"{name}{end}": value for name, value in (("base", 8.0), ("other", 10.0), ("change", 1.25))
+             for end in ("", "_low", "_high")}  # fmt: skip
+    rows = tuple(
+        ComparedRow(arm="b", quantity=quantity, confidence=0.95, verdict=verdict, **where, **sides)
+        for quantity, verdict, where in (
+            ("best_depth", "deeper", {"n_params": 1e7}),
+            ("transition", "larger", {"depth": 6, "deep": 12}),
+            ("loss", "worse", {"depth": 6, "n_params": 1e7}),
+        )
+    )
+    arms = Comparison(
+        base="a", base_input="a", arm="b", input="b", input_sha256="", unit=fit().unit, pairing="none", answer=(),
+        rows=rows,
+    )  # fmt: skip
+    found = answers.answers(replace(fit(), comparisons=[arms]))
+    assert {row.arm for row in found} == {"a", "b"}
+    other = [row for row in found if row.arm == "b"]
+    assert [(row.question, row.column, row.value, row.depth, row.estimate, row.reason) for row in other] == [
+        ("best_depth", "", None, 10.0, None, ""),
+        ("ratio", "best_depth", None, None, 1.25, "deeper"),
+        ("ratio", "transition", "6 → 12", None, 1.25, "larger"),
+        ("difference", "", None, 6, 1.25, "worse"),
+    ]
 
 
 def test_values_along_a_column_are_differences_from_the_best() -> None:

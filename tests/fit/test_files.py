@@ -15,14 +15,15 @@ import typer
 from sentences import says, shows
 
 import dwsweep
-from dwsweep import jsonl, published_law
+from dwsweep import jsonl
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.data.table import read_table
 from dwsweep.fit.documents import document_covariance
-from dwsweep.fit.guideline import guideline_rows, guides
+from dwsweep.fit.guideline import guides
+from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record
 from dwsweep.records.run import RunResult
@@ -31,7 +32,7 @@ from dwsweep.report.figures import style
 from dwsweep.text import format_count
 from tests.simulations.sweeps import scenarios, simulate
 
-NAMES = ("contrasts.csv", "cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
+NAMES = ("cells.csv", "transitions.csv", "fit.json", "guideline.csv", "guideline.md")
 CONTRACT = {
     "cells.csv": "depth,width,n_params,mean,se,n,learning_rate,excluded,reason",
     "transitions.csv": "shallow,deep,estimator,status,n_params,n_params_low,n_params_high,width,width_low,width_high,"
@@ -89,8 +90,9 @@ def test_json_is_valid_and_complete(fitted):
 
     content = json.loads((out / "fit" / "fit.json").read_text(), parse_constant=refuse)
     law = content["width_law"]
-    for key in ("form", "a", "b", "cov", "interval_a", "interval_b", "df", "pairs_used", "pairs_censored"):
+    for key in ("form", "of", "a", "b", "interval_a", "interval_b"):
         assert law[key] is not None
+    assert content["format"] == fit_record.FORMAT and content["pairs_law"]["of"] == "pairs"
     assert law["valid_from"] < law["valid_to"]
     curves = content["curves"]
     assert [row["depth"] for row in curves["depths"]] == [6, 12, 18, 24, 30]
@@ -109,24 +111,36 @@ def test_the_law_read_back_guides_as_before(fitted):
     result, out = fitted
     for place in (out, out / "fit", out / "fit" / "fit.json"):
         content = fit_record.read(place)
-    law, rivals = guides(content)
-    again = guideline_rows(law, rivals, (3e7,))
-    own = [(old, new) for old, new in zip(result.guideline, again, strict=True) if old["law"].startswith("own")]
-    assert own, "public evidence answers outside the data, the law inside"
-    for old, new in own:
-        for key in ("depth", "depth_low", "depth_high", "rival_depth_min", "rival_depth_max"):
+    again = completed(content).guideline
+    assert [row.law.startswith("own") for row in again].count(True), "the law answers inside the data"
+    for old, new in zip(result.guideline, again, strict=True):
+        for key in ("depth", "depth_low", "depth_high", "depth_int", "rival_depth_min", "rival_depth_max"):
             assert new[key] == (old[key] if old[key] is None else pytest.approx(old[key], rel=1e-9))
 
 
-def test_without_a_law_the_published_one_is_read_back(tmp_path):
+def test_without_a_law_public_evidence_answers_and_never_the_law_of_2020(tmp_path):
     table = simulate(scenarios()["no_effect"], np.random.default_rng(0))
     result = dwsweep.fit_table(table, draws=500)
     fit_record.write(result, tmp_path)
     fit_report.write_guideline(result, tmp_path)
     content = fit_record.read(tmp_path)
-    assert content["width_law"] is None
-    assert guides(content) is None and content.guideline[0].law == published_law.NAME
-    assert published_law.COVARIANCE_TAG in (tmp_path / "guideline.md").read_text()
+    assert content["width_law"] is None and guides(content) is None
+    assert {row.law.partition(":")[0] for row in content.guideline} == {"public evidence"}
+    assert "levine" not in (tmp_path / "guideline.md").read_text() and "Guideline" not in result.summary()
+
+
+def test_a_fit_of_an_earlier_format_is_refused_with_the_command_that_makes_it_anew(fitted, tmp_path):
+    content = json.loads((fitted[1] / "fit" / "fit.json").read_text())
+    del content["format"], content["content_sha256"], content["pairs_law"]
+    content["provenance"] |= {"input": "my runs.csv"}
+    content["provenance"]["options"] |= {"where": ["depth > 2"], "columns": {"loss": "val_loss"}, "at_tokens": 1e9}
+    (tmp_path / "fit.json").write_text(json.dumps(content))
+    with pytest.raises(InputError) as refused:
+        fit_record.read(tmp_path)
+    assert str(refused.value).endswith(
+        "fit.json; of format 1, this version reads 2; run `dwsweep fit 'my runs.csv' --column loss=val_loss "
+        "--where 'depth > 2' --at-tokens 1000000000.0` again"
+    )
 
 
 def test_reading_what_is_not_a_fit(tmp_path):
@@ -212,7 +226,6 @@ def test_a_result_is_short_in_a_console_and_its_summary_where_it_is_printed_or_i
     assert "Width law: ln d_x = " in str(result) and str(result) != repr(result)  # printed, it is its summary
     page = result._repr_html_()
     assert page.startswith("<pre>") and "Width law: ln d_x = " in page and "<script" not in page
-    assert "region" not in repr(result.width_law)
 
 
 ONE_PAIR = "depth < 18"  # of depths: too few for a surface of the loss, which takes most of a fit's time
@@ -275,7 +288,7 @@ def test_few_documents_are_counted_and_claim_little(tmp_path):
     statuses = {}
     for number in (1, 3, 60):
         sweep_with_documents(tmp_path / str(number), shared_sd=0.001, n_documents=number, own_sd=0.0005)
-        result = dwsweep.fit_table(tmp_path / str(number), draws=300, where=ONE_PAIR)
+        result = dwsweep.fit_table(tmp_path / str(number), draws=300, where=ONE_PAIR, paper=True)
         rows = [row for row in result.transitions if row["estimator"] == "pchip"]
         statuses[number] = {row["status"] for row in rows}
         warned = [line for line in result.warnings if line.startswith("held-out set")]

@@ -314,7 +314,7 @@ def test_the_table_of_runs_of_a_page_is_read_back(tmp_path):
             )
         )
     ]
-    page = runs_table.all_runs(runs)
+    (page,) = runs_table.all_runs(runs).parts
     read = read_table(io.StringIO(csv_of(page.heads, page.rows)))
     assert [(row["depth"], row["width"], row["loss"], row["tokens"]) for row in read.rows] == [
         *((6, 64, 3.25, 1_500_000), (6, 64, None, 2_000_000_000)),
@@ -329,7 +329,6 @@ def test_files_that_a_fit_and_a_plan_wrote_are_refused_by_name(tmp_path):
     for name, why in (
         ("cells.csv", "cells.csv of a fit, whose means are no runs; give the results.csv of its runs"),
         ("transitions.csv", "a table of pairs of depths, which a fit wrote"),
-        ("contrasts.csv", "a table of pairs of depths, which a fit wrote"),
     ):
         with pytest.raises(InputError, match=why):
             read_table(tmp_path / "out" / name)

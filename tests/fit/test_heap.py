@@ -32,7 +32,6 @@ from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.model import Frame, asymptotic
 from dwsweep.fit.next_runs import next_runs
-from dwsweep.guide.losses import OwnLosses
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
@@ -776,19 +775,6 @@ def test_an_end_far_beyond_the_deepest_net_is_no_end() -> None:
     assert near(Interval(18.0, 14.0, 1423.0), 28.0) == Interval(18.0, 14.0, None)
     assert near(Interval(18.0, 14.0, 41.0), 28.0) == Interval(18.0, 14.0, 41.0)
     assert near(Interval(None, 14.0, None), 28.0) == Interval(None, 14.0, None)
-
-
-def test_beside_a_heap_the_guide_counts_draws_of_every_form() -> None:
-    """A heap has more draws than public evidence, and they stand in the order of their forms."""
-    surface = LossSurface(mixed().surface)  # type: ignore[arg-type]
-    ends = math.exp(surface.record.low), math.exp(surface.record.high)
-    own = OwnLosses(surface, *ends)
-    for n in ends:
-        every = surface.penalties(n, np.exp(surface.grid)) / own.slope(n)
-        inside = surface.posterior.inside
-        spread = every[:, inside].std(axis=0) / math.sqrt(len(own.profiles[n]))
-        away = own.profiles[n][:, inside].mean(axis=0) - every[:, inside].mean(axis=0)
-        assert (np.abs(away) < 4.0 * spread + 1e-6).all()
 
 
 @pytest.mark.slow

@@ -444,7 +444,7 @@ def test_fifty_and_two_hundred_thousand_rows_are_read_and_selected_in_seconds(tm
     lines = [f"{L},{d},{k},{v:.6f}" for (L, d), own in zip(shapes, loss, strict=True) for k, v in enumerate(own)]
     (tmp_path / "t.csv").write_text("\n".join(["depth,width,seed,loss", *lines]))
     begin = time.process_time()
-    selection, bad, _ = without_bad_runs(select_runs(read_table(tmp_path / "t.csv").rows))
+    selection, bad = without_bad_runs(select_runs(read_table(tmp_path / "t.csv").rows))
     assert len(selection.runs) == 24 * seeds and not bad
     assert time.process_time() - begin < 20.0 * seeds / 8_333  # about a fifth of it
 

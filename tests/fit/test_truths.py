@@ -141,15 +141,10 @@ def odd_fit() -> Any:
     return dwsweep.fit_table(table(odd(bowl(0.028), 16, 0.03), SIX_DEPTHS, EIGHT), draws=400)
 
 
-def test_an_odd_depth_is_named_and_contrasts_hold() -> None:
+def test_an_odd_depth_is_named() -> None:
     result = odd_fit()
     (line,) = (line for line in result.warnings if "depth 16 lies 0.03" in line)
     assert "above the others" in line
-    held = []
-    for row in result.contrasts:
-        a, b = (bowl(0.028)(math.log(depth), math.log(row.n_params)) for depth in (row.shallow, row.deep))
-        held.append(row.low <= a - b <= row.high)
-    assert len(held) >= 30 and np.mean(held) >= 0.9
 
 
 @pytest.mark.parametrize("effect", [bowl(0.05), bowl(0.15, 10.0), wells()], ids=["bowl", "steep bowl", "two wells"])
@@ -165,7 +160,7 @@ def test_two_wells_are_an_effect_of_depth_and_both_are_held(depths: Sequence[int
     found = Posterior.of(cells(table(wells(ridge=ridge), depths, EIGHT)))
     assert found.weighed.weights["none"] < 0.05
     drawn = np.exp(ask.best_depths(found, math.log(4e7)))
-    near = [np.mean(np.abs(np.log(drawn / well)) < 0.3) for well in (6.0, 22.0)]
+    near = [np.mean((drawn > well / 1.35) & (drawn < well * 1.35)) for well in (6.0, 22.0)]
     assert sum(near) > 0.9
 
 

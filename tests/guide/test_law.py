@@ -564,14 +564,15 @@ def test_the_verdict_stands_before_the_table() -> None:
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A fit of a simulated sweep on the published law, written to disk."""
+    """A fit of a simulated sweep on the published law, with its guideline, written to disk."""
     from dwsweep.fit.analysis import fit_table
+    from dwsweep.guide.guideline import completed
     from dwsweep.records import fit as fit_record
     from tests.simulations.sweeps import SmoothTruth, draw
 
     rows = draw(SmoothTruth(), np.random.default_rng(3), sigma=0.0005, seed_sd=0.001)
     out = tmp_path_factory.mktemp("fit")
-    fit_record.write(fit_table(rows, draws=400), out)
+    fit_record.write(completed(fit_table(rows, draws=400)), out)
     return out
 
 
@@ -595,7 +596,7 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
 
     row = next(row for row in fit_record.read(fitted).guideline if row.name == "125M")
     source = fitted_source(fitted).at(row.n_params)
-    assert source.law.depth(row.n_params) == (row.depth, row.depth_low, row.depth_high)
+    assert source.law.depth(row.n_params) == pytest.approx((row.depth, row.depth_low, row.depth_high))
     assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
     surface = source.loss(row.n_params)
     assert surface.best == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
@@ -613,39 +614,41 @@ def test_fit_and_guide_give_one_answer_for_one_size(fitted: Any) -> None:
     assert own
     for row, budget in zip(own, found.budgets, strict=True):
         best = budget.optimum
-        assert (best.depth, best.depth_low, best.depth_high) == (row.depth, row.depth_low, row.depth_high)
+        assert (best.depth, best.depth_low, best.depth_high) == pytest.approx(
+            (row.depth, row.depth_low, row.depth_high)
+        )
 
 
 def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(fitted: Any) -> None:
     from tests.simulations.sweeps import SmoothTruth
 
     source = fitted_source(fitted)
-    assert source.inside is not None
-    edge = source.inside.law.valid_to
-    inside, outside = edge * 0.9999, edge * 1.03
-    assert source.at(inside) is source.inside and source.at(outside) is source
+    assert source.near is not None and source.near.own is not None
+    edge = source.near.own.high
+    inside, beyond = edge * 0.9999, edge * 1.03
+    assert source.at(inside) is source.at(beyond) is source.near
     depths = np.array([8.0, 12.0, 24.0, 48.0])
     for say in (
         lambda n: np.array(source.at(n).law.depth(n)),
         lambda n: 1.0 + source.at(n).loss(n).penalties(depths),
         lambda n: np.array([source.at(n).loss(n).level, source.at(n).loss(n).slope]),
     ):
-        assert say(outside) == pytest.approx(say(inside), rel=0.06)
-    best = [source.law.depth(edge * factor) for factor in (1.1, 10.0, 100.0)]
+        assert say(beyond) == pytest.approx(say(inside), rel=0.06)
+    best = [source.at(edge * factor).law.depth(edge * factor) for factor in (1.1, 10.0, 100.0)]
     widths = [math.log(high / low) for _, low, high in best]
     assert widths == sorted(widths), "what is left of one's own losses fades"
     assert all(a[0] < b[0] for a, b in pairwise(best))
     low, high = best[1][1:]
     assert low < SmoothTruth().best_depth(edge * 10.0) < high
-    assert [guide_sources.judge(source.at(n), n).level for n in (inside, 2e11)] == ["high", "low"]
+    assert [guide_sources.judge(source.at(n), n).level for n in (edge / 10.0, 2e11)] == ["high", "low"]
 
 
 def test_a_fit_that_contradicts_every_form_is_not_trusted_most(fitted: Any) -> None:
-    own = fitted_source(fitted).inside
-    assert own is not None
-    n = math.sqrt(own.law.valid_from * own.law.valid_to)
-    assert guide_sources.judge(own, n).level == "high"
-    contradicted = guide_sources.judge(replace(own, misfit=True), n)
+    source = fitted_source(fitted).near
+    assert source is not None and source.own is not None
+    n = math.sqrt(source.own.low * source.own.high)
+    assert guide_sources.judge(source, n).level == "high"
+    contradicted = guide_sources.judge(replace(source, misfit=True), n)
     assert contradicted.level == "medium" and says(contradicted.reasons[0], "guide: form fits your losses")
 
 

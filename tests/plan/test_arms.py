@@ -13,18 +13,14 @@ from spec_tools import DATA, spec_of
 from sweep_tools import run, train_here
 
 from dwsweep import fit_table
-from dwsweep.cost.arithmetic import training_flops_per_token
-from dwsweep.cost.duration import Calibration, Rate, recipe_of
 from dwsweep.errors import InputError
 from dwsweep.fit.arms import compare_arms
 from dwsweep.plan import DataFacts, build
-from dwsweep.plan.lengths import with_nominal_length
 from dwsweep.plan.units import run_config, to_rows
 from dwsweep.records.columns import RESULTS
 from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv, plan_csv
 from dwsweep.report import plan_report
 from dwsweep.spec import Spec, arms_of, load_spec, parse_spec
-from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.terminal import plain_text
 
@@ -127,43 +123,6 @@ def test_arms_of_equal_flops_have_lengths_of_their_own() -> None:
     assert says(plain_text(plan_report.render(plan)), "plan: length by FLOPs")
 
 
-def test_arms_of_equal_time_have_rates_of_their_own(tmp_path: Path) -> None:
-    """A recipe that is half as fast sees half the tokens, and the rates that are fixed say of which recipe they are."""
-    arms = {"name": "adamw"}, {"name": "muon", "train.optimizer": "muon"}
-    seconds = {"train": {"steps": None, "seconds": 60, "token_branches": []}}
-    made = with_arms(*arms, **seconds)
-
-    def rows(*optimizers: tuple[str, float]) -> Calibration:
-        shapes = dict.fromkeys(run.shape for run in build(with_nominal_length(spec_of(**seconds))).runs)
-        return Calibration(
-            "cpu",
-            tuple(
-                Rate(s.depth, s.width, rate * training_flops_per_token(s), recipe_of(s, name))
-                for s in shapes
-                for name, rate in optimizers
-            ),
-        )
-
-    plan = build(made, calibrations=[rows(("adamw", 2e5), ("muon", 1e5))])
-    steps = {name: {run.shape: run.steps for run in part.runs} for name, part in plan.parts.items()}
-    assert all(steps["adamw"][shape] == pytest.approx(2 * steps["muon"][shape], abs=1) for shape in steps["adamw"])
-    assert all(row.tokens / (row.rate or 1) == pytest.approx(60, rel=0.01) for row in to_rows(plan))
-    assert "another block" not in "".join(plan.warnings)
-    text = plain_text(plan_report.render(plan))
-    assert "tok/s" in text and says(text, "plan: length by device-seconds")
-    fixed = work_queue.fix_rates(plan, SweepStore(tmp_path))
-    assert {rate.recipe for rate in SweepStore(tmp_path).manifest.rates} == {
-        "pre-layernorm, plain gelu 4, learned, adamw",
-        "pre-layernorm, plain gelu 4, learned, muon",
-    }
-    stands = build(made, rates=SweepStore(tmp_path).manifest.rates)  # no bench any more
-    assert [run.steps for run in stands.runs] == [run.steps for run in plan.runs] == [run.steps for run in fixed.runs]
-
-    half = build(made, calibrations=[rows(("adamw", 2e5))])
-    said = "muon: train.seconds: 60: the rates of 4 of 4 shapes are measured with another block or optimizer"
-    assert any(line.startswith(said) for line in half.warnings)
-
-
 def test_arms_follow_each_other_with_the_ids_that_they_have_alone() -> None:
     plan = build(with_arms({"name": "a"}, {"name": "b", **GATED}), data=DATA)
     alone = [build(spec_of(), data=DATA), build(spec_of(model={"mlp": "gated", "mlp_ratio": 2.6667}), data=DATA)]
@@ -194,7 +153,7 @@ def test_the_plan_shows_its_arms_and_keeps_them() -> None:
     plan = build(with_arms({"name": "plain-mlp"}, {"name": "gated-mlp", **GATED}), data=DATA)
     text = plain_text(plan_report.render(plan))
     assert "2 arms of 4 shapes" in text and text.index("plain-mlp") < text.index("gated-mlp")
-    assert PLAN_COLUMNS[-3:] == ("arm", "rate", "rate_origin") and RESULTS[-1] == "arm"
+    assert PLAN_COLUMNS[-1] == RESULTS[-1] == "arm"
     rows = list(parse_plan_csv(plan_csv(to_rows(plan))))
     assert [row.arm for row in rows] == [r.arm for r in plan.runs]
     (row, *_) = to_rows(build(spec_of(), data=DATA))

@@ -18,7 +18,6 @@ from sentences import says, shows
 from shown import printed
 from spec_tools import DATA, spec_of
 
-from dwsweep.errors import InputError
 from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
@@ -84,15 +83,6 @@ def test_isoflop_spends_the_same_on_every_net_and_spans_the_balance_of_size_and_
         assert min(ratios) < per_param / 5 and max(ratios) > per_param * 5
         assert not any("miss the budget" in line or "mismatch" in line for line in plan.warnings)
         assert all(pack.fits is not False for pack in plan.estimates.packs.values())
-
-
-def test_ten_minutes_takes_them_by_the_assumed_rate_and_its_small_version_asks_for_a_bench() -> None:
-    plan = build(load_spec(SWEEPS / "ten-minutes.yaml"))
-    assert {round(one.device_seconds or 0) for one in plan.estimates.runs.values()} == {600}
-    assert plan.estimates.device_seconds == pytest.approx(40 * 600, rel=1e-3)
-    assert any("ASSUMED for H200" in line for line in plan.warnings)
-    with pytest.raises(InputError, match=r"^train.seconds: 6; no rate is known .* `dwsweep bench SPEC` measures"):
-        build(load_spec(SWEEPS / "ten-minutes-smoke.yaml"))
 
 
 def test_every_drop_points_to_its_reason() -> None:

@@ -203,19 +203,6 @@ def test_the_verdicts_at_each_count_of_tokens_agree(name: str) -> None:
             assert re.split("[,:]", cell)[0] == (claim.size or claim.status)
 
 
-def test_a_run_that_was_left_out_is_judged_by_the_same_verdict() -> None:
-    result = fitted("torn")
-    (line,) = [line for line in result.warnings if line.startswith("IMPOSSIBLE LOSS")]
-    said = dict(re.findall(r"(\d+→\d+) ([a-z ]+)", line.partition("with it: ")[2]))
-    now, then = verdicts(result), {row.pair: of_row(dict(row)) for row in result.with_left_out}
-    assert set(now) == set(then)
-    for pair, claim in then.items():
-        name = "→".join(map(str, pair))
-        assert (name in said) == (claim[:2] != now[pair][:2])
-        if name in said:
-            assert said[name].removesuffix(" at ").strip() == claim.status
-
-
 def test_a_table_beside_another_has_the_verdicts_of_its_own_fit() -> None:
     result, (here, there) = beside(), alone()
     agree(verdicts(here), verdicts(result), "with another table")

@@ -93,12 +93,12 @@ def test_the_table_of_runs_is_sorted_and_filtered(opened: Callable[..., Any]) ->
         return list(table.evaluate(COLUMN, column))
 
     def typed(text: str) -> None:
-        tab.fill("#runs-filter", text)
+        tab.fill(".runs-filter", text)
 
     assert len(shown(0)) == RUNS
     typed("diverged")
     assert 0 < len(shown(0)) < 20 and set(shown(status)) == {"diverged"}
-    assert tab.locator("#runs-shown").inner_text() == f"{len(shown(0))} of {RUNS} runs"
+    assert tab.locator(".runs-shown").inner_text() == f"{len(shown(0))} of {RUNS} runs"
     typed("L12-d done")
     heading = table.locator("th", has_text="loss")
     for order in ("ascending", "descending"):
@@ -124,8 +124,8 @@ def test_the_table_of_runs_is_sorted_and_filtered(opened: Callable[..., Any]) ->
         ("foo < 3 done", 'There is no column "foo"'),
     ):
         typed(text)
-        assert shown(0) == [] and tab.locator("#runs-shown").inner_text().startswith(why), text
-        assert tab.get_attribute("#runs-filter", "aria-invalid") == "true"
+        assert shown(0) == [] and tab.locator(".runs-shown").inner_text().startswith(why), text
+        assert tab.get_attribute(".runs-filter", "aria-invalid") == "true"
     # names from data are text
     typed("onerror")
     assert shown(0) == [f"a {HOSTILE}"] and HOSTILE in tab.locator("h1").inner_text()
@@ -199,6 +199,6 @@ def test_without_script_and_on_paper(opened: Callable[..., Any]) -> None:
     assert tab.locator("details.all-runs tbody tr").count() == RUNS
     printed = opened()
     printed.emulate_media(media="print", color_scheme="dark")
-    assert printed.locator("#runs-filter:visible, nav:visible").count() == 0
+    assert printed.locator(".runs-filter:visible, nav:visible").count() == 0
     assert printed.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert math.isclose(printed.evaluate("document.documentElement.scrollWidth / innerWidth"), 1.0)

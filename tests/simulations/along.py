@@ -19,12 +19,11 @@ import numpy as np
 from dwsweep.fit.along import compared
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import read_table
-from dwsweep.records.along import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence, EqualToBaseline
+from dwsweep.records.along import BASE, NEITHER, OTHER, AlongCurve, ArmDivergence
 from dwsweep.records.record import Record
 from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 
 LOSS, SLOPE = 4.0, -0.12  # nats at 1e5 parameters, and per unit of ln N
-MARGIN = 0.02  # nats, of the shapes that equal the baseline
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,6 @@ def along_studies() -> dict[str, AlongStudy]:
         "two arms part, six sizes": replace(two, budgets=tuple(np.geomspace(1e5, 3e6, 6).tolist()), shape_sd=0.003),
         "two arms alike": replace(two, second=degrades),
         "two arms alike, nothing shared": replace(two, second=degrades, shared=0.0),
-        "at the margin": replace(base, first=(0.0, *(0.02,) * 4), budgets=(1e5,), off=0.0),
     }
 
 
@@ -118,31 +116,19 @@ class FoundGroup(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AlongSimulation(Simulated):
-    """equal: shapes that are said to equal the baseline; equal_wrongly: one of them does not."""
-
     groups: tuple[FoundGroup, ...]
-    equal: int
-    equal_wrongly: bool
 
 
 def simulation(study: AlongStudy, rng: np.random.Generator, index: int = 0) -> AlongSimulation:
     """One study drawn and compared."""
     tables = [read_table(rows) for rows in draw_along(study, rng)]
-    largest = study.budgets[-1]
-    baseline = f"{study.column} == {study.values[0]} and budget == {largest!r}"
-    _, along = compared(tables, ["first", "second"][: len(tables)], study.column, OPTIONS, baseline, MARGIN)
+    _, along = compared(tables, ["first", "second"][: len(tables)], study.column, OPTIONS)
     places = {(one.arm, one.depth, one.budget): one for one in along.partings}
     groups = tuple(
         _group(study, curve, places.get((curve.arm, curve.depth, curve.budget)), along.arms.index(curve.arm))
         for curve in along.curves
     )
-    wrong = [_equal_wrongly(study, one, arm) for arm, one in enumerate(along.equal)]
-    return AlongSimulation(
-        index=index,
-        groups=groups,
-        equal=sum(row.equal for one in along.equal for row in one.rows),
-        equal_wrongly=any(wrong),
-    )
+    return AlongSimulation(index=index, groups=groups)
 
 
 def _group(study: AlongStudy, curve: AlongCurve, parting: ArmDivergence | None, arm: int) -> FoundGroup:
@@ -184,18 +170,6 @@ def _parted_wrongly(values: Sequence[int], gaps: np.ndarray, parting: ArmDiverge
     )
 
 
-def _equal_wrongly(study: AlongStudy, one: EqualToBaseline, arm: int) -> bool:
-    effects = dict(zip(study.values, study.arms[arm], strict=True))
-
-    def true_loss(n_params: float, value: int) -> float:
-        return LOSS + SLOPE * float(np.log(n_params / 1e5)) + effects[value]
-
-    base = true_loss(one.n_params, study.values[0])
-    return any(
-        row.equal and true_loss(row.n_params, getattr(row, study.column)) - base >= MARGIN - 1e-12 for row in one.rows
-    )
-
-
 def summary(simulations: Sequence[AlongSimulation]) -> dict[str, float | None]:
     """Shares of all groups; the spread's errors and its interval's width in nats."""
     groups = [group for found in simulations for group in found.groups]
@@ -212,14 +186,13 @@ def summary(simulations: Sequence[AlongSimulation]) -> dict[str, float | None]:
         "apart": mean(bool(g.apart) for g in second),
         "part": mean(bool(g.parted) for g in second),
         "part wrongly": mean(bool(g.parted_wrongly) for g in second),
-        "equal wrongly": mean(found.equal_wrongly for found in simulations),
     }
 
 
 NATS = ("bias", "plain bias", "width")
 HEAD = (
     "scenario | n | above the best, % | above the first, % | degrades, % | wrongly, % | spread, % | its bias, 10⁻³ "
-    "| of the plain one | width, 10⁻³ | arms apart, % | part, % | wrongly, % | equal wrongly, %"
+    "| of the plain one | width, 10⁻³ | arms apart, % | part, % | wrongly, %"
 )
 
 

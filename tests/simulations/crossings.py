@@ -41,13 +41,12 @@ class FoundPair(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FoundLaw(Record):
-    """The exponential law, and the form that fits clearly better than the others."""
+    """The exponential law of the pairs."""
 
     a: float
     b: float
     interval_a: Interval
     interval_b: Interval
-    winner: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +55,7 @@ class Found(Record):
 
     pairs: tuple[FoundPair, ...]
     law: FoundLaw | None
+    winner: str | None = None  # the form that the losses weigh clearly more than the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0, dra
     rows = simulate(scenario, rng)
     noise, found = _analyse(rows, None, draws)
     oracle = _analyse(rows, scenario.oracle_sigma(), draws)[1] if index < ORACLE_SIMULATIONS else None
-    return Simulation(index=index, noise=noise, pairs=found.pairs, law=found.law, oracle=oracle)
+    return Simulation(index=index, noise=noise, pairs=found.pairs, law=found.law, winner=found.winner, oracle=oracle)
 
 
 def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> tuple[str, Found]:
@@ -83,11 +83,12 @@ def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> 
     surface = LossSurface(model) if model else None
     curves = judged(curves, surface.posterior if surface else None)
     pairs = analyse_pairs(curves, CONFIDENCE)
-    law = fit_laws(curves, surface, analyse_pairs(curves, CONFIDENCE, surface), CONFIDENCE).width_law
+    law = fit_laws(curves, surface, analyse_pairs(curves, CONFIDENCE, surface), CONFIDENCE)
     crossings, names = [pair.own.crossing for pair in pairs], FoundLaw.keys()
     return curves.noise.source, Found(
         pairs=tuple(FoundPair(status=c.status, root=c.root, low=c.low, high=c.high) for c in crossings),
-        law=FoundLaw(**{name: law[name] for name in names}) if law else None,
+        law=FoundLaw(**{name: law.pairs_law[name] for name in names}) if law.pairs_law else None,
+        winner=next((row.form for row in law.rivals if row.winner), None),
     )
 
 
@@ -117,7 +118,7 @@ def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Any]:
         "crossed": float(np.mean([pair["crossed"] for pair in pairs])),
         "claimed": mean(pair.status != "undecided" for row in rows for pair in row.pairs),
         "law": mean(law is not None for law in laws),
-        "winner": {form: mean(law is not None and law.winner == form for law in laws) for form in FORMS},
+        "winner": {form: mean(row.winner == form for row in rows) for form in FORMS},
     }
     for which, true in zip("ab", truth.theta, strict=True):
         ends = [law[f"interval_{which}"] if law else (None, None) for law in laws]

@@ -11,6 +11,8 @@ from checkout import SWEEPS
 
 from dwsweep.errors import InputError
 from dwsweep.spec import BudgetRange, Spec, builtin, load_spec, parse_spec, reference
+from dwsweep.spec.bounded_yaml import dump_yaml, load_yaml
+from dwsweep.spec.validation import RETIRED
 
 GOOD = {"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5, 2e5]}, "train": {"steps": 10}}
 
@@ -158,6 +160,22 @@ def test_files_that_are_no_spec(tmp_path: Path, text: str, wanted: str) -> None:
         load_spec(write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("1e6", 1e6), ("1_000_000", 10**6), ("010", 10), ("0x10", 16), ("2:30", "2:30"), ("yes", "yes"), ("1E-3", 1e-3)],
+)
+def test_numbers_are_those_of_yaml_1_2(written: str, value: object) -> None:
+    found = load_yaml(f"a: {written}", "text")["a"]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1e5", "1_000", "010", "2:30", "null", "true", "yes", "a: b", "#", "", " x", "é\n"])
+def test_a_text_that_is_written_is_read_as_that_text(text: str) -> None:
+    content = {"b": text, "a": [text, {"c": text}], text: 1e-8}
+    found = load_yaml(dump_yaml(content), "text")
+    assert found == content and list(found) == list(content)
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.yaml does not exist"):
         load_spec(tmp_path / "nowhere.yaml")
@@ -227,6 +245,23 @@ def test_every_key_is_in_the_reference_and_in_the_spec_to_start_from(tmp_path):
     again = load_spec(path)
     assert again.execution.mesh is not None and spec.execution.mesh is None
     assert again.model_copy(update={"execution": spec.execution}) == spec
+
+
+@pytest.mark.parametrize("key", RETIRED)
+def test_a_removed_key_is_one_line_that_says_what_to_use(key: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_spec("smoke", [f"{key}=600"])
+    assert str(caught.value) == f"{key}: removed in this version; {RETIRED[key]}"
+
+
+def test_a_removed_source_is_one_line_that_says_what_to_use() -> None:
+    said = r"^data\.source: 'wikiextractor:AA'; removed in this version; `jsonl:GLOB` reads what WikiExtractor writes"
+    with pytest.raises(InputError, match=said):
+        load_spec("smoke", ["data.source=wikiextractor:AA"])
+
+
+def test_a_spec_that_an_earlier_version_wrote_is_read() -> None:
+    assert load_spec("smoke", ["train.seconds=null"]) == load_spec("smoke")
 
 
 def test_a_built_in_spec_has_a_name_and_a_file_wins(tmp_path, monkeypatch):

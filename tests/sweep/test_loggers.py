@@ -14,7 +14,7 @@ import pytest
 from sweep_tools import assert_complete, make_plan, order, run
 
 from dwsweep.errors import InputError
-from dwsweep.sweep import recorder as run_recorder
+from dwsweep.sweep import loggers
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
@@ -77,8 +77,7 @@ def test_two_attempts_within_a_second_keep_both_their_files(tmp_path: Path, monk
     run_id = plan.runs[0].run_id
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
     for first in (1, 11):
-        logger = run_recorder.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
-        logger.resumed(run_id, first - 1)
+        logger = loggers.TensorBoardLogger(SweepStore(tmp_path), plan.packs[0])
         logger.metrics(run_id, [{"step": step, "loss": float(step)} for step in range(first, first + 10)])
         logger.close()
     assert scalars(tmp_path / "tensorboard" / run_id)["train/loss"] == {step: step for step in range(1, 21)}
@@ -131,4 +130,4 @@ def test_trackio_over_an_interruption(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_scalars_leave_out_what_is_no_number() -> None:
-    assert run_recorder._scalars({"step": 3, "loss": 1, "versions": {}, "name": "x", "none": None}) == [("loss", 1.0)]
+    assert loggers._scalars({"step": 3, "loss": 1, "versions": {}, "name": "x", "none": None}) == [("loss", 1.0)]

@@ -1,7 +1,12 @@
-"""A text to train on, and programs that are compiled once."""
+"""A text to train on, programs that are compiled once, and the report of `make test-device`."""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +46,40 @@ def programs_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("compiled_init", "compiled_evaluate", "compiled_dispatch", "compiled_heads"):
         monkeypatch.setattr(Blueprint, name, remembered(name))
+
+
+REPORT = "DWSWEEP_DEVICE_REPORT"
+"""Environment variable with the file of the report."""
+REPORTED: list[dict[str, Any]] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")[-2000:]
+        told = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2), "why": why}
+        REPORTED.append({**told, **dict(report.user_properties)})
+
+
+def pytest_sessionfinish() -> None:
+    """Write what ran, on what, with each value and its tolerance; no name of a host, user or folder."""
+    if path := os.environ.get(REPORT):
+        import jax
+
+        from dwsweep.records import footing
+
+        device = jax.local_devices()[0]
+        content = {
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "device_kind": device.device_kind,
+            "devices": jax.local_device_count(),
+            "backend": " ".join(f"{device.platform}: {device.client.platform_version}".split())[:300],
+            **{
+                name: found
+                for name, found in asdict(footing.here(None, None)).items()
+                if name not in ("host", "backend")
+            },
+            "tests": REPORTED,
+        }
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(json.dumps(content, indent=1), "utf-8")
+        print(f"\nwrote {path}")

@@ -1,5 +1,4 @@
-"""What a divided pack exchanges between its devices, read from its compiled program: here of a CPU with eight devices,
-in ``test_chips`` of real ones."""
+"""What a divided pack exchanges between its devices, read from its compiled program of a CPU with eight devices."""
 
 from __future__ import annotations
 
@@ -7,96 +6,75 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from checkout import environment
 
 from dwsweep.sweep.local_executor import CPU_DEVICES
 
-SPEC = """
-name: mesh
-grid: {widths: {3: [64]}, heads: {count: 2}, seeds: 2, learning_rates: [2.0e-3]}
-model: {biases: false, tied_embeddings: true}
-train: {seq_len: 32, batch_size: 8, steps: 20, precision: float32}
-"""
 LAYER = 12 * 64**2 * 4  # bytes of a replica's layer, float32
+Exchanges = dict[str, list[int]]
 
-
-AS_ON = """
-import json, sys
+PROGRAM = """
+import json, re, sys
+from math import prod
+import numpy as np
 from pytest import MonkeyPatch
 from train_support import compile_for
-from dwsweep.cli.app import main
-compile_for(sys.argv[1], MonkeyPatch())
-for arguments in json.loads(sys.argv[2]):
-    sys.argv = ["dwsweep", *arguments]
-    try:
-        main()
-    except SystemExit as ended:
-        if ended.code:
-            raise
-    print(chr(0))
+from dwsweep.plan import build
+from dwsweep.spec import parse_spec
+from dwsweep.train.compile_only import LeastText
+from dwsweep.train.program import Blueprint
+from dwsweep.train.targets import here
+
+SPEC = {"name": "mesh", "grid": {"widths": {3: [64]}, "heads": {"count": 2}, "seeds": 2},
+        "train": {"seq_len": 32, "batch_size": 8, "steps": 20}}
+platform, biases, meshes = json.loads(sys.argv[1])
+compile_for(platform, MonkeyPatch())
+for mesh in meshes:
+    spec = parse_spec(SPEC | {"model": {"tied_embeddings": True, "biases": biases}, "execution": {"mesh": mesh}})
+    plan = build(spec)
+    blueprint = Blueprint.of(plan.packs[0], LeastText(257, np.dtype(np.uint16)), here(plan, [8])[0].hardware)
+    found = {"parameters": [4 * plan.packs[0].shape.n_params_total]}
+    loops = blueprint.compiled_dispatch().as_text().partition("\\nENTRY ")[0]  # metrics are gathered after the steps
+    for line in re.findall("= (.*)", loops):
+        if kind := re.search(r"(.*?) (all-[a-z]+|reduce-scatter|collective-permute)(?:-start)?[(]", line):
+            found.setdefault(kind[2], []).extend(
+                4 * prod(map(int, filter(None, sizes.split(","))))
+                for sizes in re.findall(r"f32[[]([0-9,]*)[]]", kind[1])
+            )
+    print(json.dumps(found))
 """
 
 
-def compiled(folder: Path, *meshes: str, more: str = "", platform: str = "cpu") -> list[dict[str, Any]]:
-    """The row of ``bench --compile-only`` for eight devices divided as each of ``meshes`` says, of what is written for
-    ``platform``; with ``more`` set in the spec. One process, since JAX takes longer to import than to compile them."""
-    spec = folder / "mesh.yaml"
-    spec.write_text(SPEC)
-    calls = []
-    for mesh in meshes:
-        sets = [x for s in (f"execution.mesh={{{mesh}}}", more) if s for x in ("--set", s)]
-        calls.append(["bench", str(spec), "--compile-only", "--devices", "8", "--json", *sets])
-    command = [sys.executable, "-c", AS_ON, platform, json.dumps(calls)]
+def exchanges(*meshes: dict[str, int], biases: bool = False, platform: str = "cpu") -> list[Exchanges]:
+    """Bytes of each array that a step of two replicas exchanges, by the kind of exchange, for each mesh; and of a
+    replica's parameters. One process, since JAX takes longer to import than to compile them."""
+    tools = Path(__file__).parents[1] / "tools"
+    command = [sys.executable, "-c", PROGRAM, json.dumps([platform, biases, meshes])]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, timeout=600, env=environment(**{CPU_DEVICES: "8"})
+        command, capture_output=True, text=True, cwd=tools, timeout=600, env=environment(**{CPU_DEVICES: "8"})
     )
     assert done.returncode == 0, done.stderr
-    *printed, _ = done.stdout.split(chr(0))
-    return [row for text in printed for row in json.loads(text)]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-REPLICAS, DIVIDED = "replica: 2, data: 4", "replica: 2, fsdp: 4"
-
-
-@pytest.fixture(scope="module")
-def of_two_replicas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Rows of two meshes."""
-    meshes = (REPLICAS, DIVIDED)
-    return dict(zip(meshes, compiled(tmp_path_factory.mktemp("meshes"), *meshes), strict=True))
-
-
-def test_replicas_exchange_nothing_and_the_batch_only_its_gradients(of_two_replicas: dict[str, Any]) -> None:
-    row = of_two_replicas[REPLICAS]
-    (only,) = row["collectives"]
-    assert (only["kind"], only["axes"], only["times"]) == ("all-reduce", ["data"], 1)
-    assert only["bytes"] == 4 * (row["n_params_total"] + 1)  # of the device's one replica: gradients, and the loss
-
-
-@pytest.mark.parametrize("mesh", [DIVIDED, pytest.param("data: 2, fsdp: 2", marks=pytest.mark.slow)])
-def test_a_divided_state_is_gathered_a_matrix_at_a_time(
-    tmp_path: Path, mesh: str, of_two_replicas: dict[str, Any]
-) -> None:
-    row = of_two_replicas[mesh] if mesh in of_two_replicas else compiled(tmp_path, mesh)[0]
-    assert row["collectives"]
-    for one in row["collectives"]:
-        assert "replica" not in one["axes"]
-        replicas = row["replicas"] / row["mesh"]["replica"]
-        if one["kind"] == "all-gather":
-            assert one["largest_bytes"] <= replicas * LAYER / 3  # the widest of a layer's matrices, d × 4d
+def test_the_batch_exchanges_its_gradients_alone_and_a_divided_state_a_matrix_at_a_time() -> None:
+    batch, divided = exchanges({"replica": 2, "data": 4}, {"replica": 2, "fsdp": 4})
+    assert set(batch) == {"parameters", "all-reduce"}
+    assert sum(batch["all-reduce"]) == batch["parameters"][0] + 4  # of the device's one replica, and its loss
+    assert divided["all-gather"] and max(divided["all-gather"]) <= LAYER / 3  # the widest of a layer's, d × 4d
 
 
 @pytest.mark.slow
-def test_what_is_written_for_a_gpu_is_divided_as_what_is_written_for_a_cpu(tmp_path: Path) -> None:
+def test_replicas_that_share_devices_gather_a_matrix_of_each() -> None:
+    (found,) = exchanges({"data": 2, "fsdp": 2})
+    assert max(found["all-gather"]) <= 2 * LAYER / 3
+
+
+@pytest.mark.slow
+def test_what_is_written_for_a_gpu_is_divided_as_what_is_written_for_a_cpu() -> None:
     """With all biases: the gradients of a norm's gain and bias are summed together on the one and not on the other."""
-    rows = [
-        row
-        for platform in ("cpu", "cuda")
-        for row in compiled(tmp_path, "fsdp: 4", more="model.biases=true", platform=platform)
-    ]
-    cpu, gpu = ({one["kind"]: one["bytes"] for one in row["collectives"]} for row in rows)
-    counts = [{one["kind"]: one["times"] for one in row["collectives"]} for row in rows]
-    assert counts[0]["all-gather"] == counts[1]["all-gather"] and cpu["all-gather"] == gpu["all-gather"]
-    assert abs(gpu["all-reduce"] / cpu["all-reduce"] - 1) < 0.01
+    cpu, gpu = (exchanges({"fsdp": 4}, biases=True, platform=name)[0] for name in ("cpu", "cuda"))
+    assert sorted(cpu["all-gather"]) == sorted(gpu["all-gather"])
+    assert abs(sum(gpu["all-reduce"]) / sum(cpu["all-reduce"]) - 1) < 0.01

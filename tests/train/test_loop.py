@@ -86,6 +86,7 @@ def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(kept, outcome, folder, (objects, len(jax.live_arrays()) - arrays, cached._cache_size()))
 
 
+@pytest.mark.device
 def test_a_pack_is_trained_and_recorded(store: Store, whole: Whole) -> None:
     kept, outcome, folder, _ = whole
     # the reading of the held-out set is heard of, rising to its end
@@ -134,6 +135,7 @@ def test_the_rate_that_is_shown_last_is_that_of_the_result(
     assert kept.rates[-1] == pytest.approx(rate)
 
 
+@pytest.mark.device
 @again
 @pytest.mark.parametrize(("steps", "dispatches"), [(1, 12), (5, 3), (12, 1)])
 def test_dispatch_length_changes_no_bit(
@@ -144,6 +146,7 @@ def test_dispatch_length_changes_no_bit(
     assert len(other.dispatches) == dispatches != len(whole.kept.dispatches)
 
 
+@pytest.mark.device
 @again
 def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path, whole: Whole) -> None:
     parts, outcome = train(make_pack(store), store, tmp_path, 1, 0, 2)
@@ -220,6 +223,7 @@ def large(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return train(make_pack(store, replicas=replicas), store, tmp_path_factory.mktemp("large"))[0]
 
 
+@pytest.mark.device
 @again
 def test_a_pack_of_one_equals_a_replica_of_a_larger_pack(store: Store, tmp_path: Path, large: Kept) -> None:
     """To float tolerance only: batched products may add in another order. 1e-4 nats after 12 steps at a high rate."""
@@ -244,6 +248,7 @@ def streamed(store: Store, folder: Path) -> Kept:
     return kept
 
 
+@pytest.mark.device
 @again
 def test_streamed_batches_are_the_resident_ones(store: Store, tmp_path: Path, whole: Whole) -> None:
     """Another program, which adds in another order where it is compiled in a hurry."""
@@ -389,11 +394,13 @@ def test_a_pack_leaves_nothing_behind(whole: Whole) -> None:
     assert not objects and arrays <= 0 and cached == 0
 
 
+@pytest.mark.device
 def test_nothing_is_transferred_unasked(whole: Whole) -> None:
     """``whole`` was trained where JAX refuses it."""
     assert len(whole.outcome.finished) == 2
 
 
+@pytest.mark.device
 def test_the_training_function_is_compiled_once(store: Store, tmp_path: Path) -> None:
     names: list[str] = []
 

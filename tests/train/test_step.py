@@ -90,6 +90,7 @@ def of_a_batch(microbatch: int) -> Any:
     return jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch, tree))(params, windows())
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("microbatch", [1, 2])
 def test_microbatches_add_up_to_the_batch(microbatch: int) -> None:
     whole, parts = of_a_batch(4), of_a_batch(microbatch)
@@ -123,6 +124,7 @@ def run(rates: list[float], steps: int, replica_map: Any = vectorized, **changed
 GOLDEN_LOSSES = [[5.54843, 5.54591], [5.55095, 5.52991], [5.54948, 5.54547]]  # three steps of two seeds
 
 
+@pytest.mark.device
 def test_a_known_first_step() -> None:
     """A golden step: if it moves, old checkpoints and results are no longer comparable; say so where you change it."""
     (first, _), (state, metrics) = (run([1e-2, 1e-2, 1e-2], steps) for steps in (1, 3))
@@ -136,6 +138,7 @@ def test_a_known_first_step() -> None:
     assert int(state["step"]) == 3
 
 
+@pytest.mark.device
 def test_replicas_one_after_another_and_vectorized_agree() -> None:
     """Two programs for the same arithmetic; the batched one may add in another order."""
     one, other = (run([1e-2, 1e-3, 1e-2], 4, how) for how in (vectorized, sequentially))

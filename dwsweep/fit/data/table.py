@@ -205,7 +205,6 @@ def read_table(
         notes=(
             *_said_of_loss(given, taken, of_loss),
             *(() if "loss" in {**renamed, **taken} else _beside_loss(held)),
-            *units.mixed(rows),
             *of_names,
             *of_units,
             *of_ratio,

@@ -3,20 +3,16 @@ billions); of losses, in a column of units, or by two groups of values that are 
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from dwsweep.errors import InputError, argument, either, example
+from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.numbers import UNITS, parted
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.settings import plain
-from dwsweep.fit.data.shape import n_params_of
 from dwsweep.records.columns import ALIASES
 from dwsweep.text import join
 
@@ -28,11 +24,6 @@ WORDS_OF_LOSS = {
     **dict.fromkeys(("bit", "bits", "bits_per_token", "bits_token", "bpt"), "bits"),
     **dict.fromkeys(("bpb", "bits_per_byte", "bits_byte"), "bpb"),
 }
-BITS_OVER_NATS = -math.log(math.log(2.0))  # ln of 1.4427
-SAME_SIZE, NEIGHBOURS = 0.25, 20  # largest gap in ln N, and most further nets, with which a net is compared
-FEWEST_PAIRS = 12
-NEAR, FAR, SHARE = 0.12, 0.2, 0.05  # ln of ratios of losses in one unit and in two; share of pairs of the rarer kind
-OFF, SCATTER = 0.04, 0.06  # mean and standard deviation of ln ratios of two units about 1.4427
 
 
 def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
@@ -121,23 +112,3 @@ def in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:
             )
         return found.pop()
     return None
-
-
-def mixed(rows: Sequence[Row]) -> Iterator[str]:
-    """Sentence on losses that fall into two groups, 1.44 times apart at equal size, as bits and nats are."""
-    pairs = [(n_params_of(row), row["loss"]) for row in rows if isinstance(row["loss"], int | float)]
-    pairs = sorted(pair for pair in pairs if all(0.0 < value < math.inf for value in pair))
-    if len(pairs) < FEWEST_PAIRS:
-        return
-    x, y = np.log(np.array(pairs, dtype=float)).T
-    steps = range(1, min(NEIGHBOURS, len(x) - 1) + 1)
-    apart = np.concatenate([np.abs(y[k:] - y[:-k])[x[k:] - x[:-k] < SAME_SIZE] for k in steps])
-    far = apart[apart > FAR]
-    if len(apart) < FEWEST_PAIRS or not SHARE * len(apart) <= len(far) <= (1.0 - SHARE) * len(apart):
-        return
-    one_unit = float(np.quantile(apart[apart <= FAR], 1.0 - SHARE)) < NEAR
-    if one_unit and abs(float(far.mean()) - BITS_OVER_NATS) < OFF and float(far.std()) < SCATTER:
-        yield (
-            f"TWO UNITS: at equal size the losses fall into two groups, {math.exp(float(far.mean())):.3g} times apart, "
-            f"as losses in bits and in nats are (1.44): {either(argument('where'))} keeps one group"
-        )

@@ -33,9 +33,9 @@ function runsTable(table) {
   const heads = [...table.tHead.rows[0].cells], columns = heads.map((cell) => cell.textContent), body = table.tBodies[0];
   const rows = [...body.rows].map((row) => ({ row, cells: [...row.cells].map((cell) => cell.textContent) }));
   const controls = document.createElement("p"), filter = document.createElement("input"), count = document.createElement("span");
-  Object.assign(filter, { type: "search", id: "runs-filter", placeholder: "loss<3.3 depth>=12 done" });
+  Object.assign(filter, { type: "search", className: "runs-filter", placeholder: "loss<3.3 depth>=12 done" });
   filter.setAttribute("aria-label", "Rows that hold every word and meet every comparison, such as loss<3.3 or N>=1.2M");
-  Object.assign(count, { id: "runs-shown", className: "soft", role: "status" });
+  Object.assign(count, { className: "runs-shown soft", role: "status" });
   const show = () => {
     const { wrong, keeps } = filterOf(filter.value, columns);
     for (const { row, cells } of rows) row.hidden = !keeps(cells);

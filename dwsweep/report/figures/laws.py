@@ -1,8 +1,6 @@
 """Figures of laws: the width law with its alternatives, and its guideline beside trained models.
 
 Figures of ``dwsweep guide``: the cost of each buildable shape, and the cost of a rule of thumb over sizes.
-
-Figure of ``dwsweep theory --check``: ranks of small random networks beside the bounds of the theory.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from dwsweep.guide.answers import Answer, Assumptions, BestDepth, BudgetAnswer, Candidate
     from dwsweep.report.figures.style import Dashes, Floats, Look
-    from dwsweep.theory.rank_check import RankCheck
 
 
 PUBLISHED, AVERAGE = "published", "average"
@@ -65,8 +62,8 @@ class DrawnLaw:
 
 
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
-    """Laws to draw: forms of the sweep's own law, the exponential first (none without a width law), then the published
-    law."""
+    """Laws of the best depth to draw: the sweep's own, the exponential first (none without a width law), then the
+    published one."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
     worse = {row.form: row.delta_chi2 for row in fit.rivals}
     return _drawn(sorted(own, key=lambda form: form != "exponential"), fit.curves.laws, worse)
@@ -93,8 +90,8 @@ def _drawn(own: Sequence[str], bands: Mapping[str, Any], worse: Mapping[str, flo
 
 
 def width_law(fit: FitResult) -> Figure:
-    """Transition width (log) against the depth of the shallower net: crossed pairs as points with their intervals,
-    pairs bounded on one side as arrows, laws as lines, the guiding one with its band.
+    """Width (log) of the best depth: laws as lines, the exponential with its band. As a check the pairs, each at its
+    shallower depth: crossed ones as points with their intervals, those bounded on one side as arrows.
 
     The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
@@ -126,8 +123,8 @@ def width_law(fit: FitResult) -> Figure:
             value = transition.width if crossed else None
             interval = Interval(value, transition.width_low, transition.width_high)
             style.interval_mark(axes, transition.shallow, interval)
-    axes.set_xlabel("depth L of the shallower net of the pair")
-    axes.set_ylabel("transition width d_x (log scale)")
+    axes.set_xlabel("best depth L; points: the shallower net of a pair")
+    axes.set_ylabel("width d_x (log scale)")
     axes.set_title(_headline(transitions))
     made.legend(loc="outside lower center", ncols=2, handlelength=3.0)
     return style.settle(made)
@@ -137,7 +134,7 @@ def _headline(transitions: Sequence[Transition]) -> str:
     crossed = sum(t.status == "crossed" for t in transitions)
     censored = sum(t.status in ("not_reached", "already_crossed") for t in transitions)
     found = f"{crossed} crossed, {censored} bounded on one side (arrows)" if censored else f"{crossed} crossed"
-    return f"Width law and transitions:\n{found}"
+    return f"Width law of the best depth; points: transitions,\n{found}"
 
 
 def guideline(fit: FitResult) -> Figure:
@@ -369,30 +366,3 @@ def _widths(axes: Axes, shapes: Sequence[Candidate]) -> None:
     above.set_xticks([shape.depth for shape in kept], [f"{shape.width}" for shape in kept])
     above.tick_params(length=2)
     above.set_xlabel("width d_x of the shapes")
-
-
-def draw_ranks(checks: Sequence[RankCheck], out_dir: Path) -> list[Path]:
-    """Write ``theory.png`` and ``theory.svg``: log_3 of the rank against width, a panel per number of heads; bars reach
-    from the lower to the upper bound."""
-    heads = sorted({row.heads for row in checks})
-    folder = paths.make_directory(paths.as_path(out_dir))
-    with style.styled():
-        made = style.figure(style.WIDTH, 0.6 + 2.6 * -(-len(heads) // 2))
-        looks = style.depth_styles([row.depth for row in checks])
-        for axes, number in zip(style.panels(made, len(heads), 2, sharey=True), heads, strict=True):
-            for place, depth in enumerate(sorted(looks)):
-                rows = [row for row in checks if row.heads == number and row.depth == depth]
-                if not rows:
-                    continue
-                x = np.array([row.width for row in rows]) + 0.12 * (place - 1)
-                low, high = ([getattr(row, end) for row in rows] for end in ("lower", "upper"))
-                axes.vlines(x, low, high, color=looks[depth]["color"], linewidth=5, alpha=0.25)
-                ranks = [np.log(max(row.ranks)) / np.log(3) for row in rows]
-                axes.plot(x, ranks, **looks[depth], label=f"L = {depth}")
-            axes.set_title(f"{number} head{'s' if number > 1 else ''}")
-            axes.set_xlabel("width d_x")
-            axes.set_xticks(sorted({row.width for row in checks if row.heads == number}))
-            axes.legend()
-        made.supylabel("log₃ of the separation rank")
-        style.note(made, "Points: measured, exact. Bars: from the lower to the upper bound.")
-        return style.save(style.settle(made), folder, "theory")

@@ -1,20 +1,23 @@
-"""Checks of the model: predictions of sources left out one by one or by size, and simulated collections.
+"""Checks of the evidence: predictions of sources left out one by one or by size, and simulated collections.
 
-``python -m dwsweep.evidence --check`` prints the three tables. A score is the mean logarithm of the density that the
-rest gives to an answer ln L*, its own error included; an answer is covered if it lies inside the rest's 95 %.
+``python -m tests.simulations.evidence_check`` prints the three tables of evidence/README.md; with the file of a further
+source, FILE.yaml, how the sources foretell it and what it would change. A score is the mean logarithm of the density
+that the rest gives to an answer ln L*, its own error included; an answer is covered if it lies inside the rest's 95 %.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 
 from dwsweep.evidence.random_effects import CENTRE, Estimates, Population, Recipe, depth_population, recipe
-from dwsweep.evidence.summary import Evidence
+from dwsweep.evidence.summary import Evidence, is_text, read, summarised
 
 COMPARED_BELOW = (1e8, 3e8, 1e9)  # largest N of the check
 TRAINED_TO = 6e8  # largest size in the law's data, non-embedding
@@ -191,3 +194,10 @@ def _covered(rows: Sequence[Foretold]) -> int:
 
 def _score(rows: Sequence[Foretold]) -> float:
     return float(np.mean([row.ln_density for row in rows]))
+
+
+if __name__ == "__main__":
+    files = map(Path, sys.argv[1:])
+    trials = (line for file in files for line in tried(read(), summarised(file), is_text(file)))
+    for line in trials if sys.argv[1:] else tables(read()):
+        print(line, flush=True)

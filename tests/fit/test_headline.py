@@ -1,0 +1,137 @@
+"""The first sentence of a fit says nothing that the table of best depths below it contradicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import dwsweep
+from dwsweep.fit.guideline import headline
+from dwsweep.records.fit import Surface
+from dwsweep.records.transitions import SizedOptimum, layers
+from dwsweep.text import format_count
+
+WIDTHS = (128, 192, 256, 384, 512, 768, 1024, 1536)
+CLAUSE = re.compile(
+    r"(?P<best>[\d.]+|1, the fewest|(?:above|below) the depths tried(?: at this size)?)"
+    r"(?: \((?:(?P<low>[\d.]+) to (?P<high>[\d.]+)|below (?P<below>[\d.]+)|above (?P<above>[\d.]+))\))?"
+    r" (?P<word>at|up to) (?P<size>[\d.]+[A-Z]?)"
+)
+
+
+def losses(shapes: list[tuple[int, int]], best_at_30m: float, rate: float = 0.25, seed: int = 0) -> Surface:
+    """Surface of one run a shape: a bowl of the depth, 0.003 nats of noise."""
+    rng, rows = np.random.default_rng(seed), []
+    for depth, width in shapes:
+        size = 12 * depth * width**2 / 3e7
+        bowl = 0.06 * math.log(depth / (best_at_30m * size**rate)) ** 2
+        rows.append({"depth": depth, "width": width, "loss": 1.8 + 1.9 * size**-0.14 + bowl + rng.normal(0.0, 0.003)})
+    surface = dwsweep.fit_table(rows, draws=200).surface
+    assert surface is not None
+    return surface
+
+
+@cache
+def rectangle(best: float = 8.0, rate: float = 0.25) -> Surface:
+    """Every depth at every width: the deep nets alone reach the largest sizes, the shallow ones the smallest."""
+    return losses([(depth, width) for depth in (4, 6, 9, 14, 20, 30) for width in WIDTHS], best, rate)
+
+
+def contradictions(sentence: str, record: Surface) -> list[str]:
+    """Clauses of the sentence that the table of best depths does not bear out."""
+    found = []
+    clauses = list(CLAUSE.finditer(sentence))
+    if not clauses:
+        return ["no clause"]
+    for clause in clauses:
+        rows = [row for row in record.optima if format_count(row.n_params) == clause["size"]]
+        if not rows:
+            found.append(f"no such size: {clause[0]}")
+        elif clause["word"] == "at" and not any(_agrees(clause, row, record) for row in rows):
+            found.append(clause[0])
+        elif clause["word"] == "up to":
+            found += [clause[0] for row in record.optima if row.n_params <= rows[-1].n_params * (1 + 1e-9)
+                      if row.at_edge != "below" or row.depth_high is None
+                      or (clause["below"] and row.depth_high > float(clause["below"]) + 0.051)]  # fmt: skip
+    return found
+
+
+def _agrees(clause: re.Match[str], row: SizedOptimum, record: Surface) -> bool:
+    text = layers(row.digits)
+    best = text(row.depth) if row.depth else "1" if row.is_one_layer else record.beyond(row)
+    low, high = clause["low"] or clause["above"], clause["high"] or clause["below"]
+    ends = [None if end is None else text(end) for end in (row.depth_low, row.depth_high)]
+    return clause["best"] == best and (row.is_one_layer or [low, high] == ends)
+
+
+SHAPES = {
+    "rectangle, best depth below the large nets": [(d, w) for d in (12, 16, 20, 24, 32) for w in WIDTHS],
+    "widths in proportion to depth": [(d, d * k) for d in (4, 6, 9, 14, 20, 30) for k in (16, 24, 32, 48, 64)],
+    "shallow nets alone are large": [(d, w) for d in (4, 6, 9, 14, 20) for w in WIDTHS[: 9 - d // 4]],
+    "deep nets alone are large": [(d, w) for d in (4, 6, 9, 14, 20) for w in WIDTHS[: 4 + d // 5]],
+}
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("best", [2.0, 9.0, 60.0])
+def test_the_first_sentence_agrees_with_the_table_on_any_geometry(shapes: list[tuple[int, int]], best: float) -> None:
+    surface = losses(shapes, best)
+    said = headline(surface, "N")
+    assert said.startswith("No effect") or not surface.bounded or not contradictions(said, surface), said
+
+
+def test_a_rectangle_whose_large_nets_are_deep_alone_has_no_prefix_of_sizes_below() -> None:
+    """6 depths × 8 widths said "below the depths tried (below 10.4) up to 37.7M" above its own 4.9 at 3.85M."""
+    surface = losses(SHAPES["rectangle, best depth below the large nets"], 9.0, 0.05)
+    first = next(row for row in surface.optima if row.depth_low or row.depth_high)
+    record = replace(
+        surface,
+        optima=tuple(
+            replace(row, depth=4.9, depth_low=4.6, depth_high=5.3, at_edge=None, depth_min=4.0) if row is first else row
+            for row in surface.optima
+        ),
+    )
+    assert record.optima[-1].at_edge == "below"
+    assert not contradictions(headline(record, "N"), record)
+
+
+def test_the_first_sentence_agrees_with_any_pattern_of_edges() -> None:
+    """Rows of every kind in any order: a bound, an optimum, an edge of some depths or of all, a size without either."""
+    record, rng = rectangle(), np.random.default_rng(3)
+    kinds = [
+        {"depth": None, "depth_low": None, "depth_high": 5.1, "at_edge": "below", "depth_min": 4.0},
+        {"depth": None, "depth_low": None, "depth_high": 3.2, "at_edge": "below", "depth_min": 4.0},
+        {"depth": None, "depth_low": None, "depth_high": 11.3, "at_edge": "below", "depth_min": 9.0},
+        {"depth": None, "depth_low": None, "depth_high": None, "at_edge": None, "depth_min": 4.0},
+        {"depth": None, "depth_low": 31.2, "depth_high": None, "at_edge": "above", "depth_max": 30.0},
+        {"depth": 8.2, "depth_low": 7.4, "depth_high": 9.3, "at_edge": None},
+        {"depth": 8.2, "depth_low": None, "depth_high": 9.3, "at_edge": None},
+    ]
+    for _ in range(300):
+        rows = [replace(row, **kinds[rng.integers(len(kinds))]) for row in record.optima]
+        one = replace(record, optima=tuple(rows))
+        said = headline(one, "N")
+        assert not one.bounded or not contradictions(said, one), (said, rows)
+
+
+@pytest.mark.parametrize("best", [2.0, 60.0])
+def test_growth_is_not_claimed_from_depths_that_one_of_two_sizes_lacks(best: float) -> None:
+    """The small nets have 4 to 9 layers, the large ones 14 to 30; all are too deep, or all too shallow."""
+    record = losses([(depth, width) for depth in (4, 6, 9, 14, 20, 30) for width in WIDTHS], best, 0.0)
+    rows = [row for row in record.optima if not row.depth_interval.bounded]
+    assert "not shown to change" in headline(replace(record, optima=tuple(rows)), "N")
+
+
+def test_growth_is_claimed_where_it_is_true() -> None:
+    """At the smallest size of the rectangle the interval is open below, at the largest above: ends between show it."""
+    record = rectangle()
+    assert headline(record, "N").startswith("The best depth grows with N")
+    bounds = [row for row in record.optima if not row.depth_interval.bounded]
+    first, last = bounds[0], bounds[-1]
+    assert first.depth_low is None and last.depth_low is None
+    assert "not shown to change" in headline(replace(record, optima=(first, last)), "N")
