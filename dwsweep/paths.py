@@ -1,28 +1,19 @@
-"""All file operations, local or in a bucket: atomic writes, appended lines, folders.
+"""File operations, local or in a bucket: reading, atomic writes, folders.
 
 A local file is written beside its place and renamed over it, so that a reader sees either the old or the new content.
-In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is neither append nor
-rename; appended lines are therefore kept on this host and uploaded as numbered segments beside the file
-(``metrics.jsonl.000001``), which reading joins and ``rewrite_lines`` folds into one object.
-
-Locks of the kernel, freed when their process dies, however it dies. They hold among the processes of one host,
-and of several where the file system supports it. A bucket has no locks: a file of this host stands in.
+In a bucket (``gs://…``, through ``etils.epath``) an object appears whole or not at all, and there is no rename.
 
 One opener for all that is read whole (``read_bytes``): regular files only, of bounded size, so that a FIFO, a device or
 a loop of links in a file's place is an error and no endless wait. What must survive a power cut is written ``durable``:
 the file and the folder that names it are on the disk when the call returns.
 
 A process that owns a sweep directory puts up a ``fence``: every write into that directory asks it first.
-
-Not the package filelock: its ``FileLock`` is this same call, without a message to the waiting process, and its
-``SoftFileLock``, for file systems without locks, stays behind when its owner is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -30,15 +21,13 @@ import logging
 import os
 import re
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dwsweep.errors import InputError, install
 
-SEGMENT_SECONDS = 30.0  # interval between two uploads of appended lines
 READ_BYTES = 1 << 26  # bytes of one read of a large file
 MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
 BUCKETS = {"gs": install("gcs"), "s3": install("s3"), "az": "pip install adlfs"}  # command that makes each reachable
@@ -86,13 +75,17 @@ def reachable(path: str | os.PathLike[str]) -> Any:
     return found
 
 
+_PASSING = frozenset(
+    {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN}
+)  # faults of the machine, or of its way to a file system: the same command may do without them
 _CLIENTS = ("aiohttp", "aiobotocore", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
 _NO_ANSWER = re.compile(r"connect|timeout|closed|reset|unavailable|payload|slow ?down|internal", re.IGNORECASE)
 _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", re.DOTALL)
 
 
 def out_of_reach(error: BaseException) -> str | None:
-    """InputError of one line if a bucket's client got no answer, retries included; None for any other failure."""
+    """One line if a bucket's client got no answer, retries included, or a file system failed for reasons of its own;
+    None for any other failure."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:
@@ -106,6 +99,8 @@ def out_of_reach(error: BaseException) -> str | None:
                 return _no_answer(link)
         elif isinstance(link, ValueError | RuntimeError) and _TENSORSTORE.search(str(link)):
             return _no_answer(link)
+        elif isinstance(link, OSError) and link.errno in _PASSING and not isinstance(link, FencedOff):
+            return f"the file system fails ({link}); nothing is lost, and the same command continues"
         link = link.__cause__ or link.__context__
     return None
 
@@ -393,17 +388,16 @@ def temporary_of(path: Any) -> Any:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
-_TEMPORARY = re.compile(r"\..+\.([0-9]{1,9})\.tmp")
+_TEMPORARY = re.compile(r"\..+\.[0-9]{1,9}\.tmp")
 
 
-def temporaries_in(folder: Any) -> list[tuple[str, int]]:
-    """Temporary files in a local folder, each with the number of the process that writes, or wrote, it; none if the
-    folder does not exist."""
+def temporaries_in(folder: Any) -> list[str]:
+    """Temporary files in a local folder; none if the folder does not exist."""
     try:
         names = [name for name in os.listdir(folder) if name[0] == "."]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [(name, int(found[1])) for name in names if (found := _TEMPORARY.fullmatch(name))]
+    return [name for name in names if _TEMPORARY.fullmatch(name)]
 
 
 def read_json(path: Any) -> dict[str, object] | None:
@@ -503,112 +497,6 @@ def set_aside(path: Any) -> str:
     return str(aside.name)
 
 
-def read_text_of_lines(path: Any) -> str:
-    """The text of a file of appended lines, uploaded segments included; bytes that are no UTF-8 are marked."""
-    data = b""
-    for part in [path, *_segments(path)]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
-            data += read_bytes(part)
-    return data.decode(errors="replace")
-
-
-CHECK = "check"  # last key of a line: its number in the file, and a hash of the line, the number and the file's folder
-
-
-def read_lines(path: Any) -> list[dict[str, object]]:
-    """The rows of a file of JSON lines, uploaded segments included; lines without a row, a torn last line and changed
-    lines are left out."""
-    return [row for _, row in checked_lines(read_text_of_lines(path), path) if row is not None]
-
-
-def checked_lines(text: str, path: Any) -> Iterator[tuple[int | None, dict[str, object] | None]]:
-    """(number, row) of every line in the ``text`` of the file ``path``: its own number from 1 on, None in files of
-    earlier versions; None in place of a row if the line holds none or was changed. Blank
-    lines are passed over.
-
-    A line's hash holds the name of the folder, so that another run's lines are not taken for this one's.
-    """
-    of = _owner_of_lines(path)
-    checked = False
-    for line in text.split("\n"):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            yield None, None
-            continue
-        found = row.pop(CHECK, None)
-        if found is None and not checked and not _SEALED_LINE.search(line):
-            yield None, row  # row of an earlier version
-            continue
-        checked = True
-        number, _, digest = str(found).partition("-")
-        body = "{}" if not row else line[: line.rfind(f',"{CHECK}":')] + "}"
-        whole = number.isascii() and number.isdecimal() and digest == _hash_of_line(body, int(number), of)
-        yield (int(number), row) if whole else (None, None)
-
-
-_SEALED_LINE = re.compile(r'"[^"]*":"[0-9]+-[0-9a-f]{8}"\}$')
-
-
-def _hash_of_line(text: str, number: int, of: str) -> str:
-    return hashlib.sha256(f"{of} {number} {text}".encode(errors="surrogatepass")).hexdigest()[:8]
-
-
-def _owner_of_lines(path: Any) -> str:
-    return str(path.parent.name)
-
-
-def rewrite_lines(path: Any, rows: Iterable[Mapping[str, object]]) -> None:
-    """Replace the file, its segments included, by these rows."""
-    segments = _segments(path)
-    of = _owner_of_lines(path)
-    write_atomic(path, "".join(_line(row, number, of) for number, row in enumerate(rows, 1)))
-    for segment in segments:
-        segment.unlink()
-
-
-class LineWriter:
-    """Appender of JSON lines: at once to a local file; for a bucket to a file of this host, uploaded in segments.
-
-    What a killed process had not uploaded is uploaded by the next one on this host.
-    """
-
-    def __init__(self, path: Any) -> None:
-        self.path = path
-        self._remote = is_remote(path)
-        self._local = _staging(path) if self._remote else path
-        self._uploaded_at = time.monotonic()
-        self.flush()
-        self._number = sum(1 for line in read_text_of_lines(path).split("\n") if line.strip())
-
-    def append(self, rows: Iterable[Mapping[str, object]]) -> None:
-        of = _owner_of_lines(self.path)
-        lines = [_line(row, number, of) for number, row in enumerate(rows, self._number + 1)]
-        if not lines:
-            return
-        check_fence(self.path)
-        # one write call of whole lines: another process that reads sees no half row, bar a kill inside the call
-        with open(self._local, "ab", buffering=0) as file:
-            file.write("".join(lines).encode())
-        self._number += len(lines)
-        if self._remote and time.monotonic() - self._uploaded_at >= SEGMENT_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Upload what waits; nothing to do for a local file."""
-        if self._remote and self._local.exists():
-            check_fence(self.path)
-            last = max((int(part.name.rsplit(".", 1)[1]) for part in _segments(self.path)), default=0)
-            text = self._local.read_text("utf-8")
-            self.path.with_name(f"{self.path.name}.{last + 1:06d}").write_text(text[: text.rfind("\n") + 1], "utf-8")
-            self._local.unlink()
-        self._uploaded_at = time.monotonic()
-
-
 def cache_root() -> Path:
     """The user's cache on this host: $DWSWEEP_CACHE, else ~/.cache/dwsweep.
 
@@ -619,127 +507,3 @@ def cache_root() -> Path:
     if is_remote(root):
         raise InputError(f"DWSWEEP_CACHE: {root}; must be a local folder: training maps the token stores into memory")
     return root.expanduser().absolute()
-
-
-def _staging(path: Any) -> Path:
-    """Local path of lines that wait for their upload."""
-    name = hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
-    return make_directory(cache_root() / "uploads") / f"{name}.jsonl"
-
-
-def _segments(path: Any) -> list[Any]:
-    if not is_remote(path):
-        return []
-    prefix = f"{path.name}."
-    names = [name for name in names_in(path.parent) if name.startswith(prefix)]
-    return [path.parent / name for name in names if name.removeprefix(prefix).isdecimal()]
-
-
-def _line(row: Mapping[str, object], number: int, of: str) -> str:
-    """Text of a row: its keys, and the check."""
-    text = json.dumps({key: value for key, value in row.items() if key != CHECK}, separators=(",", ":"), default=_plain)
-    seal = f'"{CHECK}":"{number}-{_hash_of_line(text, number, of)}"'
-    return f"{text[:-1]}{',' * (text != '{}')}{seal}}}\n"
-
-
-def _plain(value: Any) -> Any:
-    """JSON values of NumPy scalars and paths."""
-    if hasattr(value, "item"):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{type(value).__name__} does not go into JSON")
-
-
-PACK_WAIT_SECONDS = 180.0  # time for an orphaned worker to reach its checkpoint
-
-
-@contextlib.contextmanager
-def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Lock that admits one process at a time to the block; waits for its turn, and calls ``waiting`` once if it must.
-
-    Without effect if the file system has no locks.
-    """
-    with _lock_file(path) as file:
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def if_free(path: Any) -> Iterator[bool]:
-    """Hold the lock inside the block, if it is free; whether it is held."""
-    with _lock_file(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
-def log_of_pack(pack_directory: Any) -> Any:
-    """The log of a pack's worker, which ``one_worker`` locks: it is appended to and never replaced."""
-    return pack_directory / "log.txt"
-
-
-@contextlib.contextmanager
-def one_worker(pack_directory: Any, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Lock of a pack against two workers: a dead parent's worker and its successor.
-
-    A worker whose parent was killed still writes its last checkpoint; the next one waits for it, with one message.
-
-    Raises:
-        RuntimeError: the other worker holds the pack for too long.
-    """
-    with _lock_file(log_of_pack(pack_directory)) as file:
-        deadline = time.monotonic() + PACK_WAIT_SECONDS
-        said = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not said:
-                    waiting(f"{pack_directory.name}: waits for the worker of an earlier run to reach its checkpoint")
-                    said = True
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"another worker still trains {pack_directory.name}") from None
-                time.sleep(0.1)
-            except OSError:
-                break  # a file system without locks
-        yield
-
-
-@contextlib.contextmanager
-def _lock_file(path: Any) -> Iterator[IO[bytes]]:
-    if is_remote(path):
-        path = _own_folder() / hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
-    else:
-        make_directory(path.parent)
-    # nothing is written, and a link is not followed: whoever else may write here cannot point us at another file
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(descriptor, "r+b", buffering=0) as file:
-        yield file
-
-
-def _own_folder() -> Path:
-    """Private folder of this user on this host, since anybody may write into the temporary folder.
-
-    Raises:
-        InputError: something else stands in its place.
-    """
-    folder = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise InputError(
-            f"{folder}: must be a folder that belongs to this user and that nobody else can write; remove it, or name "
-            "another temporary folder in TMPDIR"
-        )
-    return folder

@@ -69,7 +69,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 LONGEST = (
     "fit/test_heap.py",
     "train/test_loop.py",
-    "sweep/test_fence.py",
+    "sweep/test_claim.py",
     "sweep/test_runner.py",
     "fit/test_analysis.py",
     "fit/test_meaning.py",
@@ -80,7 +80,7 @@ LONGEST = (
     "model/test_transformer.py",
     "report/test_figures.py",
     "report/test_agreement.py",
-    "sweep/test_damage.py",
+    "sweep/test_inventory.py",
     "fit/test_budgets.py",
     "fit/test_posterior.py",
     "cli/test_notebook.py",

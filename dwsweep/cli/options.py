@@ -186,7 +186,7 @@ Takeover = Annotated[
     bool,
     typer.Option(
         "--takeover",
-        help="Take over from an owner on another host: wait for its answer, or until it stops renewing its lock.",
+        help="Ask an owner to let go at a checkpoint; end or pass one that gives no sign of life.",
     ),
 ]
 Distributed = Annotated[

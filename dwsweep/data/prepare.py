@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dwsweep import paths
+from dwsweep import locks, paths
 from dwsweep.data.corpus import make_store, say
 from dwsweep.data.files import is_remote
 from dwsweep.data.records import Source
@@ -131,7 +131,7 @@ def _prepared(data: DataSpec, progress: bool) -> Store:
         say(progress, f"waiting for another process that is preparing {path}")
 
     try:
-        with paths.exclusive(_beside(path, ".lock"), waiting):
+        with locks.exclusive(_beside(path, ".lock"), waiting):
             found = _look(path, data)  # another process may have made the store
             if isinstance(found, Store):
                 return found
@@ -210,6 +210,6 @@ def _remove_abandoned(root: Path) -> None:
         lock = partial.with_suffix(".lock")
         with contextlib.suppress(OSError):  # the owner removes it
             if lock.exists():
-                with paths.if_free(lock) as free:
+                with locks.if_free(lock) as free:
                     if free:
                         paths.remove(partial)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Required, TypedDict, cast
 
-from dwsweep import paths
+from dwsweep import jsonl
 from dwsweep.records.record import Damaged, read
 from dwsweep.records.run import RunResult
 
@@ -31,43 +32,53 @@ class Metrics:
     """Readable rows of a run's metrics."""
 
     rows: tuple[MetricsRow, ...]  # rows in file order, steps rising
-    lost: int = 0  # damaged lines, except a last line that a kill cut off
+    lost: int = 0  # damaged or missing lines, except a last line that a kill cut off
+    changed: bool = False  # not the file of the finished run: no row is read, for any may be a wrong one
 
     def left_out(self, run_id: str) -> str:
         """Warning about lost lines of a run's file; empty if none is lost."""
         if not self.lost:
             return ""
         lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"
+        if self.changed:
+            lost = f"{CHANGED}, and none of its {self.lost:,} lines is read"
         return f"LINES LEFT OUT: runs/{run_id}/metrics.jsonl: {lost}; `dwsweep verify` checks every file"
 
 
+CHANGED = "its SHA-256 is not the one in result.json"
+
+
 def read_metrics(path: Any) -> Metrics:
-    """Rows of a file, uploaded segments included; lines without a row, changed lines, another run's lines and lines
-    missing in the middle are counted and left out."""
-    text = paths.read_text_of_lines(path)
+    """Rows of a file, uploaded segments included; lines without a row are counted and left out."""
+    return _metrics(jsonl.bytes_of_lines(path))
+
+
+def _metrics(data: bytes) -> Metrics:
     rows: list[MetricsRow] = []
-    bad, last, last_number = 0, -1, 0
-    found = list(paths.checked_lines(text, path))
-    if found and found[-1][1] is None and not text.endswith("\n"):
+    bad, last = 0, -1
+    found = list(jsonl.lines_of(data))
+    if found and found[-1] is None and not data.endswith(b"\n"):
         found.pop()  # a kill cut off the last line
-    for number, content in found:
+    for content in found:
         row = _metrics_row(content) if content is not None else None
-        if row is None or row["step"] <= last or (number is not None and number <= last_number):
+        if row is None or row["step"] <= last:
             bad += 1
             continue
         rows.append(row)
-        last, last_number = row["step"], number or last_number + 1
-    return Metrics(tuple(rows), max(bad, last_number - len(rows)))
+        last = row["step"]
+    return Metrics(tuple(rows), bad)
 
 
 def metrics_of(folder: Any) -> Metrics:
-    """Metrics in the ``folder`` of a run; lost are also lines that its result.json counts and the file lacks."""
-    found = read_metrics(folder / "metrics.jsonl")
+    """Metrics in the ``folder`` of a run; of a finished run those of exactly the file that it wrote."""
+    data = jsonl.bytes_of_lines(folder / "metrics.jsonl")
+    result = None
     with contextlib.suppress(Damaged, OSError):  # faults of result.json are reported elsewhere
         result = read(folder / "result.json", RunResult)
-        if result is not None and result.metrics_rows is not None:
-            return replace(found, lost=max(found.lost, result.metrics_rows - len(found.rows)))
-    return found
+    if result is not None and result.metrics_sha256 not in (None, hashlib.sha256(data).hexdigest()):
+        return Metrics((), result.metrics_rows or 1, changed=True)
+    found = _metrics(data)
+    return replace(found, lost=max(found.lost, ((result and result.metrics_rows) or 0) - len(found.rows)))
 
 
 def _metrics_row(row: dict[str, Any]) -> MetricsRow | None:

@@ -1,5 +1,5 @@
-"""Run of a sweep: ``config.json``, the decisions before it is trained; ``status.json``, its state;
-``result.json``, its result."""
+"""Run of a sweep: ``config.json``, the decisions before it is trained; ``status.json``, its state until it is done;
+``result.json``, its result, which alone makes it done."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class RunState:
-    """``status.json``: state of a run."""
+    """State of a run; ``status.json`` of one that is not done."""
 
     state: Annotated[str, one_of(*RUN_STATES)] = PENDING
     step: Count | None = None  # last step known when the state was written
@@ -92,4 +92,5 @@ class RunResult:
     params_bytes: Count | None = None
     heldout_tokens: Positive | None = None  # tokens over which the loss is the mean; None in files of earlier versions
     documents_sha256: str | None = None  # hash (hex) of documents.npy; None in files of earlier versions
+    metrics_sha256: str | None = None  # hash (hex) of metrics.jsonl; None in files of earlier versions
     metrics_rows: Count | None = None  # lines of metrics.jsonl when the run was done; None in files of earlier versions

@@ -3,8 +3,7 @@
 ``records.columns`` has the columns of results.csv, each found by its name in the run's files. Those of plan.csv are the
 fields here, in their order, and take their values in ``plan.units``.
 
-The files of a sweep as a whole: ``manifest.json``, ``derived.json`` (the source of results.csv), and the lock
-that names the owner of the directory.
+The file of a sweep as a whole: ``manifest.json``.
 
 The manifest of a token store: ``manifest.json`` beside its shards, written last.
 """
@@ -17,7 +16,6 @@ import io
 import os
 import platform
 import re
-import secrets
 import subprocess
 import sys
 import time
@@ -34,6 +32,7 @@ from dwsweep.records.columns import RESULTS
 from dwsweep.records.footing import versions
 from dwsweep.records.pack import StartFacts
 from dwsweep.records.record import (
+    SEAL,
     Count,
     Damaged,
     Positive,
@@ -133,39 +132,19 @@ def results_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return table_text(rows, RESULTS, str)
 
 
-@dataclass(frozen=True)
-class Derived:
-    """``derived.json``: hashes of the tables derived from the run directories, and of the state behind them."""
-
-    files: dict[str, str]  # SHA-256 (hex) of each table by its name: results.csv, orphans.csv
-    runs: str | None = None  # SHA-256 (hex) of names, sizes and times of the runs' files; None: while runs trained
-
-
-RESULTS_NAME, DERIVED_NAME = "results.csv", "derived.json"
-LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
-
-
-def read_results(path: Any) -> bytes:
-    """Read results.csv, checked by the hash in derived.json; one that another tool or
-    an earlier version wrote, without such a hash, as it is.
-
-    Raises:
-        Damaged: it was changed since it was written.
-        OSError: it cannot be read.
-    """
-    for look in range(LOOKS):
-        data = paths.read_bytes(path)
-        known = read(path.with_name(DERIVED_NAME), Derived)
-        expected = known.files.get(path.name) if known is not None else None
-        if expected is None or hashlib.sha256(data).hexdigest() == expected:
-            return data
-        time.sleep(LOOK_SECONDS if look + 1 < LOOKS else 0.0)
-    raise Damaged(
-        path,
-        str(path),
-        f"is not the table that was derived from the runs beside it, whose hash is in {DERIVED_NAME}; `dwsweep verify "
-        f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
-    )
+def _manifest_beside(table: Any) -> Manifest | None:
+    """Manifest of a table's sweep; None without one, and for another tool's file of this name."""
+    path = table.with_name(MANIFEST_NAME)
+    try:
+        return read(path, Manifest)
+    except Damaged:
+        try:
+            is_ours = SEAL.encode() in paths.read_bytes(path)
+        except OSError:  # a folder, a FIFO
+            is_ours = True
+        if is_ours:
+            raise
+        return None
 
 
 _PACKAGES = {name: name for name in ("dwsweep", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")}
@@ -179,7 +158,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # dwsweep, Python, packages; last call
     calls: tuple[dict[str, Any], ...] = ()  # time, host, command, flags and git_commit of each `run`, oldest first
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of workers, by device_kind
-    files: dict[str, str] | None = None  # SHA-256 (hex) of spec.yaml and plan.csv as the last `run` wrote them
+    files: dict[str, str] | None = None  # SHA-256 (hex) of the spec and the tables as last written
 
     def with_call(self, **flags: Any) -> Manifest:
         """Copy with this call added: time, host, command line, flags, versions, git commit."""
@@ -202,105 +181,31 @@ class Manifest:
         return replace(self, devices=self.devices | {kind: known})
 
 
-FORGOTTEN_SECONDS = 600.0  # age of a lock, by clocks that may differ, beyond which its owner does not count
+RESULTS_NAME, MANIFEST_NAME = "results.csv", "manifest.json"
+LOOKS, LOOK_SECONDS = 10, 0.1  # while a sweep trains, its table and the table's hash are written one after the other
 
 
-@dataclass(frozen=True)
-class Owner:
-    """``locks/shard-I-of-N.lock``: owner of a sweep directory, or of a shard of it.
+def read_results(path: Any) -> bytes:
+    """Read results.csv, checked by the hash in manifest.json; one without such a hash, which another tool or an earlier
+    version wrote, as it is.
 
-    The start time tells a process from a later one that was given the same number.
+    Raises:
+        Damaged: it was changed since it was written.
+        OSError: it cannot be read.
     """
-
-    host: str
-    pid: Positive
-    started: str  # boot id and clock ticks since boot
-    shard: tuple[Count, Positive]  # (index, count)
-    since: Annotated[float, Field(ge=0, lt=1e11)]  # seconds since the epoch
-    nonce: str
-    epoch: Count = 0  # number that grows with every owner of the directory; 0 in files of earlier versions
-    renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = (
-        None  # seconds since the epoch; None: of an earlier version
+    for look in range(LOOKS):
+        data = paths.read_bytes(path)
+        known = _manifest_beside(path)
+        expected = (known.files or {}).get(path.name) if known is not None else None
+        if expected is None or hashlib.sha256(data).hexdigest() == expected:
+            return data
+        time.sleep(LOOK_SECONDS if look + 1 < LOOKS else 0.0)
+    raise Damaged(
+        path,
+        str(path),
+        f"is not the table that was derived from the runs beside it, whose hash is in {MANIFEST_NAME}; `dwsweep verify "
+        f"{path.parent}` writes it again, and a table that was changed on purpose goes by another name",
     )
-    beats: Count = 0  # count of renewals
-    space: str | None = None  # namespace of process numbers: containers of one host have different ones
-
-    @classmethod
-    def this_process(cls, shard: tuple[int, int]) -> Owner:
-        pid, now = os.getpid(), time.time()
-        start = process_start(pid) or ""
-        return cls(
-            platform.node(), pid, start, shard, now, secrets.token_hex(8), renewed=now, space=space_of_processes()
-        )
-
-    @property
-    def is_local(self) -> bool:
-        """True if this process can see whether the owner lives: same host, same boot, and same namespace of process
-        numbers."""
-        if not self.is_of_this_name or (self.space is not None and self.space != space_of_processes()):
-            return False
-        boot, colon, _ = self.started.partition(":")
-        return self.renewed is None or not colon or boot == boot_id()
-
-    @property
-    def is_of_this_name(self) -> bool:
-        """True for a host of this name: this one, even before a restart, or another container or machine."""
-        return self.host == platform.node()
-
-    def is_late(self, seconds: float) -> bool:
-        """True if the lock was not renewed for ``seconds`` by this host's clock."""
-        return self.renewed is None or abs(time.time() - self.renewed) > seconds
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the process still runs; elsewhere it counts as alive while its lock is renewed."""
-        if not self.is_local:
-            return self.renewed is None or not self.is_late(FORGOTTEN_SECONDS)
-        start = process_start(self.pid)
-        return start is not None and start == self.started
-
-    def __str__(self) -> str:
-        part = "" if self.shard == (0, 1) else f", shard {self.shard[0]}/{self.shard[1]}"
-        return f"host {self.host}, process {self.pid}{part}, since {time.strftime('%F %T', time.localtime(self.since))}"
-
-
-def process_start(pid: int) -> str | None:
-    """Start mark of a process, which tells it from a later one with the same number; None if it does not exist.
-
-    Not psutil's ``create_time``: that is a wall-clock time made from these ticks, and moves when the clock is set.
-    """
-    try:
-        # the second field, the name, may hold spaces and parentheses; the start time is the 20th after it
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-        try:
-            os.kill(pid, 0)  # no /proc here: only the number is known
-        except (ProcessLookupError, OverflowError):
-            return None
-        except PermissionError:
-            pass
-        return "unknown"
-    return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
-
-
-@cache
-def boot_id() -> str | None:
-    """Id of this boot of this host; None if there is no /proc."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-    except OSError:
-        return None
-
-
-def space_of_processes() -> str | None:
-    """Id of this namespace of process numbers; each container has its own; None if there is no /proc."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
 
 
 def timestamp() -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import heapq
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,113 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from dwsweep.records.pack import Pack, PackProgress
+from dwsweep.sweep.forecast import Pace
 from dwsweep.text import format_clock
 
 LINE_SECONDS = 10.0  # seconds between two plain lines of a pack
 NO_TASK = TaskID(-1)  # stands for a bar if there are no bars
-
-
-@dataclass
-class _Work:
-    weight: float  # cost of all its steps, in a unit common to all packs
-    done: float = 0.0  # fraction of the steps
-    since: float | None = None  # start time; None if the pack waits or has ended
-    first: float | None = None  # time of the first reported step of this attempt, at ``first_done``
-    first_done: float = 0.0
-    last: float = 0.0  # time of the latest progress
-    start_seconds: float | None = None  # measured seconds from the start to the first progress
-    end_seconds: float | None = None  # measured seconds from the last progress to the end
-    rate: float | None = None  # seconds per weight
-
-
-class Pace:
-    """Pace of a queue of packs that train side by side, and their remaining seconds; ``clock`` gives seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._works: dict[str, _Work] = {}  # packs in the order of the queue
-        self._slots = 1  # largest number of packs seen side by side
-
-    def expect(self, name: str, weight: float) -> None:
-        self._works.setdefault(name, _Work(max(weight, 1e-9)))
-
-    def forget(self, name: str) -> None:
-        self._works.pop(name, None)
-
-    def started(self, name: str) -> None:
-        work = self._works[name]
-        work.since, work.first = self._clock(), None
-        self._slots = max(self._slots, len(self._active()))
-
-    def stepped(self, name: str, fraction: float) -> None:
-        work = self._works[name]
-        if work.since is None:
-            return
-        work.done, work.last = fraction, self._clock()
-        if work.first is None:
-            work.first, work.first_done = work.last, fraction
-            work.start_seconds = work.first - work.since
-        elif fraction > work.first_done and work.last > work.first:
-            work.rate = (work.last - work.first) / ((fraction - work.first_done) * work.weight)
-
-    def ended(self, name: str, finished: bool) -> None:
-        work = self._works.get(name)
-        if work is None or work.since is None:
-            return
-        if finished:
-            work.done = 1.0
-            if work.first is not None:
-                work.end_seconds = self._clock() - work.last
-        work.since = None
-
-    def fraction(self) -> float:
-        total = sum(work.weight for work in self._works.values())
-        return sum(work.weight * min(1.0, work.done) for work in self._works.values()) / max(total, 1e-9)
-
-    def left(self) -> float | None:
-        """Seconds until the last pack ends, if waiting packs start as places become free; None if no rate is known."""
-        works = list(self._works.values())
-        rates = sorted((work.weight, work.rate) for work in works if work.rate is not None)
-        if not rates:
-            return None
-        start, end = _mean([work.start_seconds for work in works]), _mean([work.end_seconds for work in works])
-        now = self._clock()
-
-        def rest(work: _Work) -> float:
-            rate = _nearest(rates, work.weight) if work.rate is None else work.rate
-            to_end = work.weight * max(0.0, 1.0 - work.done) * rate + end
-            if work.since is None:
-                return start + to_end
-            if work.first is None:
-                return max(0.0, start - (now - work.since)) + to_end
-            return max(0.0, to_end - (now - work.last))
-
-        busy = [rest(work) for work in self._active()]
-        places = [0.0] * (self._slots - len(busy)) + busy
-        heapq.heapify(places)
-        for work in works:
-            if work.since is None and work.done < 1.0:
-                heapq.heapreplace(places, places[0] + rest(work))
-        return max(places)
-
-    def steps_left(self, name: str) -> float | None:
-        """Seconds for the remaining steps of a pack at its own rate; None if unknown."""
-        work = self._works[name]
-        return None if work.rate is None else work.weight * (1.0 - work.done) * work.rate
-
-    def _active(self) -> list[_Work]:
-        return [work for work in self._works.values() if work.since is not None]
-
-
-def _nearest(rates: list[tuple[float, float]], weight: float) -> float:
-    """Rate of the measured pack nearest in weight, by ratio; ``rates`` are sorted pairs (weight, rate)."""
-    at = bisect.bisect(rates, (weight, 0.0))
-    return min(rates[max(0, at - 1) : at + 1], key=lambda known: max(known[0], weight) / min(known[0], weight))[1]
-
-
-def _mean(seconds: list[float | None]) -> float:
-    known = [value for value in seconds if value is not None]
-    return sum(known) / len(known) if known else 0.0
 
 
 @dataclass

@@ -138,7 +138,7 @@ def _headline(now: Snapshot, ends: float | None) -> Lines:
     left = max(0.0, ends - now.time) if ends is not None else time_left(now)
     if left is not None:
         said.append((f" · about {format_clock(left)} left", "bold"))
-    owners: list[Line] = [[(f"owned by {owner}{'' if alive else ' (gone)'}", "dim")] for owner, alive in now.owners]
+    owners: list[Line] = [[(f"owned by {owner}", "dim")] for owner in now.owners]
     return Lines([said, *owners])
 
 

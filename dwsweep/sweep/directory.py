@@ -1,9 +1,9 @@
 """Layout, reading and writing of the sweep directory. The directories are the truth; ``results.csv`` follows.
 
-spec.yaml  plan.csv  results.csv  derived.json  manifest.json
+spec.yaml  plan.csv  results.csv  manifest.json
 packs/<pack_id>/pack.json  state.json  log.txt, and until the pack is finished progress.json  checkpoints/
 runs/<run_id>/config.json  metrics.jsonl  status.json  result.json  documents.npy  params.safetensors
-locks/ (``ownership``)
+locks/ (``claim``)
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dataclasses import replace
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dwsweep import paths
-from dwsweep.paths import exclusive
+from dwsweep import jsonl, paths
+from dwsweep.locks import exclusive
 from dwsweep.records import record as reader
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.documents import fault_of_documents
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FAILED, FINAL, OOM, STOPPED, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import DROP, Derived, Manifest, PlanRow
+from dwsweep.records.sweep import DROP, Manifest, PlanRow
 
 if TYPE_CHECKING:
     from dwsweep.plan import Plan
@@ -36,7 +36,6 @@ Record = TypeVar("Record")
 PLAN, METRICS, DOCUMENTS = "plan.csv", "metrics.jsonl", "documents.npy"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
-    Derived: ("", "derived.json"),
     RunConfig: ("runs", "config.json"),
     RunState: ("runs", "status.json"),
     RunResult: ("runs", "result.json"),
@@ -75,7 +74,7 @@ def _version_of(path: str) -> tuple[int, int, int] | None:
 class SweepStore:
     """Store of one sweep directory: its reader and writer. Holds no state: several processes may each have one.
 
-    A damaged file reads as missing, or is derived from the files next to it; ``damage`` receives the fault. Reading
+    A damaged file reads as missing; ``damage`` receives the fault. Reading
     changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
     """
 
@@ -135,15 +134,13 @@ class SweepStore:
         """The path as seen from the sweep directory, for messages."""
         return os.fspath(path).removeprefix(os.fspath(self.directory)).lstrip("/")
 
-    def _sound(
-        self, kind: type[Record], owner: str = "", otherwise: Callable[[], Record | None] = lambda: None
-    ) -> Record | None:
-        """The record; what ``otherwise`` gives where its file is damaged."""
+    def _sound(self, kind: type[Record], owner: str = "") -> Record | None:
+        """The record; None where its file is damaged."""
         try:
             return self.read(kind, owner)
         except Damaged as error:
             self._damage(error)
-            return otherwise()
+            return None
 
     # what is where
 
@@ -193,7 +190,7 @@ class SweepStore:
             paths.write_atomic(self.directory / "spec.yaml", text, durable=True)
             files = {"spec.yaml": _sha256(text), "plan.csv": _sha256(self._write_plan_table(plan))}
             old = self.manifest
-            if (new := replace(old, files=files)) != old:
+            if (new := replace(old, files={**(old.files or {}), **files})) != old:
                 self.write("", new, durable=True)
 
     def write_plan_table(self, plan: Plan) -> Any:
@@ -253,16 +250,14 @@ class SweepStore:
         return self._sound(RunConfig, run_id)
 
     def state(self, run_id: str) -> RunState:
-        """Read the state of a run; ``done`` without a sound result is pending: it has to be trained again."""
-        state = self._sound(RunState, run_id, lambda: self.derived_state(run_id)) or RunState()
-        return RunState(pack_id=state.pack_id) if state.state == DONE and not self.has_result(run_id) else state
-
-    def derived_state(self, run_id: str) -> RunState:
-        """Derive a run's state from its other files if its status.json is damaged: done if its result is sound."""
-        result = self.result(run_id)
-        if result is None or not self.has_result(run_id):
-            return RunState()
-        return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
+        """State of a run: done by a sound result, else as its status.json says. One that was done and has no sound
+        result is pending: it has to be trained again."""
+        if (result := self.result(run_id)) is not None and self.has_result(run_id):
+            return RunState(DONE, step=result.steps, loss=result.loss, pack_id=result.pack_id)
+        state = self._sound(RunState, run_id) or RunState()
+        if state.state != DONE:
+            return state
+        return RunState(pack_id=state.pack_id)
 
     def write_state(self, run_id: str, state: RunState) -> None:
         self.write(run_id, replace(state, updated=time.time(), run_id=run_id), durable=state.state in FINAL)
@@ -317,19 +312,21 @@ class SweepStore:
     def finish(
         self, run_id: str, pack_id: str, result: RunResult, documents: Any, params: Mapping[str, Any] | None = None
     ) -> None:
-        """Record a finished run: arrays and numbers first, ``done`` last, so that done means complete. All that
-        belongs to the run, what was written before included, is on the disk when this returns."""
+        """Record a finished run: its other files first, then result.json with their hashes, which makes it done. All
+        that belongs to the run, what was written before included, is on the disk when this returns."""
         paths.make_directory(self.run_directory(run_id))
-        digest = paths.write_array(self.documents_path(run_id), documents, folder=False)
-        rows = len(paths.read_text_of_lines(self.metrics_path(run_id)).splitlines()) or None
-        stamped = replace(result, run_id=run_id, pack_id=pack_id, documents_sha256=digest, metrics_rows=rows)
+        documents_sha256 = paths.write_array(self.documents_path(run_id), documents, folder=False)
+        stamped = replace(result, run_id=run_id, pack_id=pack_id, documents_sha256=documents_sha256)
+        if lines := jsonl.bytes_of_lines(self.metrics_path(run_id)):
+            digest = hashlib.sha256(lines).hexdigest()
+            stamped = replace(stamped, metrics_sha256=digest, metrics_rows=lines.count(b"\n"))
         if params is not None:
             digest, size = paths.write_safetensors(self.params_path(run_id), params, run_id=run_id)
             stamped = replace(stamped, params_sha256=digest, params_bytes=size)
         for path in (self.path_of(RunConfig, run_id), self.metrics_path(run_id)):
             paths.sync_file(path)
-        self.write(run_id, stamped, durable=True, folder=False)
-        self.write_state(run_id, RunState(DONE, step=result.steps, loss=result.loss, pack_id=pack_id))
+        self.write(run_id, stamped, durable=True)
+        paths.remove(self.path_of(RunState, run_id))
 
     def sync(self, run_id: str) -> None:
         """Sync all files of a run, such as one that ended although its last write failed."""
@@ -395,7 +392,7 @@ class SweepStore:
         return bool(paths.names_in(self.pack_directory(pack_id) / "checkpoints"))
 
     def log_path(self, pack_id: str) -> Any:
-        return paths.log_of_pack(self.pack_directory(pack_id))
+        return self.pack_directory(pack_id) / "log.txt"
 
 
 def _sha256(text: str) -> str:

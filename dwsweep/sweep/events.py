@@ -14,7 +14,7 @@ from typing import Any, get_args
 from dwsweep.errors import InputError
 from dwsweep.records.pack import Pack, PackProgress, StartFacts
 from dwsweep.records.record import line_of, parse, to_dict
-from dwsweep.sweep.ownership import Fence
+from dwsweep.sweep.claim import Claim
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Job:
     attempt: int = 1
     frozen: tuple[str, ...] = ()  # runs of the pack whose results belong to another pack
     following: Pack | None = None  # pack that the same worker will probably train next
-    fence: Fence | None = None  # fence of the directory's owner: a worker that loses it trains no further step
+    claim: Claim | None = None  # claim on the directory: a worker that loses it trains no further step
 
 
 # commands of the parent
@@ -102,12 +102,6 @@ class Evaluating:
 
 
 @dataclass(frozen=True)
-class Finished:
-    run_id: str
-    loss: float  # held-out nats per token
-
-
-@dataclass(frozen=True)
 class Diverged:
     run_id: str
     step: int
@@ -137,18 +131,7 @@ class Ended:
 
 
 Event = (
-    Joined
-    | Released
-    | Begun
-    | Resumed
-    | Compiling
-    | StartFacts
-    | PackProgress
-    | Evaluating
-    | Finished
-    | Diverged
-    | Note
-    | Ended
+    Joined | Released | Begun | Resumed | Compiling | StartFacts | PackProgress | Evaluating | Diverged | Note | Ended
 )
 Emit = Callable[[Event], None]
 Post = Callable[[str, Event], None]

@@ -1,8 +1,8 @@
 """Inventory of a sweep directory: every file is compared with its recorded hash, and is whole, rebuilt or lost.
 
-Rebuilt are files derived from others: the plan, a run's config.json and status.json, a pack's files, results.csv,
-the tables of a fit. Lost are all others: the next ``dwsweep run`` trains a lost result again, but rows of metrics and
-parameters are gone. What is damaged is kept as ``<name>.damaged``.
+Rebuilt are files derived from others: the plan, a run's config.json, a pack's files, results.csv, the tables of a fit.
+Lost are all others: the next ``dwsweep run`` trains a lost result again, but metrics and parameters are
+gone. What is damaged is kept as ``<name>.damaged``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
 from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
-from dwsweep.records.metrics import metrics_of, read_metrics
+from dwsweep.records.metrics import CHANGED, metrics_of
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import DROP, Derived, Manifest
+from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
-from dwsweep.sweep import ownership, repair, work_queue
+from dwsweep.sweep import claim, repair, work_queue
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import ORPHANS, rebuild_results, tables
 
@@ -84,7 +84,7 @@ def verify(directory: Any) -> Inventory:
     notes: list[str] = []
     if faults:
         try:
-            with ownership.hold(directory, say=notes.append):
+            with claim.hold(directory, say=notes.append):
                 _mend(store, faults, notes.append)
         except InputError as error:
             notes.append(f"nothing is written again: {error.lines[0]}")
@@ -93,12 +93,8 @@ def verify(directory: Any) -> Inventory:
     for kind, count in Counter(kind for kind, _, why in found if not why).items():
         findings[kind].whole = count
     for fault in faults:
-        mended = str(fault.path) in sound and not fault.why.startswith(_ROWS)
-        (findings[fault.kind].rebuilt if mended else findings[fault.kind].lost).append(fault)
+        (findings[fault.kind].rebuilt if str(fault.path) in sound else findings[fault.kind].lost).append(fault)
     return Inventory(tuple(findings.values()), tuple(notes))
-
-
-_ROWS = "rows are lost"  # fault after which the rest of the file is whole but shorter
 
 
 def _look(store: SweepStore) -> Look:
@@ -214,12 +210,14 @@ def _fault_of_hash(path: Any, digest: str) -> str:
         return "is missing"
     except OSError as error:
         return error.strerror or str(error)
-    return "" if found == digest else "differs from the file written: its SHA-256 is not the one in result.json"
+    return "" if found == digest else f"differs from the file written: {CHANGED}"
 
 
 def _fault_of_metrics(folder: Any) -> str:
     found = metrics_of(folder)
-    return f"{_ROWS}: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
+    if found.changed:
+        return f"differs from the file written: {CHANGED}"
+    return f"rows are lost: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
 
 
 def _results(store: SweepStore) -> Look:
@@ -231,7 +229,6 @@ def _results(store: SweepStore) -> Look:
         path = store.directory / name
         if name in texts or path.exists():
             yield name, path, _fault_of_table(path, texts.get(name))
-    yield from _record(store, Derived, "")
 
 
 def _fault_of_table(path: Any, text: str | None) -> str:
@@ -270,12 +267,7 @@ def _tokens(root: Any) -> Look:
 def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) -> None:
     kinds = {fault.kind for fault in faults}
     for fault in faults:
-        if fault.kind == "runs/*/metrics.jsonl":
-            rows = read_metrics(fault.path).rows
-            if fault.path.exists():
-                paths.set_aside(fault.path)
-                paths.rewrite_lines(fault.path, rows)
-        elif fault.kind == "runs/*/params.safetensors" and fault.path.exists():
+        if fault.kind == "runs/*/params.safetensors" and fault.path.exists():
             paths.set_aside(fault.path)
     plan = None
     try:
@@ -287,8 +279,9 @@ def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) ->
     if plan is not None and not plan.waits_for_data:
         repair.repair(store, plan, plan.packs, say)
         store.write_plan(plan)
-    elif kinds - {"results.csv", ORPHANS, "derived.json"}:
+    elif kinds - {"results.csv", ORPHANS}:
         say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
+    repair.set_folders_aside(store, say)
     with contextlib.suppress(InputError):
         rebuild_results(store)
     path = store.directory / "fit" / "fit.json"

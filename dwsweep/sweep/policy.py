@@ -38,8 +38,10 @@ _OUT_OF_MEMORY = re.compile(
 
 NOTICE_SECONDS = 300.0  # silence before the first notice; the wait doubles for each further notice
 STOP_NOTICE_SECONDS = 60.0  # silence after a request to stop, before a notice
+START_KILL_SECONDS = 5.0  # the same before the first step, which leaves nothing to save: a compiler hears nothing
 STOP_KILL_SECONDS = 300.0  # silence after a request to stop, before a kill: a large model's checkpoint takes a while
 
+_NOTHING_TO_SAVE = ("starting", "compiling")
 _PHASES: dict[type, str] = {
     **{Begun: "starting", Compiling: "compiling", StartFacts: "training", PackProgress: "training"},
     Evaluating: "evaluating",
@@ -50,7 +52,7 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     """(kind, cause) of a trainer's exception.
 
     A full disk comes before an exhausted memory: storage libraries report it by the same RESOURCE_EXHAUSTED.
-    A bucket that does not answer stops the sweep: no pack is at fault.
+    A bucket or a file system that does not answer stops the sweep: no pack is at fault.
     Wrong input is not retried; anything else may be a fault of the device and is.
     """
     chain = list(_chain(error))
@@ -293,7 +295,7 @@ class Silence:
             if self._stop_asked is None:
                 yield f"note: {pack.label}: nothing heard for {silent / 60:.0f} min while {pack.phase} ({where})"
             else:
-                rest = max(0.0, STOP_KILL_SECONDS - silent)
+                rest = max(0.0, _kill_seconds(pack) - silent)
                 yield (
                     f"note: {pack.label}: has not answered the request to stop for {silent:.0f} s while {pack.phase}; "
                     f"it is killed in {rest:.0f} s, with Ctrl-C again at once ({where})"
@@ -302,9 +304,14 @@ class Silence:
     def unresponsive(self) -> Iterator[str]:
         """Yield each pack, once, that has not responded to the stop request within the limit."""
         for name, pack in self._packs.items():
-            if self._stop_asked is not None and not pack.given_up and self._silent(pack) >= STOP_KILL_SECONDS:
+            if self._stop_asked is not None and not pack.given_up and self._silent(pack) >= _kill_seconds(pack):
                 pack.given_up = True
                 yield name
 
     def _silent(self, pack: _Heard) -> float:
         return self._clock() - max(pack.at, self._stop_asked or pack.at)
+
+
+def _kill_seconds(pack: _Heard) -> float:
+    """Silence after a request to stop, before a kill."""
+    return START_KILL_SECONDS if pack.phase in _NOTHING_TO_SAVE else STOP_KILL_SECONDS

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dwsweep import paths
+from dwsweep import jsonl, paths
 from dwsweep.plan import Pack
 from dwsweep.plan.schedule import cooldown_start
 from dwsweep.records.metrics import Metrics, MetricsRow, read_metrics
@@ -59,7 +59,7 @@ class RunRecorder(Recorder):
         self.loggers = loggers
         self.run_ids = pack.run_ids
         self._frozen = {name for name in self.run_ids if name in frozen or store.state(name).state in FINAL}
-        self._writers: dict[str, paths.LineWriter] = {}
+        self._writers: dict[str, jsonl.LineWriter] = {}
         self._last_step: dict[str, int] = {}
         self._last_loss: dict[str, float | None] = {}
         self._progress = PackProgress(steps=pack.branch_steps[-1])
@@ -95,7 +95,7 @@ class RunRecorder(Recorder):
         self._cut = True
         for name in self.unfinished():
             path = self.store.metrics_path(name)
-            paths.LineWriter(path).flush()
+            jsonl.LineWriter(path).flush()
             found = read_metrics(path)
             kept = [row for row in found.rows if row["step"] <= step]
             if found.lost and path.exists():
@@ -106,7 +106,7 @@ class RunRecorder(Recorder):
                 self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
             # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
-                paths.rewrite_lines(path, kept)
+                jsonl.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
             self._writers.pop(name, None)
         self.emit(events.Resumed(step))
@@ -120,7 +120,7 @@ class RunRecorder(Recorder):
             return
         if run_id not in self._writers:
             paths.make_directory(self.store.run_directory(run_id))
-            self._writers[run_id] = paths.LineWriter(self.store.metrics_path(run_id))
+            self._writers[run_id] = jsonl.LineWriter(self.store.metrics_path(run_id))
         self._writers[run_id].append(fresh)
         self._last_step[run_id] = fresh[-1]["step"]
         self._last_loss[run_id] = fresh[-1].get("loss")
@@ -150,7 +150,6 @@ class RunRecorder(Recorder):
         self._frozen.add(run_id)
         for logger in self.loggers:
             logger.finished(run_id, to_dict(result))
-        self.emit(events.Finished(run_id, result.loss))
 
     def diverged(self, run_id: str, step: int, loss: float) -> None:
         if run_id not in self._frozen:
@@ -214,7 +213,7 @@ class RunRecorder(Recorder):
             writer.flush()
         path = self.store.metrics_path(run_id)
         if paths.is_remote(path):
-            paths.rewrite_lines(path, paths.read_lines(path))
+            jsonl.rewrite_lines(path, jsonl.read_lines(path))
 
     def _write_progress(self) -> None:
         self.store.write_progress(self.pack.pack_id, self._progress)

@@ -6,26 +6,28 @@ does it for its own packs. What cannot be derived is trained again: a run withou
 
 from __future__ import annotations
 
-import os
+import contextlib
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dwsweep import paths
-from dwsweep.paths import exclusive
+from dwsweep.locks import exclusive
 from dwsweep.plan import DROP, Pack, Plan
 from dwsweep.plan.units import run_config
 from dwsweep.records.pack import IN_PART, REBUILT, PackProgress, PackState
 from dwsweep.records.record import Damaged
 from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
-from dwsweep.records.sweep import Manifest, process_start
+from dwsweep.records.sweep import Manifest
 from dwsweep.sweep import directory as sweep_directory
-from dwsweep.sweep import ownership
+from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import DOCUMENTS, METRICS, SweepStore
 
 _IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
 """Fields determined by a run_id: a config.json with other values belongs to another run."""
+SHARED_SECONDS = 3600.0  # age at which a half-written file counts as a killed process's
 
 
 def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable[[str], None]) -> None:
@@ -36,8 +38,7 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
     """
     check_manifest(store, say)
     with exclusive(store.directory / "locks" / "repair.guard"):
-        for name in ("spec.yaml", "plan.csv", "results.csv", "orphans.csv"):
-            _not_a_folder(store, store.directory / name, say)
+        set_folders_aside(store, say)
         _configs(store, plan, say)
     families = _families(store, packs)
     for pack in packs:
@@ -56,28 +57,33 @@ def repair(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Callable
             _pack_state(store, pack_id, family, pack_id in finished_by, say)
 
 
+def set_folders_aside(store: SweepStore, say: Callable[[str], None]) -> None:
+    """Set folders aside in the place of files of the sweep as a whole, which are written again."""
+    for name in ("spec.yaml", "plan.csv", "results.csv", "orphans.csv"):
+        _not_a_folder(store, store.directory / name, say)
+
+
 def remove_temporaries(store: SweepStore, packs: Collection[Pack], say: Callable[[str], None]) -> None:
     """Remove half-written files of killed processes beside the files of this call's packs, and in the whole directory
     if no other shard lives.
 
-    A file whose process still lives stays: a worker outlives its parent until it has reached its checkpoint.
+    Nobody else writes beside them, since the claim waits for workers of an earlier owner. Files that other commands and
+    shards may be writing go when they are an hour old.
     """
     if paths.is_remote(store.directory):
         return
-    alone = len(ownership.owners(store.directory)) == 1
+    alone = len(owners(store.directory)) == 1
     folders = [store.place("runs", name) for pack in packs for name in pack.run_ids]
     folders += [store.place("packs", name) for family in _families(store, packs).values() for name in family]
-    if alone:
-        folders += [store.place(), store.place("locks")]
     removed = 0
-    for folder in folders:
-        for name, pid in paths.temporaries_in(folder):
-            # any shard may write a missing config.json
-            if not alone and name.startswith(".config.json."):
-                continue
-            if pid == os.getpid() or process_start(pid) is None:  # a number may be ours today, as in a container
-                Path(folder, name).unlink(missing_ok=True)
-                removed += 1
+    for folder in [*folders, store.place(), store.place("locks")]:
+        for name in paths.temporaries_in(folder):
+            path = Path(folder, name)
+            shared = folder not in folders or (not alone and name.startswith(".config.json."))
+            with contextlib.suppress(FileNotFoundError):
+                if not shared or time.time() - path.stat().st_mtime > SHARED_SECONDS:
+                    path.unlink()
+                    removed += 1
     if removed:
         say(f"removed {removed} half-written file{'s' * (removed != 1)} of processes that were killed")
 
@@ -107,14 +113,10 @@ def remove_remains(
             if pack is None or any(store.state(name).state not in FINAL for name in pack.run_ids):
                 continue
             store.write(pack_id, replace(state, state=DONE))
-        try:  # the worker of a killed parent may still write its last rows
-            with paths.one_worker(store.pack_directory(pack_id), say):
-                store.remove_progress(pack_id)
-                if not keep_checkpoints:
-                    removed += store.has_checkpoints(pack_id)
-                    store.remove_checkpoints(pack_id)
-        except RuntimeError as error:
-            say(f"{error}; its checkpoints stay")
+        store.remove_progress(pack_id)
+        if not keep_checkpoints:
+            removed += store.has_checkpoints(pack_id)
+            store.remove_checkpoints(pack_id)
     if removed:
         say(
             f"removed the checkpoints of {removed} finished pack{'s' * (removed != 1)}; "
@@ -176,35 +178,25 @@ def _configs(store: SweepStore, plan: Plan, say: Callable[[str], None]) -> None:
 
 
 def _run(store: SweepStore, run_id: str, say: Callable[[str], None]) -> RunState:
-    """Repair a run; its state. Damaged result or documents: it is pending. Damaged status: it is done if the result is
-    sound."""
+    """Repair a run; its state. With a damaged result, or damaged documents, it is pending."""
     _not_a_folder(store, store.place("runs", run_id, METRICS), say)
-    result, lost = None, False
+    result = None
     try:
         result = store.read(RunResult, run_id)
         if result is not None:
             store.check_documents(run_id, result)
     except Damaged as error:
         _set_aside(error, say, "the run is trained again")
-        lost = True
         if result is not None:  # its documents are missing
             paths.set_aside(store.path_of(RunResult, run_id))
+            store.write_state(run_id, RunState(PENDING, pack_id=result.pack_id))
     _not_a_folder(store, store.place("runs", run_id, DOCUMENTS), say)
-    try:
-        state = store.read(RunState, run_id)
-    except Damaged as error:
-        derived = store.derived_state(run_id)
-        _set_aside(error, say, f"taken as {derived.state}")
-        store.write_state(run_id, derived)
-        return derived
-    if lost and state is not None and state.state == DONE:
-        state = RunState(PENDING, pack_id=state.pack_id)
-        store.write_state(run_id, state)
-    return state or RunState()
+    _check(store, RunState, run_id, say, "the run goes on from its checkpoint")
+    return store.state(run_id)
 
 
 def _pack(store: SweepStore, planned: Pack, pack_id: str, finished: bool, say: Callable[[str], None]) -> None:
-    """Repair a pack.json from the plan, and its membership from the runs' status.json; a missing one if the pack has
+    """Repair a pack.json from the plan, and its membership from the runs' states; a missing one if the pack has
     ``finished`` runs."""
     log = store.log_path(pack_id)
     sweep_directory.set_aside_unless_file(log, store.name_of(log), say)

@@ -20,12 +20,12 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import RUN, Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import loggers, ownership, policy, repair, work_queue
+from dwsweep.sweep import claim, loggers, policy, repair, work_queue
+from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import handled, join_slice
-from dwsweep.sweep.ownership import Fence, Shard
 from dwsweep.sweep.policy import Silence
 from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
 from dwsweep.sweep.work_queue import Unit
@@ -60,7 +60,7 @@ def run_sweep(
         view: display of the progress.
         shard: (index, count): this call trains every count-th pack from the index-th.
         retry: states to try again: ``failed`` (and oom), ``diverged``.
-        takeover: take the lock of an owner elsewhere, once it answers or no longer renews its lock.
+        takeover: ask an owner to let go at a checkpoint; take over from one that gives no sign of life.
         executor: ``local`` or ``ray``, with ``address`` of the cluster.
         distributed: this host is one of several that train each pack together (``jax.distributed``).
 
@@ -90,11 +90,10 @@ def run_sweep(
                 sweep.lose(why, at_once)
 
         try:
-            with ownership.hold(directory, shard, takeover, view.say, lost) as owner:
-                fence = ownership.fence_of(directory, owner)
-                sweeps.append(_Sweep(plan, tokens, store, shard, retry, view, fence))
+            with claim.hold(directory, shard, takeover, view.say, lost) as mine:
+                sweeps.append(_Sweep(plan, tokens, store, shard, retry, view, mine))
                 status = sweeps[0].run(executor, address, worker)
-                fence.check()  # the status belongs to its owner
+                mine.check()  # the status belongs to its owner
                 return status
         except FencedOff as error:
             view.say(f"stopped: {error}")
@@ -129,9 +128,9 @@ class _Sweep:
         shard: Shard,
         retry: Collection[str],
         view: SweepView,
-        fence: Fence,
+        claim: Claim,
     ) -> None:
-        self.fence = fence
+        self.claim = claim
         self.plan = plan
         self.store_path = store_path
         self.store = store
@@ -226,7 +225,7 @@ class _Sweep:
         directory = paths.absolute(self.store.directory)  # workers may start elsewhere; Orbax requires it
         following = self.waiting[0].pack if self.waiting else None
         self.executor.start(
-            Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.fence)
+            Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.claim)
         )
 
     def _handle(self, pack_id: str, event: Event) -> None:
@@ -303,7 +302,7 @@ class _Sweep:
         # reading the directories costs time in proportion to the sweep, so large sweeps do it less often
         began = time.monotonic()
         if began - self.rebuilt_at >= self.rebuild_seconds / REBUILDING:
-            rebuild_results(self.store, settled=False)
+            rebuild_results(self.store)
             self.rebuilt_at = time.monotonic()
             self.rebuild_seconds = self.rebuilt_at - began
 

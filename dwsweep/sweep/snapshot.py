@@ -6,18 +6,17 @@ What a person sees of a sweep that trains: the interface, which ``report.progres
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.paths import exclusive
+from dwsweep.locks import exclusive
 from dwsweep.records import sweep as sweep_record
 from dwsweep.records.pack import Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
@@ -35,7 +34,7 @@ from dwsweep.records.run import (
     RunState,
 )
 from dwsweep.records.sweep import DROP, PlanRow, results_row
-from dwsweep.sweep import ownership
+from dwsweep.sweep.claim import Owner, owners
 from dwsweep.sweep.directory import SweepStore
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Snapshot:
     runs: tuple[RunView, ...]
     orphans: int
     progress: dict[str, PackProgress]  # progress of the running packs, by pack
-    owners: tuple[tuple[ownership.Owner, bool], ...]  # holders of a lock, and whether each process lives
+    owners: tuple[Owner, ...]  # processes that own it, or a shard of it
     time: float
     damaged: tuple[str, ...] = ()  # damaged files, one line each
     stages: Mapping[str, Stage] = field(default_factory=dict)  # stages of the packs before their first step, by pack
@@ -91,7 +90,7 @@ class Snapshot:
 
     @property
     def is_live(self) -> bool:
-        return any(alive for _, alive in self.owners)
+        return bool(self.owners)
 
     def count(self, *states: str) -> int:
         return sum(run.state.state in states for run in self.runs)
@@ -135,8 +134,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         ) from None
     if not planned:
         raise InputError(f"DIR: {directory}; has no plan.csv; must be a directory made by `dwsweep run`")
-    owners = tuple((owner, owner.is_alive) for owner in ownership.owners(directory))
-    live = any(alive for _, alive in owners)
+    live = owners(directory)
     if not live:  # an owner writes the plan and its hash one after the other
         try:
             store.check_plan()
@@ -155,7 +153,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
     done = [run.plan.run_id for run in runs if run.state.state == DONE]
     lines = (*damaged, *store.lacking_documents(done))
     now = time.time()
-    since = min((owner.since for owner, alive in owners if alive), default=now)
+    since = min((owner.since for owner in live), default=now)
     waiting = dict.fromkeys(run.pack_id for run in runs if live and run.state.state in (PENDING, INTERRUPTED))
     stages = {pack_id: stage for pack_id in waiting if (stage := _stage(store.pack_state(pack_id), since, now))}
     results = ((run, store.result(run.plan.run_id)) for run in runs if live and run.state.state == DONE)
@@ -164,7 +162,7 @@ def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
         tuple(runs),
         orphans,
         progress,
-        owners,
+        tuple(live),
         now,
         lines,
         stages,
@@ -202,43 +200,25 @@ def _rows(store: SweepStore, run_ids: list[str]) -> list[dict[str, Any]]:
 ORPHANS = "orphans.csv"
 
 
-def rebuild_results(store: SweepStore, *, settled: bool = True) -> Any:
-    """Write results.csv, orphans.csv where there are any, and derived.json; returns the path of results.csv.
-
-    ``settled``: no run trains, so that the state of the runs' files is written down too; looking at all of them costs
-    time in proportion to the sweep. Tables that were made of exactly these files stay.
-    """
+def rebuild_results(store: SweepStore) -> Any:
+    """Write results.csv, orphans.csv where there are any, and their hashes into the manifest; returns the path of
+    results.csv. Tables that are there stay."""
     # reading and replacing go together, lest a slower shard put back an older table
     with exclusive(store.directory / "locks" / "results.guard"):
-        state = _state_of_runs(store) if settled else None
-        if state is None or not _are_of(store, state):
-            _write_tables(store, state)
+        texts = tables(store)
+        for name, text in texts.items():
+            path = store.directory / name
+            try:
+                is_there = paths.read_bytes(path) == text.encode()
+            except OSError:
+                is_there = False
+            if not is_there:
+                paths.write_atomic(path, text)
+        if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
+            apart.unlink()
+        digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+        store.update_manifest(lambda old: replace(old, files={**(old.files or {}), **digests}))
     return store.results_path
-
-
-def _are_of(store: SweepStore, state: str) -> bool:
-    """True if the tables are whole, and were made when the runs' files had this ``state``."""
-    try:
-        derived = store.read(sweep_record.Derived)
-        if derived is None or derived.runs != state or store.results_path.name not in derived.files:
-            return False
-        found = {name: paths.read_bytes(store.directory / name) for name in derived.files}
-    except (Damaged, OSError):
-        return False
-    has_orphans = os.path.lexists(store.directory / ORPHANS)
-    return has_orphans == (ORPHANS in derived.files) and all(
-        hashlib.sha256(data).hexdigest() == derived.files[name] for name, data in found.items()
-    )
-
-
-def _write_tables(store: SweepStore, state: str | None) -> None:
-    texts = tables(store)
-    for name, text in texts.items():
-        paths.write_atomic(store.directory / name, text)
-    if ORPHANS not in texts and (apart := store.directory / ORPHANS).exists():
-        apart.unlink()
-    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    store.write("", sweep_record.Derived(digests, state))
 
 
 def tables(store: SweepStore) -> dict[str, str]:
@@ -246,20 +226,6 @@ def tables(store: SweepStore) -> dict[str, str]:
     planned, orphans = results_rows(store)
     tables = {store.results_path.name: planned, **({ORPHANS: orphans} if orphans else {})}
     return {name: sweep_record.results_text(rows) for name, rows in tables.items()}
-
-
-def _state_of_runs(store: SweepStore) -> str | None:
-    """SHA-256 (hex) of names, sizes and times of change of all files behind the tables; None for a bucket,
-    where each look is a request."""
-    if paths.is_remote(store.directory):
-        return None
-    files = ("config.json", "status.json", "result.json", "documents.npy")
-    root, lines = os.fspath(store.directory), []
-    for name in ("plan.csv", *(f"runs/{run_id}/{file}" for run_id in store.run_ids() for file in files)):
-        with contextlib.suppress(OSError):
-            found = os.stat(f"{root}/{name}")
-            lines.append(f"{name} {found.st_size} {found.st_mtime_ns}\n")
-    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def settle_results(directory: Any, say: Callable[[str], None]) -> None:
@@ -275,7 +241,7 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
     if paths.is_remote(store.directory) or not (store.directory / "plan.csv").exists() or not store.run_ids():
         return
     try:
-        if not any(owner.is_alive for owner in ownership.owners(directory)):
+        if not owners(directory):
             _settle(store, say)
             for line in damaged:
                 say(f"{line}; read as if it were not there, until `dwsweep run` trains or writes it again")
@@ -287,23 +253,15 @@ def settle_results(directory: Any, say: Callable[[str], None]) -> None:
 def _settle(store: SweepStore, say: Callable[[str], None]) -> None:
     path = store.results_path
     try:
-        derived = store.read(sweep_record.Derived)
-    except Damaged:
-        derived = None
-    try:
         data: bytes | None = paths.read_bytes(path)
     except OSError:
         data = None
-    whole = (
-        derived is not None and data is not None and hashlib.sha256(data).hexdigest() == derived.files.get(path.name)
-    )
-    if whole and derived is not None and derived.runs == _state_of_runs(store):
-        return
     if tables(store)[path.name].encode() == data:
         return
+    known = (store.manifest.files or {}).get(path.name)
     said = "is older than the runs; written again from runs/"
     try:
-        if not whole and os.path.lexists(path):
+        if os.path.lexists(path) and (data is None or hashlib.sha256(data).hexdigest() != known):
             said = f"is not the table of the runs; set aside as {paths.set_aside(path)}, written again from runs/"
         rebuild_results(store)
     except OSError as error:

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from dwsweep import paths
@@ -29,9 +29,9 @@ from dwsweep.records.pack import IN_PART, REBUILT
 from dwsweep.records.run import DIVERGED, DONE, PENDING, RunState
 from dwsweep.spec import Spec
 from dwsweep.spec.bounded_yaml import load_yaml, load_yaml_file
-from dwsweep.sweep import ownership
+from dwsweep.sweep import claim
+from dwsweep.sweep.claim import Shard
 from dwsweep.sweep.directory import SweepStore, is_over
-from dwsweep.sweep.ownership import Shard
 from dwsweep.sweep.policy import with_microbatch
 
 if TYPE_CHECKING:
@@ -181,13 +181,11 @@ class _Families:
         """True if a pack outside the plan should finish its runs: it has begun, or trains again unchanged."""
         return self.store.newest_checkpoint(pack_id) > 0 or self.state(pack_id).state == DONE
 
-    def trained(self, run_id: str) -> str | None:
-        """Finished pack of an earlier plan with the run."""
-        for pack_id in self.store.pack_ids():
-            pack = self.pack(pack_id)
-            if pack and run_id in pack.run_ids and self.state(pack_id).state == DONE:
-                return pack_id
-        return None
+    @cached_property
+    def trained(self) -> dict[str, str]:
+        """Finished pack of each run, which may have lost its result."""
+        done = [pack_id for pack_id in self.store.pack_ids() if self.state(pack_id).state == DONE]
+        return {name: pack_id for pack_id in done if (pack := self.pack(pack_id)) for name in pack.run_ids}
 
     def holder(self, pack_id: str, run_id: str) -> Pack | None:
         """Newest pack of the family, which trains the run."""
@@ -210,7 +208,7 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
             anew.add(name)  # the pack's checkpoint masks this replica
             continue
         holder = families.holder(pack.pack_id, name)
-        owner = state.pack_id or (families.trained(name) if family and holder is None else None)
+        owner = state.pack_id or (families.trained.get(name) if holder is None else None)
         if owner and owner not in family and families.can_finish(owner):
             holder = families.holder(owner, name) or holder
         if holder is None:
@@ -329,5 +327,5 @@ def write_plan(plan: Plan, directory: str | os.PathLike[str]) -> Any:
             "prepared here: run `dwsweep prepare` first, or name another directory"
         )
     paths.make_directory(store.directory)
-    with ownership.unowned(directory):
+    with claim.hold(directory):
         return store.write_plan_table(plan)

@@ -23,9 +23,10 @@ from typing import Any
 
 from dwsweep import paths
 from dwsweep.errors import InputError
-from dwsweep.paths import FencedOff, one_worker
+from dwsweep.paths import FencedOff
+from dwsweep.records.pack import StartFacts
 from dwsweep.records.run import DONE, INTERRUPTED
-from dwsweep.sweep import loggers, ownership, policy
+from dwsweep.sweep import loggers, policy
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import (
     Command,
@@ -50,6 +51,7 @@ from dwsweep.train import Recorder
 RELEASED_BY_LOSS = 3  # exit status of a slice whose process 0 lost its parent
 AUTOGROUP = Path("/proc/self/autogroup")
 ORPHAN_GRACE_SECONDS = 120.0  # time to reach a checkpoint once the parent is gone
+START_GRACE_SECONDS = 5.0  # the same before the first step, which leaves nothing to save
 
 
 class Channel:
@@ -63,9 +65,11 @@ class Channel:
         self.stop_cause: str | None = None
         self.group: Group | None = None
         self.joining = False  # waits for other hosts: nothing to bring to a checkpoint
+        self.trains = False  # the attempt has come to its first step
         threading.Thread(target=self._listen, daemon=True).start()
 
     def emit(self, event: Event) -> None:
+        self.trains = self.trains or isinstance(event, StartFacts)
         with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
             print(to_line(event), file=self._events, flush=True)
 
@@ -100,7 +104,7 @@ class Channel:
             os._exit(1)
         # the trainer looks at the flag between dispatches; a compilation, or a fault, may keep it from that for long.
         # A thread of C, which needs no turn of the interpreter, then says in the log where it stands, and ends it
-        faulthandler.dump_traceback_later(ORPHAN_GRACE_SECONDS, exit=True)
+        faulthandler.dump_traceback_later(ORPHAN_GRACE_SECONDS if self.trains else START_GRACE_SECONDS, exit=True)
 
 
 def main() -> int:
@@ -123,6 +127,7 @@ def main() -> int:
         job = command.job
         if store_path is not None:
             job = replace(job, store_path=store_path)
+        channel.trains = False
         log_to(command.log, job, channel.group)
         ended = attempt(job, channel)
         channel.emit(ended)
@@ -176,40 +181,35 @@ def attempt(job: Job, channel: Channel) -> Ended:
 
     The processes of a slice that follow take the same steps, and write only their part of the checkpoints.
     """
-    with ownership.fenced(job.directory, job.fence):
-        return _attempt(job, channel)
 
-
-def _attempt(job: Job, channel: Channel) -> Ended:
     def should_stop() -> bool:
-        if job.fence is not None:
-            job.fence.check()  # check before the next step
+        if job.claim is not None:
+            job.claim.check()  # before the next step
         return channel.should_stop()
 
     store = SweepStore(job.directory)
     directory = store.pack_directory(job.pack.pack_id)
-    recorder: RunRecorder | None = None
     try:
-        if channel.group is not None and channel.group.index > 0:
-            outcome = train(job, directory, Recorder(), should_stop=should_stop)
-            return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
-        with one_worker(directory, waiting=lambda text: channel.emit(Note(text))):
-            extra = loggers.make(job.pack.execution.loggers, store, job.pack, lambda text: channel.emit(Note(text)))
+        with job.claim.at_work(job.directory) if job.claim is not None else contextlib.nullcontext():
+            if channel.group is not None and channel.group.index > 0:
+                outcome = train(job, directory, Recorder(), should_stop=should_stop)
+                return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
+            note = lambda text: channel.emit(Note(text))  # noqa: E731
+            extra = loggers.make(job.pack.execution.loggers, store, job.pack, note)
             recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
-            outcome = train(
-                job,
-                paths.make_directory(directory),
-                recorder,
-                should_stop=should_stop,
-                following=job.following,
-            )
-            if outcome.interrupted:
-                cause = channel.stop_cause or "stopped"
-                recorder.interrupted(cause)
-                return Ended(INTERRUPTED, cause)
-            if missing := recorder.unfinished():
-                raise RuntimeError(f"the trainer returned without a result for {', '.join(missing)}")
-            return Ended(DONE)
+            try:
+                paths.make_directory(directory)
+                outcome = train(job, directory, recorder, should_stop=should_stop, following=job.following)
+                if outcome.interrupted:
+                    cause = channel.stop_cause or "stopped"
+                    recorder.interrupted(cause)
+                    return Ended(INTERRUPTED, cause)
+                if missing := recorder.unfinished():
+                    raise RuntimeError(f"the trainer returned without a result for {', '.join(missing)}")
+                return Ended(DONE)
+            finally:
+                with contextlib.suppress(OSError):  # a full disk: the attempt itself reports it
+                    recorder.close()
     except FencedOff as error:
         return Ended(INTERRUPTED, str(error))
     except Exception as error:
@@ -217,9 +217,6 @@ def _attempt(job: Job, channel: Channel) -> Ended:
         return Ended(*policy.of_exception(error))
     finally:
         sys.stderr.flush()
-        if recorder is not None:
-            with contextlib.suppress(OSError):  # a full disk: the attempt itself reports it
-                recorder.close()
 
 
 def train(job: Job, directory: Any, recorder: Recorder, **more: Any) -> Any:

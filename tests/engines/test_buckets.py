@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from engine_tools import PATIENCE, arguments, begun, dwsweep, losses, wait_for
 
 from dwsweep import paths
 from dwsweep.records import record
-from dwsweep.sweep import ownership
+from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 
 SHORT = {"train.steps": 400, "execution.checkpoint_steps": 50}
@@ -142,13 +142,12 @@ def test_one_of_many_makes_an_object(bucket: Bucket) -> None:
 
 
 def test_the_highest_epoch_owns(bucket: Bucket) -> None:
-    with ownership.hold(f"{bucket.root}/sweep") as one:
-        first = ownership.fence_of(f"{bucket.root}/sweep", one)
-        first.check()
-        other = replace(one, host="elsewhere", epoch=one.epoch + 1, nonce="another")
-        lock = ownership._lock_of(paths.as_path(f"{bucket.root}/sweep/locks"), other)
+    with claim.hold(f"{bucket.root}/sweep") as mine:
+        mine.check()
+        other = claim.Owner("elsewhere", 7, (0, 1), 1e9, "another", mine.epoch + 1)
+        lock = paths.as_path(f"{bucket.root}/sweep/locks/shard-0-of-1.{other.epoch}.lock")
         assert paths.create(lock, record.text_of(other))
-        time.sleep(ownership.LOOK_SECONDS)
+        time.sleep(claim.LOOK_SECONDS)
         with pytest.raises(paths.FencedOff, match="elsewhere"):
-            first.check()
+            mine.check()
         lock.unlink()

@@ -15,8 +15,8 @@ from checkout import ROOT, environment
 from engine_tools import arguments, losses, wait_for
 from slurm_cluster import NODE, SlurmCluster
 
+from dwsweep.sweep.claim import owners
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.ownership import owners
 
 TASKS = 2
 

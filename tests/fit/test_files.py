@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
 from dataclasses import replace
@@ -14,7 +15,7 @@ import typer
 from sentences import says, shows
 
 import dwsweep
-from dwsweep import paths
+from dwsweep import jsonl
 from dwsweep.cli.app import app
 from dwsweep.errors import InputError
 from dwsweep.fit.ask import LossSurface
@@ -24,6 +25,8 @@ from dwsweep.fit.documents import document_covariance
 from dwsweep.fit.guideline import guides
 from dwsweep.guide.guideline import completed
 from dwsweep.records import fit as fit_record
+from dwsweep.records import record
+from dwsweep.records.run import RunResult
 from dwsweep.report import fit_report
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
@@ -315,12 +318,14 @@ def test_a_loss_that_still_falls_steeply_is_said(tmp_path):
     assert not any("STILL FALLING" in line for line in found.warnings)
 
 
-def test_a_training_curve_that_is_judged_without_its_damaged_lines_is_named_with_their_count(tmp_path):
+def test_a_training_curve_that_is_not_the_written_one_is_left_out_and_named(tmp_path):
     sweep_with_documents(tmp_path, shared_sd=0.001, n_documents=40)
     folders = sorted((tmp_path / "runs").iterdir())
     for run in folders:
         rows = [{"step": step, "loss": 3.0 + 4.0 / step} for step in range(1, 501, 10)]
-        paths.rewrite_lines(run / "metrics.jsonl", rows)
+        jsonl.rewrite_lines(run / "metrics.jsonl", rows)
+        digest = hashlib.sha256((run / "metrics.jsonl").read_bytes()).hexdigest()
+        record.write(run / "result.json", RunResult(3.0, metrics_sha256=digest, metrics_rows=50))
     whole = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
     assert not any("metrics.jsonl" in line for line in whole.warnings)
     for run in folders:
@@ -330,7 +335,7 @@ def test_a_training_curve_that_is_judged_without_its_damaged_lines_is_named_with
     found = dwsweep.fit_table(tmp_path, draws=100, where=ONE_PAIR)
     named = [line for line in found.warnings if "metrics.jsonl" in line]
     assert len(named) == len({line.split()[3] for line in named}) == 2  # the largest shape of each depth
-    assert all(line.startswith("LINES LEFT OUT: runs/run") and ": 3 of 50 lines" in line for line in named)
+    assert all(line.startswith("LINES LEFT OUT: runs/run") and "none of its 50 lines" in line for line in named)
 
 
 def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_path, monkeypatch):

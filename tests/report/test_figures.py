@@ -21,7 +21,7 @@ from matplotlib.text import Text
 from sentences import says
 from shown import words_of
 
-from dwsweep import paths
+from dwsweep import jsonl
 from dwsweep.fit.analysis import fit_table
 from dwsweep.fit.answers import answers
 from dwsweep.fit.ask import LossSurface
@@ -338,7 +338,7 @@ def test_a_log_that_is_drawn_without_its_damaged_lines_is_named_on_the_page(
     report_sweeps.without_answers(monkeypatch)
     directory = Path(shutil.copytree(written, tmp_path / "sweep"))
     chosen = sorted((directory / "runs").iterdir())[0] / "metrics.jsonl"
-    paths.rewrite_lines(chosen, [{"step": step, "loss": 5.0 - 0.01 * step} for step in range(1, 101)])
+    jsonl.rewrite_lines(chosen, [{"step": step, "loss": 5.0 - 0.01 * step} for step in range(1, 101)])
     assert "LINES LEFT OUT" not in sweep_page.write(directory).read_text()
     lines = chosen.read_text().splitlines(keepends=True)
     reader.write(chosen.with_name("result.json"), RunResult(2.0, metrics_rows=100))

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from sweep_tools import LEASE_SECONDS, train_here, with_standin
 
-from dwsweep.sweep import ownership
+from dwsweep.sweep import claim
 
 
 @pytest.fixture(autouse=True)
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Owners renew their locks several times a second, here and in processes of their own."""
     monkeypatch.setenv("DWSWEEP_LEASE_SECONDS", str(LEASE_SECONDS))
-    monkeypatch.setattr(ownership, "LEASE_SECONDS", LEASE_SECONDS)
-    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", LEASE_SECONDS / 6)
+    monkeypatch.setattr(claim, "LEASE_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr(claim, "HEARTBEAT_SECONDS", LEASE_SECONDS / 6)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import shutil
 import signal
@@ -29,7 +28,7 @@ from report_sweeps import rows as simulated
 from spec_tools import filled
 from train_support import TINY, tree
 
-from dwsweep import paths
+from dwsweep import jsonl, paths
 from dwsweep.data.prepare import prepare
 from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
@@ -49,26 +48,6 @@ SAME, SAID, REFUSED = "same answer", "said", "refused"  # and verify finds it
 SILENT, HANG, TRACEBACK = "SILENT", "HANG", "TRACEBACK"
 OUTCOMES = (SAME, SAID, REFUSED, SILENT, HANG, TRACEBACK)
 RUN, OUT = "{run}", "{out}"
-
-FLIPS: dict[str, tuple[int, tuple[str, ...]]] = {
-    # file of the sweep or its store: (how many cases, the command that reads it)
-    "tokenizer.model": (21, ("export", RUN, "--to", "hf", OUT)),
-    "store/manifest.json": (12, ("export", RUN, "--to", "hf", OUT)),
-    "pieces.json": (6, ("export", RUN, "--to", "hf", OUT)),
-    "fit.json": (40, ("guide", "--fit", "{fit}", "--params", "5e4")),
-    "metrics.jsonl": (14, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
-    "result.json": (8, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
-    "results.csv": (8, ("fit", "{sweep}", "--out", OUT, "--draws", "200")),
-    "params.safetensors": (8, ("export", RUN, "--to", "hf", OUT)),
-    "config.json": (6, ("status", "{sweep}")),
-    "status.json": (6, ("status", "{sweep}")),
-    "plan.csv": (8, ("status", "{sweep}")),
-    "spec.yaml": (8, ("report", "{sweep}", "--out", "{out}.html")),
-    "manifest.json": (6, ("status", "{sweep}")),
-    "documents.npy": (6, ("status", "{sweep}")),
-    "derived.json": (5, ("status", "{sweep}")),
-}
-assert sum(number for number, _ in FLIPS.values()) == 162
 
 
 @dataclass
@@ -167,7 +146,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         loss = 4.0 - 0.1 * np.log(run.shape.depth * run.shape.width**2) + rng.normal(0, 0.001)
         documents = np.array([[loss * 10, 10.0], [loss * 20, 20.0]])
         loss = float(documents[:, 0].sum() / documents[:, 1].sum())
-        lines = paths.LineWriter(sweep.metrics_path(run.run_id))
+        lines = jsonl.LineWriter(sweep.metrics_path(run.run_id))
         lines.append({"step": k + 1, "loss": 5.0 - k * 0.1, "grad_norm": 1.0} for k in range(12))
         params = None
         if run.shape.width == 16 and run.seed == 0:
@@ -255,6 +234,11 @@ def _words(answer: Answer) -> list[str]:
     return (answer.out + answer.err).split()
 
 
+@pytest.fixture
+def target(made: Path, ask: Callable[..., Answer], tmp_path: Path) -> Target:
+    return Target(made, ask, tmp_path)
+
+
 def changed(whole: bytes, chance: random.Random, trial: int) -> bytes:
     """A bit flipped, another digit, a cut, nothing, or a piece twice."""
     place = chance.randrange(len(whole))
@@ -271,54 +255,6 @@ def changed(whole: bytes, chance: random.Random, trial: int) -> bytes:
     else:
         data = data[:place] + data[max(0, place - 40) :]
     return bytes(data)
-
-
-@pytest.fixture
-def target(made: Path, ask: Callable[..., Answer], tmp_path: Path) -> Target:
-    return Target(made, ask, tmp_path)
-
-
-@pytest.mark.parametrize("name", FLIPS)
-def test_changed_bytes(target: Target, name: str) -> None:
-    table, number, command = Table(), *FLIPS[name]
-    chance = random.Random(f"{os.environ.get('ATTACK_SEED', '0')} {name}")
-    if command:
-        target.whole(command)
-    for trial in range(number):
-        with target.restored():
-            of_run = [path for path in target.files(name) if path.parent == target.names["run"]]
-            path = chance.choice(of_run if name == "params.safetensors" else target.files(name))
-            whole = path.read_bytes()
-            while (other := changed(whole, chance, trial)) == whole:
-                pass
-            path.write_bytes(other)
-            table.add(name, *target.outcome(name, path, command))
-    table.show("changed bytes")
-
-
-def test_another_of_its_kind_in_its_place(target: Target) -> None:
-    """Whole files, each with its own hash: of another run, of another vocabulary."""
-    table = Table()
-    for name in ("metrics.jsonl", "result.json", "status.json", "config.json", "documents.npy"):
-        with target.restored():
-            one, other = target.files(name)[:2]
-            shutil.copy(other, one)
-            table.add(name, *target.outcome(name, one, FLIPS[name][1]))
-    with target.restored():
-        one, other = sorted(target.sweep.glob("runs/*/params.safetensors"))
-        shutil.copy(other, one)
-        target.names["run"] = one.parent
-        table.add("params.safetensors", *target.outcome("params.safetensors", one, FLIPS["params.safetensors"][1]))
-    with target.restored():
-        text = (target.root / "text" / "1*.txt").as_posix()
-        data = {"source": f"text:{text}", "vocab_size": 290, "validation_fraction": 0.15, "workers": 1}
-        other_store = prepare(
-            parse_spec(filled(TINY, data={**data, "cache_dir": str(target.folder / "other")})).data, progress=False
-        )
-        model = target.files("tokenizer.model")[0]
-        shutil.copy(other_store.path / "tokenizer.model", model)
-        table.add("tokenizer.model", *target.outcome("tokenizer.model", model, FLIPS["tokenizer.model"][1]))
-    table.show("another's file")
 
 
 def test_meta_data_of_a_checkpoint(made: Path, tmp_path: Path) -> None:
@@ -347,33 +283,6 @@ def test_meta_data_of_a_checkpoint(made: Path, tmp_path: Path) -> None:
         same = found is not None and found[1] == {"phase": 0, "tick": 2, "seconds": 12.5, "value": 2}
         table.add("checkpoint meta", SAID if passed else SAME if same else SILENT, f"{found and found[1]} {notes}")
     table.show("checkpoints")
-
-
-NO_FILES: dict[str, Callable[[Path], Any]] = {
-    "FIFO": os.mkfifo,
-    "/dev/zero": lambda path: path.symlink_to("/dev/zero"),
-    "loop of links": lambda path: path.symlink_to(path.name),
-    "folder": lambda path: path.mkdir(),
-}
-REPLACED = (
-    *("result.json", "status.json", "config.json", "metrics.jsonl", "documents.npy", "results.csv", "plan.csv"),
-    *("spec.yaml", "fit.json", "tokenizer.model", "store/manifest.json", "params.safetensors"),
-)
-assert len(REPLACED) * len(NO_FILES) == 48
-
-
-@pytest.mark.parametrize("name", REPLACED)
-def test_what_is_no_file(target: Target, name: str) -> None:
-    table, command = Table(), FLIPS[name][1]
-    for kind, make in NO_FILES.items():
-        with target.restored():
-            path = target.names["run"] / name if name == "params.safetensors" else target.files(name)[0]
-            path.unlink()
-            make(path)
-            table.add(f"{name}, {kind}", *target.outcome(name, path, command))
-            if path.is_symlink() or path.exists():
-                paths.remove(path)
-    table.show("no files")
 
 
 DEEP = "[" * 20_000

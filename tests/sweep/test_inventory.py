@@ -1,4 +1,8 @@
-"""Each byte of a finished sweep is checked: what was changed is found, said, and written again where it can be."""
+"""Each kind of file, each fault, each command: what was damaged is found, said, and made again where that can be.
+
+``TABLE`` has the outcomes. Whatever the fault, ``run`` ends with the results of the undamaged sweep, and no command
+changes its answer without a word.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +12,91 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from cli_tools import Command
-from sentences import says, shows
-from sweep_tools import WorkerHere, assert_complete, make_plan, run, with_standin
+from sentences import says
+from shown import printed
+from spec_tools import spec_of
+from sweep_tools import SMALL, WorkerHere, assert_complete, make_plan, order, run, with_standin, work_in
 
 from dwsweep import paths, results
+from dwsweep.data.prepare import prepare
 from dwsweep.errors import InputError
 from dwsweep.fit.data.table import read_table
+from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.records import record as reader
 from dwsweep.records.documents import _fault_of_documents
-from dwsweep.records.metrics import read_metrics
+from dwsweep.records.metrics import Metrics, metrics_of, read_metrics
 from dwsweep.records.record import quoted_text, sealed, table_text, unquoted_text
 from dwsweep.records.run import RunResult
+from dwsweep.report import status_report
 from dwsweep.report.runs_table import rows_of
-from dwsweep.sweep import inventory, runner
+from dwsweep.sweep import claim, inventory, runner
 from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.recorder import lost_rows
 from dwsweep.sweep.snapshot import settle_results, snapshot
 from dwsweep.sweep.work_queue import write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")
 
-PLAN = make_plan(grid__depths=[1], execution={"checkpoint_steps": 5, "log_steps": 1})  # two packs of two seeds
+STOPPED_AT = 17
+EXECUTION = {"checkpoint_steps": 5, "log_steps": 1, "keep_params": "all"}
+
+
+class Made:
+    """Two packs of two seeds, finished, and stopped inside the first; their text is on this host, so that ``verify``
+    can make the plan again."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        for name, value in with_standin().items():
+            patch.setenv(name, value)
+        words = np.random.default_rng(0).choice(["deep", "wide", "and", "net", "loss", "of", "the", "a"], 4000)
+        for k in range(20):
+            (root / f"{k}.txt").write_text(" ".join(words[k * 200 : (k + 1) * 200]))
+        data = {"source": f"text:{root}/*.txt", "vocab_size": 256, "validation_fraction": 0.2, "workers": 1}
+        self.spec = spec_of(SMALL, grid__depths=[1], execution=EXECUTION, data={**data, "cache_dir": str(root / "c")})
+        self.tokens = prepare(self.spec.data, progress=False)
+        self.plan: Plan = build(self.spec, data=DataFacts.of(self.tokens))
+        self.folder: dict[str, Path] = {}
+        for name, stop_after in (("finished", None), ("stopped", STOPPED_AT)):
+            patch.setattr(runner, "local_workers", lambda *_, after=stop_after, **__: [WorkerHere(after)])
+            self.folder[name] = root / name / "sweep"
+            self.folder[name].parent.mkdir()
+            assert run(self.plan, self.folder[name])[0] == (0 if name == "finished" else 3)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("finished") / "sweep"
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in with_standin().items():
-            patch.setenv(name, value)
-        patch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
-        assert run(PLAN, directory)[0] == 0
-    return directory
+        return Made(tmp_path_factory.mktemp("made"), patch)
 
 
 @pytest.fixture
-def sweep(finished: Path, tmp_path: Path) -> Path:
-    shutil.copytree(finished, tmp_path / "sweep")
-    return tmp_path / "sweep"
+def finished(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.folder["finished"], tmp_path / "sweep"))
+
+
+@pytest.fixture
+def stopped(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.folder["stopped"], tmp_path / "sweep"))
+
+
+def text_of(directory: Path) -> str:
+    return printed(status_report.render(directory), 200)
+
+
+def listing(directory: Path) -> dict[str, tuple[int, int]]:
+    found = {str(path.relative_to(directory)): path.lstat() for path in directory.rglob("*") if not path.is_dir()}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
+
+
+def table_of(directory: Path) -> list[dict[str, str]]:
+    with (directory / "results.csv").open() as file:
+        return list(csv.DictReader(file))
 
 
 def faults(directory: Path) -> list[tuple[str, str]]:
@@ -57,17 +104,165 @@ def faults(directory: Path) -> list[tuple[str, str]]:
     return [(kind, why) for kind, _, why in inventory._look(SweepStore(directory)) if why]
 
 
+def files(directory: Path, name: str) -> list[Path]:
+    return sorted(path for path in directory.rglob(name) if "locks" not in path.parts)
+
+
+# the faults
+
+
+def digit(path: Path, other: Path) -> None:
+    whole = path.read_bytes()
+    place = next(k for k in range(len(whole) // 2, len(whole)) if chr(whole[k]).isdigit() or path.suffix == ".npy")
+    path.write_bytes(whole[:place] + (b"1" if whole[place : place + 1] != b"1" else b"2") + whole[place + 1 :])
+
+
+def cut(path: Path, other: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def missing(path: Path, other: Path) -> None:
+    path.unlink()
+
+
+def another(path: Path, other: Path) -> None:
+    shutil.copy(other, path)
+
+
+def folder(path: Path, other: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "kept").write_text("by whoever made the folder")
+
+
+def fifo(path: Path, other: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def device(path: Path, other: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def loop(path: Path, other: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+FAULTS: dict[str, Callable[[Path, Path], None]] = {
+    one.__name__: one for one in (digit, cut, missing, another, folder, fifo, device, loop)
+}
+TABLE: dict[str, tuple[str, dict[str, str]]] = {
+    # file: (outcome of status, of reading the results, of verify, of run; outcomes of faults that have others)
+    "spec.yaml": ("same, same, lost, same", dict.fromkeys(("digit", "folder"), "same, same, lost, says")),
+    "plan.csv": (
+        "refused, same, rebuilt, same",
+        {
+            **dict.fromkeys(("digit", "cut"), "said, same, rebuilt, same"),
+            "folder": "refused, same, rebuilt, says",
+        },
+    ),
+    "results.csv": ("same, said, rebuilt, says", {}),
+    "manifest.json": ("said, refused, rebuilt, says", {"missing": "same, same, rebuilt, says"}),
+    "config.json": ("same, said, rebuilt, says", {"missing": "same, said, rebuilt, same"}),
+    "result.json": ("said, said, lost, trains 1", {"missing": "other, said, lost, trains 1"}),
+    "documents.npy": ("said, said, lost, trains 1", {"missing": "said, same, lost, says"}),  # the loss stands
+    "metrics.jsonl": ("same, said, lost, same", {"folder": "same, said, lost, says"}),
+    "params.safetensors": ("same, same, lost, same", {}),  # `export` reads it, and compares it
+    "pack.json": ("same, same, rebuilt, says", {}),
+    "state.json": ("same, same, rebuilt, says", {"another": "same, same, whole, same"}),  # it names no pack
+}
+
+
+def outcome_of_status(directory: Path, name: str, whole: str) -> str:
+    before = listing(directory)
+    try:
+        text = text_of(directory)
+    except InputError as error:
+        text = ""
+        assert name in str(error)
+    assert listing(directory) == before  # a reader changes nothing
+    return "refused" if not text else "same" if text == whole else "said" if name in text else "other"
+
+
+def outcome_of_reading(directory: Path, name: str, whole: list[Any]) -> str:
+    """Of ``fit`` and its like, which bring results.csv up to date and read it."""
+    said: list[str] = []
+    try:
+        settle_results(directory, said.append)
+        rows = [vars(row) if hasattr(row, "__dict__") else row for row in read_table(directory / "results.csv").rows]
+    except InputError:
+        return "refused"
+    left_out = [metrics_of(path).left_out(path.name) for path in sorted((directory / "runs").iterdir())]
+    if any(left_out) or said:
+        return "said"
+    return "same" if str(rows) == str(whole) else "SILENT"
+
+
+def outcome_of_verify(directory: Path, path: Path) -> str:
+    found = inventory.verify(directory)
+    for finding in found.findings:
+        for outcome, faulty in (("rebuilt", finding.rebuilt), ("lost", finding.lost)):
+            if any(fault.path == path for fault in faulty):
+                return outcome
+    return "whole"
+
+
+def outcome_of_run(directory: Path, name: str, made: Made) -> str:
+    status, text = run(made.plan, directory)
+    assert status == 0, text
+    trained = work_in(text)[0]
+    assert table_of(directory) == table_of(made.folder["finished"])
+    return f"trains {trained}" if trained else "says" if name in text else "same"
+
+
+def outcomes(made: Made, folder_of: Path, name: str, fault: str) -> str:
+    """Outcome of ``status``, of reading the results, of ``verify`` and of ``run`` for one fault in one file."""
+    whole = made.folder["finished"]
+    rows = [vars(row) if hasattr(row, "__dict__") else row for row in read_table(whole / "results.csv").rows]
+    expected = text_of(whole)
+    found = []
+    for command in ("status", "read", "verify", "run"):
+        _fault_of_documents.cache_clear()
+        directory = Path(shutil.copytree(whole, folder_of / f"{fault}-{command}" / "sweep"))
+        path = files(directory, name)[0]
+        FAULTS[fault](path, files(directory, name)[-1])
+        if command == "status":
+            found.append(outcome_of_status(directory, name, expected))
+        elif command == "read":
+            found.append(outcome_of_reading(directory, name, rows))
+        elif command == "verify":
+            found.append(outcome_of_verify(directory, path))
+        else:
+            found.append(outcome_of_run(directory, name, made))
+            _fault_of_documents.cache_clear()
+            left = {kind.rpartition("/")[2] for kind, _ in faults(directory)}
+            assert not left - {
+                "metrics.jsonl",
+                "params.safetensors",
+                *(["documents.npy"] if fault == "missing" else []),
+            }
+        shutil.rmtree(directory.parent, ignore_errors=True)
+    return ", ".join(found)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_fault_of_a_kind_of_file_has_its_outcome(made: Made, tmp_path: Path, name: str) -> None:
+    several = len(files(made.folder["finished"], name)) > 1
+    found = {fault: outcomes(made, tmp_path, name, fault) for fault in FAULTS if fault != "another" or several}
+    usual, others = TABLE[name]
+    assert found == {fault: others.get(fault, usual) for fault in found}
+
+
 @pytest.mark.parametrize("trials", [3, pytest.param(36, marks=pytest.mark.slow)])
-def test_every_changed_byte_is_found(sweep: Path, trials: int) -> None:
+def test_every_changed_byte_is_found(finished: Path, trials: int) -> None:
     """Flips of a bit, other digits and cuts, at random places of every kind of file."""
-    assert faults(sweep) == []
+    assert faults(finished) == []
     rng = random.Random(58)
-    names = ("*.json", "metrics.jsonl", "*.npy", "*.csv", "spec.yaml")
-    kinds = {path.name for name in names for path in sweep.rglob(name) if "locks" not in path.parts}
-    assert len(kinds) > 10
-    for kind in sorted(kinds):
+    for kind in sorted(TABLE):
         for trial in range(trials):
-            path = rng.choice(sorted(sweep.rglob(kind)))
+            path = rng.choice(files(finished, kind))
             whole = path.read_bytes()
             changed, place = bytearray(whole), rng.randrange(len(whole))
             if trial % 3 == 0:
@@ -79,129 +274,258 @@ def test_every_changed_byte_is_found(sweep: Path, trials: int) -> None:
                 place = rng.choice(digits) if digits else place
                 changed[place] = ord("0") + (changed[place] + 1) % 10
             path.write_bytes(bytes(changed))
-            assert faults(sweep), (kind, trial, place, whole[max(0, place - 20) : place + 20])
+            assert faults(finished), (kind, trial, place, whole[max(0, place - 20) : place + 20])
             path.write_bytes(whole)
-    assert faults(sweep) == []
+    assert faults(finished) == []
 
 
-@pytest.mark.parametrize("name", ["config.json", "status.json", "result.json", "pack.json", "state.json"])
-def test_verify_writes_again_what_follows_from_other_files(sweep: Path, name: str) -> None:
-    path = sorted(sweep.rglob(name))[0]
+def test_verify_without_the_text_says_what_it_cannot_make_again(tmp_path: Path) -> None:
+    plan = make_plan(grid__depths=[1], execution={"checkpoint_steps": 5})  # its text is on no host
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    path = files(tmp_path / "sweep", "config.json")[0]
     path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
-    found = inventory.verify(sweep)
-    lost = [fault.kind for finding in found.findings for fault in finding.lost]
-    # the data of the stand-in is on no host, so that nothing that needs the plan can be written again
-    assert lost == [f"{path.parts[-3]}/*/{name}"] and not found.is_whole
-    assert says(found.notes, "sweep: not made again without the plan")
-    assert run(PLAN, sweep)[0] == 0
-    assert_complete(PLAN, sweep)
-    assert inventory.verify(sweep).is_whole
+    found = inventory.verify(tmp_path / "sweep")
+    assert [fault.kind for finding in found.findings for fault in finding.lost] == ["runs/*/config.json"]
+    assert not found.is_whole and says(found.notes, "sweep: not made again without the plan")
+    assert run(plan, tmp_path / "sweep")[0] == 0 and inventory.verify(tmp_path / "sweep").is_whole
 
 
-@pytest.mark.parametrize("name", ["pack.json", "state.json", "manifest.json", "packs"])
-def test_a_missing_file_of_a_finished_pack_is_a_fault_and_is_written_again(sweep: Path, name: str) -> None:
-    """Without pack.json a lost result would train in a pack of another size; without manifest.json nothing could tell
-    a changed plan, and lengths in seconds would follow other rates."""
-    path = sorted(sweep.rglob(name))[0]
-    before = {one: one.read_bytes() for one in sweep.rglob("pack.json")}
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    expected = {"packs": {"packs/*/pack.json", "packs/*/state.json"}, "manifest.json": {name}}
-    assert {kind for kind, _ in faults(sweep)} == expected.get(name, {f"packs/*/{name}"})
-    assert not inventory.verify(sweep).is_whole  # the stand-in's data is on no host
-    status, text = run(PLAN, sweep)
-    assert status == 0 and "is missing" in text
-    assert faults(sweep) == []
-    assert {one: one.read_bytes() for one in sweep.rglob("pack.json")} == before
+def test_a_sweep_that_trains_is_only_looked_at(finished: Path) -> None:
+    path = files(finished, "config.json")[0]
+    path.write_text("{")
+    with claim.hold(finished):
+        found = inventory.verify(finished)
+    assert not found.is_whole and "owns it" in found.notes[0] and path.read_text() == "{"
 
 
-def test_a_finished_run_whose_folder_is_gone_is_lost(sweep: Path) -> None:
-    first = sorted((sweep / "runs").iterdir())[0]
-    whole = {one.name: one.read_bytes() for one in first.iterdir() if one.name == "documents.npy"}
+WHOLE = {
+    "empty": "",
+    "list": "[]",
+    "no keys": "{}",
+    "deep": "[" * 100_000,
+    "no text": "\udcff\udcfe",
+    "twice": '{"state": "done", "state": "failed", "run_id": "a", "run_id": "b"}',
+    "foreign": '{"run_id": "L9-d9-h1", "pack_id": "L9-d9-h1", "state": 3, "host": [], "calls": {}, "losses": 1}',
+}
+RECORDS = ("config.json", "status.json", "result.json", "pack.json", "state.json", "progress.json", "manifest.json")
+VALUES = ["x", [], {}, None, True, -1, 1.5, float("nan"), float("inf"), 10**30, "[/bold]"]
+
+
+@pytest.mark.parametrize("damage", WHOLE, ids=list(WHOLE))
+@pytest.mark.parametrize("begun", ["finished", "stopped"])
+def test_a_sweep_with_every_record_damaged_ends_with_the_same_results(
+    made: Made, tmp_path: Path, begun: str, damage: str
+) -> None:
+    directory = Path(shutil.copytree(made.folder[begun], tmp_path / "sweep"))
+    for name in RECORDS:
+        for path in files(directory, name):
+            path.write_bytes(WHOLE[damage].encode(errors="surrogateescape"))
+    (directory / "locks" / "shard-0-of-1.lock").write_bytes(WHOLE[damage].encode(errors="surrogateescape"))
+    assert "4 runs" in text_of(directory)
+    state, text = run(made.plan, directory)
+    assert state == 0 and "config.json: " in text, text
+    assert_complete(made.plan, directory)
+    assert table_of(directory) == table_of(made.folder["finished"])
+    assert files(directory, "config.json.damaged") and "damaged" not in text_of(directory)
+    assert work_in(run(made.plan, directory)[1]) == (0, 0, 4)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_one_wrong_value_ends_with_the_same_results(made: Made, tmp_path: Path, name: str) -> None:
+    """Each key of a file in turn, each value that it cannot have, and the key left out."""
+    begun = "finished" if name in ("config.json", "result.json", "manifest.json") else "stopped"
+    directory = Path(shutil.copytree(made.folder[begun], tmp_path / "sweep"))
+    path = files(directory, name)[0]
+    original = json.loads(path.read_text())
+    original.pop("content_sha256")  # as an earlier version wrote it
+    for n, key in enumerate(original):
+        for k, value in enumerate([*VALUES, ...]):
+            content = {n: v for n, v in original.items() if n != key} if value is ... else {**original, key: value}
+            path.write_text(json.dumps(content))
+            assert len(snapshot(directory).runs) == 4
+            if n % 3 or k != n // 3 % (len(VALUES) + 1):  # all are read; a whole sweep takes longer
+                continue
+            case = tmp_path / "case"
+            shutil.rmtree(case, ignore_errors=True)
+            shutil.copytree(directory, case)
+            state, text = run(made.plan, case)
+            assert state == 0, (key, value, text)
+            assert_complete(made.plan, case)
+            # a count or a time that is merely another one cannot be told from the true one
+            for row, true in zip(table_of(case), table_of(made.folder["finished"]), strict=True):
+                assert [row[k] for k in ("run_id", "status", "loss")] == [true["run_id"], "done", true["loss"]], key
+
+
+@pytest.mark.parametrize("name", ["pack.json", "state.json", "progress.json", "status.json", "config.json"])
+def test_a_stopped_pack_resumes_from_its_checkpoint(made: Made, stopped: Path, name: str) -> None:
+    store = SweepStore(stopped)
+    pack_id = next(name for name in store.pack_ids() if store.newest_checkpoint(name))
+    for path in files(stopped, name):
+        path.write_text("[]")
+    state, text = run(made.plan, stopped)
+    assert state == 0, text
+    assert store.pack_state(pack_id).resumed_step == STOPPED_AT
+    assert_complete(made.plan, stopped)
+
+
+def test_a_sweep_of_an_earlier_version_is_read(made: Made, finished: Path) -> None:
+    """It wrote the state of finished runs too, a hash into each line of metrics, and none of its file."""
+    for path in (finished / "runs").iterdir():
+        result = json.loads((path / "result.json").read_text())
+        for name in ("metrics_sha256", "content_sha256"):
+            result.pop(name)
+        (path / "result.json").write_text(json.dumps(result))
+        state = {"state": "done", "step": 30, "loss": result["loss"], "pack_id": result["pack_id"], "run_id": path.name}
+        (path / "status.json").write_text(json.dumps(state))
+        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        rows = (json.dumps({**row, "check": f"{k}-0123abcd"}) for k, row in enumerate(lines, 1))
+        (path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+        assert metrics_of(path) == Metrics(tuple(lines))
+    assert faults(finished) == [] and "4 done" in text_of(finished)
+    assert work_in(run(made.plan, finished)[1]) == (0, 0, 4)
+    one = files(finished, "metrics.jsonl")[0]
+    one.write_text("".join(one.read_text().splitlines(keepends=True)[:-3]))
+    assert metrics_of(one.parent).lost == 3
+    files(finished, "result.json")[0].unlink()
+    assert work_in(run(made.plan, finished)[1]) == (1, 1, 3)
+    assert table_of(finished) == table_of(made.folder["finished"])
+
+
+def test_a_finished_run_whose_folder_is_gone_is_lost_and_trained_in_its_pack(made: Made, finished: Path) -> None:
+    first = sorted((finished / "runs").iterdir())[0]
+    whole = (first / "documents.npy").read_bytes()
     shutil.rmtree(first)
-    found = inventory.verify(sweep)
-    assert [fault.path for finding in found.findings for fault in finding.lost if fault.path.name == "result.json"] == [
-        first / "result.json"
-    ]
-    assert not found.is_whole
-    assert run(PLAN, sweep)[0] == 0
-    assert {name: (first / name).read_bytes() for name in whole} == whole
-    assert inventory.verify(sweep).is_whole
+    lost = [one.path for finding in inventory.verify(finished).findings for one in finding.lost]
+    assert first / "result.json" in lost
+    assert work_in(run(made.plan, finished)[1]) == (1, 1, 3)
+    assert (first / "documents.npy").read_bytes() == whole and inventory.verify(finished).is_whole
 
 
-def test_results_follow_the_runs(sweep: Path) -> None:
-    path, said = sweep / "results.csv", []
-    whole = path.read_bytes()
-    settle_results(sweep, said.append)
-    assert said == []
-    path.write_bytes(whole.replace(b",2.", b",3.", 1))
-    settle_results(sweep, said.append)
-    assert path.read_bytes() == whole and says(said.pop(), "sweep: damaged results set aside")
-    path.unlink()
-    settle_results(sweep, said.append)
-    assert path.read_bytes() == whole and said
-    moved = sweep.with_name("moved")
-    shutil.copytree(sweep, moved)  # other times and inodes, and the same runs
-    said.clear()
-    settle_results(moved, said.append)
-    assert said == []
+@pytest.mark.parametrize("loss", ["x", float("nan"), None, True, -1.0, 1e30])
+def test_a_result_without_a_finite_loss_is_trained_again(made: Made, finished: Path, loss: Any) -> None:
+    path = finished / "runs" / made.plan.runs[0].run_id / "result.json"
+    content = {**json.loads(path.read_text()), "loss": loss}
+    content.pop("content_sha256")
+    path.write_text(json.dumps(content))
+    assert "3 done" in text_of(finished) and "result.json: loss: " in text_of(finished)
+    state, text = run(made.plan, finished)
+    assert state == 0 and work_in(text) == (1, 1, 3) and says(text, "sweep: a damaged result set aside")
+    assert table_of(finished) == table_of(made.folder["finished"])  # by the whole pack: its size decides the last bits
 
 
-def test_a_changed_plan_is_said_and_one_that_plan_wrote_is_not(sweep: Path) -> None:
-    path = sweep / "plan.csv"
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b",30,", b",31,", 1))
-    assert says(snapshot(sweep).damaged, "sweep: changed plan")
-    path.write_bytes(whole)
-    assert not snapshot(sweep).damaged
-    write_plan(make_plan(grid__depths=[1], grid__seeds=3), sweep)
-    assert path.read_bytes() != whole and not snapshot(sweep).damaged
-    assert "plan.csv" not in dict(faults(sweep))
+OTHER_DOCUMENTS: dict[str, Callable[[np.ndarray], Any]] = {
+    "nats doubled": lambda array: array * [2, 1],
+    "negated": lambda array: -array,
+    "no numbers": lambda array: array * np.nan,
+    "none": lambda array: np.zeros((0, 2)),
+    "of another shape": lambda array: np.ones(3),
+    "texts": lambda array: np.array([["a", "b"]]),
+}
 
 
-def test_every_reader_of_results_checks_them(sweep: Path) -> None:
-    """The Python interface writes the table of a sweep again, with a warning; whoever names the file is refused."""
-    path = sweep / "results.csv"
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b",2.", b",3.", 1))
-    with pytest.raises(InputError, match="is not the table that was derived from the runs beside it"):
-        read_table(path)
-    with pytest.raises(InputError, match="is not the table that was derived"):
-        rows_of(path)
-    with pytest.warns(UserWarning, match=r"results.csv: is not the table of the runs; set aside"):
-        results._settled(sweep)
-    assert path.read_bytes() == whole and len(read_table(path).rows) == 4 == len(rows_of(path))
-    elsewhere = sweep.with_name("results.csv")  # a copy has no hash beside it
-    elsewhere.write_bytes(whole.replace(b",2.", b",3.", 1))
-    assert len(read_table(elsewhere).rows) == 4
+@pytest.mark.parametrize("other", OTHER_DOCUMENTS)
+@pytest.mark.parametrize("hashed", [True, False])
+def test_documents_that_are_not_those_of_the_loss_are_damage(finished: Path, other: str, hashed: bool) -> None:
+    folder = sorted((finished / "runs").iterdir())[0]
+    if not hashed:  # as an earlier version wrote it
+        content = json.loads((folder / "result.json").read_text())
+        for name in ("documents_sha256", "content_sha256"):
+            content.pop(name)
+        (folder / "result.json").write_text(json.dumps(content))
+    assert faults(finished) == []
+    np.save(folder / "documents.npy", OTHER_DOCUMENTS[other](np.load(folder / "documents.npy")))
+    assert faults(finished)[0][0] == "runs/*/documents.npy"
+    assert SweepStore(finished).state(folder.name).state == "pending"
 
 
-def test_a_table_is_read_while_it_is_written(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its hash comes a moment after it."""
-    derived = sweep / "derived.json"
-    old, waits = derived.read_bytes(), []
-    derived.write_bytes(sealed(json.dumps({"files": {"results.csv": "0" * 64}}, indent=1) + "\n").encode())
-    monkeypatch.setattr(time, "sleep", lambda seconds: waits.append(seconds) or derived.write_bytes(old))
-    assert len(read_table(sweep).rows) == 4 and len(waits) == 1
+def test_a_config_that_contradicts_its_name_is_damage(made: Made, finished: Path) -> None:
+    path = finished / "runs" / made.plan.runs[0].run_id / "config.json"
+    before = path.read_text()
+    content = {**json.loads(before), "seed": 7}
+    content.pop("content_sha256")
+    path.write_text(json.dumps(content))
+    assert says(run(made.plan, finished)[1], "sweep: a damaged config set aside")
+    assert path.read_text() == before
 
 
-def test_rows_of_metrics_are_missed(sweep: Path) -> None:
-    one, other = sorted(sweep.rglob("metrics.jsonl"))[:2]
-    whole = one.read_text().splitlines(keepends=True)
-    assert read_metrics(one).lost == 0
-    one.write_text("".join(whole[:10] + whole[13:]))
-    assert read_metrics(one).lost == 3
-    one.write_text("".join([*whole[:10], whole[10].replace("1", "2", 1), *whole[11:]]))
-    assert read_metrics(one).lost == 1
-    shutil.copy(other, one)  # another run's
-    assert read_metrics(one).rows == ()
-    one.write_text("".join(whole[:-4]))
-    assert [kind for kind, _ in faults(sweep)] == ["runs/*/metrics.jsonl"]
-    found = inventory.verify(sweep)
-    (finding,) = (finding for finding in found.findings if finding.lost)
-    assert shows(finding.lost[0].why, "sweep: lost rows", numbers=True)
+def test_a_pack_gets_back_the_members_it_was_written_with(made: Made, finished: Path) -> None:
+    """A seed was added: the plan's pack has three replicas, and the one written under its name has the new one."""
+    more = made.spec.model_copy(update={"grid": made.spec.grid.model_copy(update={"seeds": 3})})
+    plan = build(more, data=DataFacts.of(made.tokens))
+    store = SweepStore(finished)
+    run(plan, finished)
+    written = [store.pack(pack.pack_id) for pack in plan.packs]
+    assert all(pack and [replica.seed for replica in pack.replicas] == [2] for pack in written)
+    for pack in plan.packs:
+        (finished / "packs" / pack.pack_id / "pack.json").write_text("{}")
+        (finished / "packs" / pack.pack_id / "state.json").write_text("{")
+    assert work_in(run(plan, finished)[1]) == (0, 0, 6)
+    assert [store.pack(pack.pack_id) for pack in plan.packs] == written
+    assert {store.pack_state(pack.pack_id).state for pack in plan.packs} == {"done"}
+
+
+def test_a_state_of_a_split_pack_is_told_by_the_packs_that_came_of_it(made: Made, tmp_path: Path) -> None:
+    order(tmp_path, most_replicas=1)
+    assert run(made.plan, tmp_path / "sweep")[0] == 0
+    store, parent = SweepStore(tmp_path / "sweep"), made.plan.packs[0].pack_id
+    was = store.pack_state(parent)
+    assert was.state == "rebuilt" and was.rebuilt_into == (f"{parent}-a", f"{parent}-b")
+    for path in files(tmp_path / "sweep", "state.json"):
+        path.write_text('{"state": "rebuilt", "rebuilt_into": 3}')
+    children = [store.pack(name) for name in was.rebuilt_into]
+    for name in was.rebuilt_into:
+        (store.pack_directory(name) / "pack.json").write_text("null")
+    assert work_in(run(made.plan, tmp_path / "sweep")[1]) == (0, 0, 4)
+    assert store.pack_state(parent).rebuilt_into == was.rebuilt_into and store.pack_state(parent).state == "rebuilt"
+    for before, after in zip(children, map(store.pack, was.rebuilt_into), strict=True):
+        assert before and after and before.replicas == after.replicas and after.rebuilt_from == parent
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            lambda lines: [*lines[:9], b"\xff\x00garbage", b"[1, 2]", b'{"step": "x"}', *lines[9:]],
+            "3 damaged lines left out",
+        ),
+        (lambda lines: [*lines[:5], lines[5][:9]], "the rows of steps 6–17 are lost"),
+        (lambda lines: [], "the rows of steps 1–17 are lost"),
+        (lambda lines: lines[8:], "the rows of steps 1–8 are lost"),
+        (lambda lines: [*lines, b'{"step": 18, "los'], ""),  # a kill inside a write: nothing is lost
+    ],
+)
+def test_metrics_of_a_stopped_run_keep_what_can_be_read(
+    made: Made, stopped: Path, damage: Callable[[list[bytes]], list[bytes]], said: str
+) -> None:
+    store = SweepStore(stopped)
+    path = files(stopped, "metrics.jsonl")[0]
+    lines = path.read_bytes().splitlines()
+    assert len(lines) == STOPPED_AT
+    left = damage(lines)
+    path.write_bytes(b"\n".join(left) + (b"\n" if left and left[-1].endswith(b"}") else b""))
+    state, text = run(made.plan, stopped)
+    assert state == 0, text
+    assert text.count("metrics.jsonl: ") == bool(said) and said in text
+    steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    kept = [json.loads(line)["step"] for line in left if line in lines]
+    assert steps == [*kept, *range(STOPPED_AT + 1, 31)]
+    assert store.state(path.parent.name).state == "done"
+
+
+@pytest.mark.parametrize(
+    ("steps", "end", "log_steps", "lacks"),
+    [
+        ([1, 10, 20], 25, 10, ""),
+        ([1, 5, 10], 19, 10, ""),  # an earlier call logged every fifth step
+        ([1, 10, 20], 25, 1, ""),  # this one would log each
+        ([1, 10], 25, 10, "the rows of steps 11–25 are lost"),
+        ([], 0, 10, ""),
+        ([1], 5, 10, ""),
+    ],
+)
+def test_rows_that_were_never_due_are_not_missed(steps: list[int], end: int, log_steps: int, lacks: str) -> None:
+    rows: list[Any] = [{"step": step} for step in steps]
+    assert lost_rows(Metrics(tuple(rows)), rows, end, log_steps) == lacks
 
 
 def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> None:
@@ -211,33 +535,106 @@ def test_a_whole_number_that_no_float_holds_is_a_lost_line(tmp_path: Path) -> No
     assert [row["step"] for row in found.rows] == [1] and found.lost == 2
 
 
-NO_FILES = ("fifo", "device", "loop")
+@pytest.mark.parametrize("name", ["guard", "results.guard", "shard-0-of-1.lock", "shard-0-of-1.workers"])
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_what_is_no_lock_is_set_aside_and_never_followed(
+    made: Made, stopped: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    path, elsewhere = stopped / "locks" / name, tmp_path / "elsewhere"
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir(parents=True)
+    else:
+        elsewhere.write_text("precious")
+        path.symlink_to(elsewhere)
+    assert "4 runs" in text_of(stopped)
+    state, text = run(made.plan, stopped)
+    assert state == 0 and f"set aside as {name}.damaged" in text
+    assert kind == "folder" or elsewhere.read_text() == "precious"
 
 
-@pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_what_is_no_file_never_blocks(sweep: Path, dwsweep: Command, each: bool) -> None:
-    """A FIFO, a device, a loop of links in place of each file: every command ends; ``each``: all of them."""
-    paths_ = [path for name in ("*.json", "*.jsonl", "*.npy", "*.csv", "spec.yaml") for path in sweep.rglob(name)]
-    by_name = {path.name: path for path in paths_ if "locks" not in path.parts}
-    for k, path in enumerate(by_name.values()):
-        whole = path.read_bytes()
-        # in turn, and a FIFO where every command looks
-        always = path.name in ("results.csv", "spec.yaml")
-        for kind in NO_FILES if each else ("fifo",) if always else NO_FILES[k % 3 :][:1]:
-            path.unlink()
-            if kind == "fifo":
-                os.mkfifo(path)
-            elif kind == "device":
-                path.symlink_to("/dev/zero")
-            else:
-                path.symlink_to(path.name)
-            slow = ("fit", "report") if kind == "fifo" and always else ()
-            for command in ("status", *slow):
-                done = dwsweep(command, sweep)
-                assert done.returncode in (0, 2) and "Traceback" not in done.stderr, (path.name, kind, command)
-            assert path.name in ("results.csv", "orphans.csv") or faults(sweep), (path.name, kind)
-            path.unlink(missing_ok=True)
-            path.write_bytes(whole)
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_locks_that_are_elsewhere_are_set_aside(made: Made, finished: Path, tmp_path: Path, command: str) -> None:
+    shutil.rmtree(finished / "locks")
+    (tmp_path / "elsewhere").mkdir()
+    (finished / "locks").symlink_to(tmp_path / "elsewhere")
+    if command == "run":
+        assert "set aside as locks.damaged" in run(made.plan, finished)[1]
+    else:
+        write_plan(made.plan, finished)
+    assert not list((tmp_path / "elsewhere").iterdir()) and not (finished / "locks").is_symlink()
+
+
+def test_what_killed_processes_left_half_written_is_swept_up(made: Made, stopped: Path) -> None:
+    """In folders that others may write to, once it is an hour old."""
+    own = [stopped / "runs" / made.plan.runs[0].run_id, stopped / "packs" / made.plan.packs[0].pack_id]
+    shared = [stopped / ".results.csv.77.tmp", own[0] / ".config.json.77.tmp", stopped / "locks" / ".x.77.tmp"]
+    for path in (*shared, *(folder / ".result.json.77.tmp" for folder in own)):
+        path.write_text("{")
+    with claim.hold(stopped, (0, 2)):
+        run(made.plan, stopped, shard=(1, 2))
+    with claim.hold(stopped, (1, 2)):
+        run(made.plan, stopped, shard=(0, 2))
+    assert {path.name for path in stopped.rglob(".*.tmp")} == {path.name for path in shared}
+    for path in shared:
+        os.utime(path, (0, 0))
+    assert "removed 3 half-written files" in run(made.plan, stopped)[1]
+    assert not list(stopped.rglob(".*.tmp"))
+
+
+def test_an_orphan_without_a_config_has_no_row(made: Made, finished: Path) -> None:
+    less = made.spec.model_copy(update={"grid": made.spec.grid.model_copy(update={"budgets": [3e4]})})
+    plan = build(less, data=DataFacts.of(made.tokens))
+    orphan = next(run.run_id for run in made.plan.runs if run.run_id not in {run.run_id for run in plan.runs})
+    (finished / "runs" / orphan / "config.json").write_text("{}")
+    run(plan, finished)
+    with (finished / "orphans.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 1 and all(row["depth"] for row in rows)
+
+
+def test_a_plan_that_cannot_be_read_is_one_line(finished: Path) -> None:
+    text = (finished / "plan.csv").read_text()
+    damaged = [text.replace(",30,", f",{value},").encode() for value in (1.5, "nan", -3)]
+    for damage in (*damaged, b"\xff\xfe" + text.encode(), b"action\n" + b"x" * 200_000):  # not UTF-8; no such field
+        (finished / "plan.csv").write_bytes(damage)
+        with pytest.raises(InputError, match=r"plan\.csv is not one that `dwsweep run` wrote"):
+            snapshot(finished)
+
+
+def test_a_plan_that_plan_wrote_is_not_damage(made: Made, finished: Path) -> None:
+    more = made.spec.model_copy(update={"grid": made.spec.grid.model_copy(update={"seeds": 3})})
+    write_plan(build(more, data=DataFacts.of(made.tokens)), finished)
+    assert not snapshot(finished).damaged and "plan.csv" not in dict(faults(finished))
+
+
+def test_every_reader_of_results_checks_them(finished: Path) -> None:
+    """The Python interface writes the table of a sweep again, with a warning; whoever names the file is refused."""
+    path = finished / "results.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b",2.", b",3.", 1))
+    for reads in (read_table, rows_of):
+        with pytest.raises(InputError, match="is not the table that was derived from the runs beside it"):
+            reads(path)
+    with pytest.warns(UserWarning, match=r"results.csv: is not the table of the runs; set aside"):
+        results._settled([finished])
+    assert path.read_bytes() == whole and len(read_table(path).rows) == 4 == len(rows_of(path))
+    elsewhere = finished.with_name("results.csv")  # a copy has no hash beside it
+    elsewhere.write_bytes(whole.replace(b",2.", b",3.", 1))
+    assert len(read_table(elsewhere).rows) == 4
+    moved = Path(shutil.copytree(finished, finished.with_name("moved")))  # other times and inodes, and the same runs
+    said: list[str] = []
+    settle_results(moved, said.append)
+    assert said == []
+
+
+def test_a_table_is_read_while_it_is_written(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hash comes a moment after it."""
+    derived = finished / "manifest.json"
+    old, waits = derived.read_bytes(), []
+    derived.write_bytes(sealed(json.dumps({"files": {"results.csv": "0" * 64}}, indent=1) + "\n").encode())
+    monkeypatch.setattr(time, "sleep", lambda seconds: waits.append(seconds) or derived.write_bytes(old))
+    assert len(read_table(finished).rows) == 4 and len(waits) == 1
 
 
 def test_the_hash_of_a_record_is_its_last_key(tmp_path: Path) -> None:
@@ -272,7 +669,6 @@ def test_a_formula_is_a_text_in_a_table() -> None:
 
 
 def test_the_same_parameters_are_the_same_bytes(tmp_path: Path) -> None:
-    import numpy as np
     from safetensors.numpy import load_file
 
     arrays = {name: np.arange(n, dtype=np.float32) for n, name in enumerate(("b", "a", "ü"), 1)}

@@ -29,7 +29,7 @@ from sweep_tools import (
     write_texts,
 )
 
-from dwsweep import paths
+from dwsweep import jsonl
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin")
@@ -172,6 +172,29 @@ def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str
     assert worker.returncode == 0 and json.loads(worker.stdout) == {"type": "Released", "status": 3}
 
 
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
+def test_a_sweep_that_compiles_ends_within_ten_seconds(tmp_path: Path, how: str) -> None:
+    """Nothing is lost: no step was taken. The worker of a killed parent does not go on compiling either."""
+    order(tmp_path, compiles_until=str(tmp_path / "never"))
+    process = start(tmp_path / "sweep")
+    store = SweepStore(tmp_path / "sweep")
+    wait_for(lambda: any(store.pack_state(name).compiling for name in store.pack_ids()))
+    (worker,) = workers_of(process.pid)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+    text, _ = process.communicate(timeout=60)
+    wait_for(lambda: state_of(worker) in ("", "Z"))
+    assert time.monotonic() - began < 10.0
+    if how == "Ctrl-C":
+        assert process.returncode == 3 and "SIGINT" in text, text
+        assert {store.state(name).state for name in store.run_ids()} == {"pending", "interrupted"}
+    order(tmp_path)
+    again = start(tmp_path / "sweep")
+    text, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, text
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
 def test_a_successor_waits_for_the_orphaned_worker(tmp_path: Path) -> None:
     """The orphan sits in a long step; the next call must not train the same pack beside it."""
     end = tmp_path / "end"
@@ -240,7 +263,7 @@ def test_the_real_trainer_killed_twenty_times_gives_the_same_bits(tmp_path: Path
         for key in ("loss", "loss_stderr", "bits_per_byte", "train_loss"):
             assert getattr(expected.result(name), key) == getattr(found.result(name), key), (name, key)
         rows = [
-            [(row["step"], row["loss"], row["grad_norm"]) for row in paths.read_lines(path / "metrics.jsonl")]
+            [(row["step"], row["loss"], row["grad_norm"]) for row in jsonl.read_lines(path / "metrics.jsonl")]
             for path in (one, other)
         ]
         assert rows[0] == rows[1] and len(rows[0]) == 6000

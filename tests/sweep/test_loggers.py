@@ -25,7 +25,7 @@ ONE_PACK: dict[str, Any] = {"grid__depths": [2], "grid__budgets": [1e5]}
 def test_off_by_default(tmp_path: Path) -> None:
     run(make_plan(**ONE_PACK), tmp_path / "sweep")
     names = {path.name for path in (tmp_path / "sweep").iterdir()}
-    assert names == {"spec.yaml", "plan.csv", "results.csv", "derived.json", "manifest.json", "packs", "runs", "locks"}
+    assert names == {"spec.yaml", "plan.csv", "results.csv", "manifest.json", "packs", "runs", "locks"}
 
 
 def test_a_logger_that_is_not_installed_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import errno
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ import pytest
 from file_layer import FileLayer
 from sweep_tools import assert_complete, make_plan, run
 
-from dwsweep import paths
-from dwsweep.sweep import ownership
+from dwsweep import jsonl, paths
+from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 
 pytestmark = pytest.mark.usefixtures("standin_here")
@@ -25,10 +27,10 @@ PLAN = make_plan(
 @pytest.fixture(autouse=True)
 def no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls come by the clock, and would be others in each trial."""
-    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 3600.0)
+    monkeypatch.setattr(claim, "HEARTBEAT_SECONDS", 3600.0)
 
 
-def trial(folder: Path, n: int | None, for_good: bool) -> tuple[FileLayer, dict[str, float], str]:
+def trial(folder: Path, n: int | None, for_good: bool, **more: Any) -> tuple[FileLayer, dict[str, float], str]:
     """A sweep whose n-th call fails: (the layer, loss of each run that was said to be done, how it ended)."""
     said: dict[str, float] = {}
     finish = SweepStore.finish
@@ -38,15 +40,12 @@ def trial(folder: Path, n: int | None, for_good: bool) -> tuple[FileLayer, dict[
         finish(store, run_id, pack_id, result, *more)
         said[run_id] = result.loss
 
-    layer = FileLayer(folder / "sweep", n, for_good)
+    layer = FileLayer(folder / "sweep", n, for_good, **more)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepStore, "finish", finished)
         layer.install(patch)
-        try:
-            status, _ = run(PLAN, folder / "sweep")
-            ended = f"status {status}"
-        except OSError as error:  # one line and status 2 on the command line
-            ended = type(error).__name__
+        status, _ = run(PLAN, folder / "sweep")
+        ended = f"status {status}"
     return layer, said, ended
 
 
@@ -55,9 +54,10 @@ def settled(directory: Path) -> list[dict[str, str]]:
         return [{name: row[name] for name in ("run_id", "status", "loss", "steps")} for row in csv.DictReader(file)]
 
 
-def check(folder: Path, n: int, for_good: bool, expected: list[dict[str, str]]) -> tuple[str, str]:
+def check(folder: Path, n: int, for_good: bool, number: int, expected: list[dict[str, str]]) -> tuple[str, str]:
     folder.mkdir()
-    layer, said, ended = trial(folder, n, for_good)
+    layer, said, ended = trial(folder, n, for_good, number=number)
+    assert ended in ("status 0", "status 3"), (n, layer.failed)  # the machine failed, and no run or input did
     after = layer.after_power_cut(folder / "after")
     store = SweepStore(after)
     if ended == "status 0":  # which says so of every run
@@ -82,6 +82,27 @@ def test_a_power_cut_after_the_end_loses_nothing(tmp_path: Path) -> None:
     assert all(store.config(name) is not None for name in said) and len(store.planned()) == 2
 
 
+def test_writes_that_take_a_part_lose_nothing(tmp_path: Path) -> None:
+    layer, said, ended = trial(tmp_path, None, False, short=True)
+    assert ended == "status 0" and len(said) == 2 and layer.calls["write"] > 50
+    assert_complete(PLAN, tmp_path / "sweep")
+
+
+def test_a_disk_that_fills_and_empties_leaves_no_half_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    writer = jsonl.LineWriter(path)
+    writer.append([{"step": 1}])
+    for kept in (0, 3):  # cut off at once, or, where that fails too, by the next line; so is what a kill left
+        layer = FileLayer(tmp_path, 2, number=errno.ENOSPC)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space left"):
+            layer.install(patch)
+            writer.append([{"step": 2}])
+        assert len(path.read_text().splitlines()) == 1
+        path.write_text(path.read_text() + '{"step": 2}'[:kept])
+    writer.append([{"step": 2}, {"step": 3}])
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
+
+
 # every second call fails in the quick tier, in one of the two ways; each in both in the slow tier
 PARTS = [
     pytest.param(part, for_good, marks=() if part % 2 == for_good and part % 4 < 2 else pytest.mark.slow)
@@ -97,8 +118,9 @@ def test_every_failing_call(tmp_path: Path, for_good: bool, part: int) -> None:
     layer, *_ = trial(tmp_path / "whole", None, False)
     expected = settled(tmp_path / "whole" / "sweep")
     outcomes: Counter[tuple[str, str]] = Counter()
+    error = (errno.EIO, errno.ENOSPC, errno.ESTALE, errno.EMFILE)[part % 4]
     numbers = [n for n in range(1, sum(layer.calls.values()) + 1) if n % 8 == part]
     for n in numbers:
-        outcomes[check(tmp_path / str(n), n, for_good, expected)] += 1
+        outcomes[check(tmp_path / str(n), n, for_good, error, expected)] += 1
     assert sum(outcomes.values()) == len(numbers) > 5
     print("calls", sum(layer.calls.values()), dict(layer.calls), {" → ".join(k): v for k, v in outcomes.items()})

@@ -16,10 +16,10 @@ import sweep_bucket
 from sentences import says
 from sweep_tools import make_plan, order, run, start, train_here, wait_for, work_in
 
-import dwsweep.paths as paths
+from dwsweep import jsonl, paths
 from dwsweep.errors import InputError
 from dwsweep.records.run import RunResult
-from dwsweep.sweep import ownership
+from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.snapshot import snapshot
 from dwsweep.trained import runs
@@ -40,21 +40,21 @@ def test_a_path_of_a_bucket_stays_one() -> None:
 
 def test_lines_go_up_in_segments(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = paths.as_path("gs://b/run/metrics.jsonl")
-    writer = paths.LineWriter(path)
+    writer = jsonl.LineWriter(path)
     writer.append([{"step": 1}])
     assert not sweep_bucket.objects(bucket)
     writer.flush()
-    monkeypatch.setattr(paths, "SEGMENT_SECONDS", 0.0)
+    monkeypatch.setattr(jsonl, "SEGMENT_SECONDS", 0.0)
     writer.append([{"step": 2}, {"step": 3}])
     assert sweep_bucket.objects(bucket) == ["b/run/metrics.jsonl.000001", "b/run/metrics.jsonl.000002"]
-    assert paths.read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
+    assert jsonl.read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
     # another process goes on where this one stopped
-    other = paths.LineWriter(path)
+    other = jsonl.LineWriter(path)
     other.append([{"step": 4}])
     assert sweep_bucket.objects(bucket)[-1].endswith(".000003")
-    paths.rewrite_lines(path, paths.read_lines(path))
+    jsonl.rewrite_lines(path, jsonl.read_lines(path))
     assert sweep_bucket.objects(bucket) == ["b/run/metrics.jsonl"]
-    assert [row["step"] for row in paths.read_lines(path)] == [1, 2, 3, 4]
+    assert [row["step"] for row in jsonl.read_lines(path)] == [1, 2, 3, 4]
 
 
 def test_a_sweep_in_a_bucket(bucket: Path) -> None:
@@ -64,10 +64,11 @@ def test_a_sweep_in_a_bucket(bucket: Path) -> None:
     store = SweepStore("gs://b/sweep")
     for planned in plan.runs:
         assert store.state(planned.run_id).state == "done"
-        steps = [row["step"] for row in paths.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
+        steps = [row["step"] for row in jsonl.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
         assert steps == list(range(1, 31))
     there = sweep_bucket.objects(bucket)
-    assert not [name for name in there if ".jsonl.0" in name or name.endswith(".lock")]
+    assert not [name for name in there if ".jsonl.0" in name]
+    assert claim.owners("gs://b/sweep") == []
     rows = list(csv.DictReader((store.directory / "results.csv").read_text().splitlines()))
     assert [row["status"] for row in rows] == ["done"] * 8
     log = (store.pack_directory(plan.packs[0].pack_id) / "log.txt").read_text()
@@ -85,7 +86,7 @@ def test_interrupted_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
     order(tmp_path)
     assert run(plan, "gs://b/sweep")[0] == 0
     for planned in plan.runs:
-        steps = [row["step"] for row in paths.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
+        steps = [row["step"] for row in jsonl.read_lines(store.run_directory(planned.run_id) / "metrics.jsonl")]
         assert steps == list(range(1, 31))
     logs = [(store.pack_directory(pack.pack_id) / "log.txt").read_text() for pack in plan.packs]
     assert any("attempt 1" in log and "attempt 2" in log for log in logs)
@@ -99,7 +100,7 @@ def test_a_killed_worker_in_a_bucket(bucket: Path, tmp_path: Path) -> None:
     order(tmp_path)
     assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
     store = SweepStore("gs://b/sweep")
-    steps = [row["step"] for row in paths.read_lines(store.run_directory(plan.runs[0].run_id) / "metrics.jsonl")]
+    steps = [row["step"] for row in jsonl.read_lines(store.run_directory(plan.runs[0].run_id) / "metrics.jsonl")]
     assert steps == list(range(1, 31))
 
 
@@ -113,17 +114,17 @@ def test_metrics_are_in_the_bucket_no_later_than_the_checkpoint_over_them(bucket
     shutil.rmtree(tmp_path / "cache")
     order(tmp_path)
     assert run(plan, "gs://b/sweep", retry={"failed"})[0] == 0
-    assert [row["step"] for row in paths.read_lines(path)] == list(range(1, 31))
+    assert [row["step"] for row in jsonl.read_lines(path)] == list(range(1, 31))
 
 
 def test_one_owner_of_a_bucket(bucket: Path) -> None:
     with (
-        ownership.hold("gs://b/sweep"),
+        claim.hold("gs://b/sweep"),
         pytest.raises(InputError, match="another `dwsweep run` owns it"),
-        ownership.hold("gs://b/sweep"),
+        claim.hold("gs://b/sweep"),
     ):
         pass
-    assert ownership.owners("gs://b/sweep") == []
+    assert claim.owners("gs://b/sweep") == []
 
 
 def test_a_killed_parent_of_a_bucket(bucket: Path, tmp_path: Path) -> None:

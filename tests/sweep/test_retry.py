@@ -44,7 +44,7 @@ def chained(outer: Exception, inner: Exception) -> Exception:
         # storage libraries report a full disk by the status of an exhausted memory
         (ValueError("RESOURCE_EXHAUSTED: Error writing 'd/0' [OS error 28: No space left on device]"), "disk_full"),
         (chained(OSError("checkpoint could not be written"), OSError(errno.ENOSPC, "full")), "disk_full"),
-        (OSError(errno.EIO, "Input/output error"), "crash"),
+        (OSError(errno.EIO, "Input/output error"), "interrupted"),
     ],
 )
 def test_the_cause_of_an_exception(error: Exception, kind: str) -> None:

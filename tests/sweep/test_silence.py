@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dwsweep.records.pack import PackProgress
-from dwsweep.report.progress import Pace
 from dwsweep.sweep import policy
 from dwsweep.sweep.events import Begun, Compiling, Evaluating
+from dwsweep.sweep.forecast import Pace
 from dwsweep.sweep.policy import Silence
 
 
@@ -52,11 +52,16 @@ def test_a_worker_that_stands_still_is_named_with_its_process_and_log(clock: Clo
 
 def test_a_worker_that_does_not_heed_a_stop_is_ended_and_one_that_does_is_waited_for(clock: Clock) -> None:
     quiet = Silence(clock)
-    for name in ("deaf", "slow"):
+    for name in ("deaf", "slow", "compiles"):
         quiet.begin(name, name, "log.txt")
+        quiet.heard(name, Compiling(4) if name == "compiles" else PackProgress(6, 30))
     clock.now += 200
     quiet.stop_asked()  # what they were silent before does not count
-    clock.now += policy.STOP_NOTICE_SECONDS
+    assert not list(quiet.unresponsive())
+    clock.now += policy.START_KILL_SECONDS
+    assert list(quiet.unresponsive()) == ["compiles"]  # there is nothing to save
+    quiet.end("compiles")
+    clock.now += policy.STOP_NOTICE_SECONDS - policy.START_KILL_SECONDS
     assert [line.split(":")[1] for line in quiet.notices()] == [" deaf", " slow"]
     quiet.heard("slow", PackProgress(7, 30))
     clock.now += policy.STOP_KILL_SECONDS - policy.STOP_NOTICE_SECONDS

@@ -29,7 +29,7 @@ from dwsweep.records.pack import PackProgress, PackState
 from dwsweep.records.run import DONE, RunResult, RunState
 from dwsweep.report import status_report as status
 from dwsweep.report.progress import ProgressView
-from dwsweep.sweep import ownership
+from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.forecast import time_left
 from dwsweep.sweep.runner import run_sweep
@@ -146,7 +146,7 @@ def test_runs_of_a_killed_parent_are_interrupted(tmp_path: Path) -> None:
     store.write_state(plan.runs[0].run_id, RunState("running", 3, None, plan.runs[0].pack_id))
     now = snapshot(tmp_path / "sweep")
     assert not now.is_live and now.runs[0].state.state == "interrupted"
-    with ownership.hold(tmp_path / "sweep"):
+    with claim.hold(tmp_path / "sweep"):
         assert snapshot(tmp_path / "sweep").runs[0].state.state == "running"
 
 
@@ -157,7 +157,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
     for device, expected in (("stand-in", "–"), ("NVIDIA H100 80GB HBM3", "%")):
         progress = {"step": 1, "steps": 30, "tokens_per_second": 1e9, "started": {"device_kind": device, "devices": 1}}
         record.write(paths.make_directory(store.pack_directory(pack_id)) / "progress.json", progress)
-        with ownership.hold(tmp_path / "sweep"):
+        with claim.hold(tmp_path / "sweep"):
             row = next(line for line in text_of(tmp_path / "sweep", 140).splitlines() if line.startswith(pack_id))
         assert row.split(device)[0].split()[-1].endswith(expected)
 
@@ -165,7 +165,7 @@ def test_mfu_is_a_dash_where_the_peak_is_not_known(tmp_path: Path) -> None:
 def test_follow_ends_with_the_sweep(tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.02)
     process = start(tmp_path / "sweep")
-    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and ownership.owners(tmp_path / "sweep"))
+    wait_for(lambda: (tmp_path / "sweep" / "plan.csv").exists() and claim.owners(tmp_path / "sweep"))
     console = Console(file=io.StringIO(), width=100)
     status.follow(tmp_path / "sweep", console)
     assert process.wait(timeout=10) == 0
@@ -178,7 +178,7 @@ def test_follow_says_how_far_and_how_long_between_packs_too(tmp_path: Path) -> N
     now = snapshot(tmp_path / "sweep")
     runs = tuple(replace(run, state=RunState(DONE, run.plan.steps, 3.0)) for run in now.runs[: len(now.runs) // 2])
     me: Any = "me"
-    between = replace(now, runs=(*runs, *now.runs[len(runs) :]), owners=((me, True),))
+    between = replace(now, runs=(*runs, *now.runs[len(runs) :]), owners=(me,))
     shown = printed(status.show(between, now.time + 187), 200)
     assert re.search(r" · \d+% · about 3:07 left", shown) and "between packs" in shown
 
@@ -187,7 +187,7 @@ def test_follow_says_how_far_and_how_long_between_packs_too(tmp_path: Path) -> N
 def at_work(sweep: Path, pack_id: str, **ago: float) -> Iterator[Snapshot]:
     """The sweep 1000 s after its owner took it, while a worker has a pack that made no step yet; ``ago``: the seconds
     since each time in its state."""
-    with ownership.hold(sweep), pytest.MonkeyPatch.context() as patch:
+    with claim.hold(sweep), pytest.MonkeyPatch.context() as patch:
         now = time.time() + 1000.0
         times = {name: now - seconds for name, seconds in ago.items()}
         SweepStore(sweep).write(pack_id, PackState("running", 1, **times))
@@ -227,7 +227,7 @@ def test_time_left_follows_from_the_packs_that_are_done(tmp_path: Path) -> None:
     found = measured((run, result) for run in finished)
     flops = sum(run.plan.flops for run in done)
     assert found == {pack: Measured(flops, max(run.plan.flops for run in done), 20.0, 5.0)}
-    live = replace(now, runs=(*finished, *rest), owners=((me, True),), measured=found)
+    live = replace(now, runs=(*finished, *rest), owners=(me,), measured=found)
     packs = {run.pack_id for run in rest}
     left = sum(run.plan.flops for run in rest) * 20.0 / flops + 5.0 * len(packs)
     assert time_left(live) == pytest.approx(left)

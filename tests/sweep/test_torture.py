@@ -36,7 +36,7 @@ ACTIONS = ("KILL", "TERM", "STOP+KILL", "full disk", "fsync")
 VICTIMS = ("worker", "parent", "both")
 LONGEST = {"checkpoint": 0.05, "result": 0.005, "results.csv": 0.005, "exit": 0.02}  # seconds until it strikes, at most
 CLOCKS = {"wall_seconds", "tokens_per_second", "device_seconds", "compile_seconds", "seconds", "updated"}
-OF_CLOCKS = {"content_sha256", "check"}  # hashes of rows that hold clocks
+OF_CLOCKS = {"metrics_sha256", "content_sha256"}  # hashes of rows that hold clocks
 PATIENCE = 900.0  # seconds for one moment, on a busy machine
 ROOM = "200m"
 
@@ -138,7 +138,7 @@ def contract(directory: Path) -> dict[str, Any]:
         name = str(path.relative_to(directory))
         if path.is_dir() or path.parent.name == "locks" or path.name in ("manifest.json", "log.txt"):
             continue
-        if path.name in ("state.json", "progress.json", "derived.json"):  # attempts, hashes of tables with clocks
+        if path.name in ("state.json", "progress.json"):  # attempts
             found[name] = None
         elif path.suffix == ".csv":
             with path.open(newline="") as file:

@@ -25,12 +25,15 @@ class _File:
         self._layer, self._file = layer, file
 
     def write(self, data: Any) -> Any:
+        raw = isinstance(self._file, io.RawIOBase)  # one call of the kernel, which may take a part
+        first = self._layer.failed is None
         if self._layer.fails("write"):
-            half = data[: len(data) // 2]
-            self._file.write(half)
+            self._file.write(data[: len(data) // 2])
             self._file.flush()
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self._file.write(data)
+            if raw and first and self._layer.fills:
+                return len(data) // 2  # the next call finds the disk full
+            raise OSError(self._layer.number, os.strerror(self._layer.number))
+        return self._file.write(data[: (len(data) + 1) // 2] if raw and self._layer.short else data)
 
     def __enter__(self) -> _File:
         self._file.__enter__()
@@ -44,10 +47,17 @@ class _File:
 
 
 class FileLayer:
-    """Calls below ``root`` are counted; the ``n``-th fails, and all after it where ``for_good``."""
+    """Calls below ``root`` are counted; the ``n``-th fails, and all after it where ``for_good``.
 
-    def __init__(self, root: Path, n: int | None, for_good: bool = False) -> None:
-        self.root, self.n, self.for_good = str(root), n, for_good
+    ``number``: of the error. With ENOSPC a write takes a half, and the one after it fails. ``short``: every write
+    takes a half, and none fails.
+    """
+
+    def __init__(
+        self, root: Path, n: int | None, for_good: bool = False, number: int = errno.EIO, short: bool = False
+    ) -> None:
+        self.root, self.n, self.for_good, self.number, self.short = str(root), n, for_good, number, short
+        self.fills = number == errno.ENOSPC and not for_good
         self.calls: Counter[str] = Counter()
         self.failed: str | None = None  # the call that did
         self._contents: dict[int, bytes] = {}  # by inode, at the last fsync
@@ -56,7 +66,8 @@ class FileLayer:
     def fails(self, call: str) -> bool:
         self.calls[call] += 1
         number = sum(self.calls.values())
-        failing = self.n is not None and (number == self.n or (self.for_good and number > self.n))
+        again = self.for_good or (self.fills and call == "write" and self.failed == "write" and number == self.n + 1)
+        failing = self.n is not None and (number == self.n or (again and number > self.n))
         if failing and self.failed is None:
             self.failed = call
         return failing
@@ -69,14 +80,14 @@ class FileLayer:
             if not ours or not set(mode) & set("wax+"):
                 return opened(file, mode, *more, **named)
             if self.fails("open"):
-                raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(file))
+                raise OSError(self.number, os.strerror(self.number), os.fspath(file))
             return _File(self, opened(file, mode, *more, **named))
 
         def sync(descriptor: int) -> None:
             path = os.readlink(f"/proc/self/fd/{descriptor}")
             if path.startswith(self.root):
                 if self.fails("fsync"):
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                    raise OSError(self.number, os.strerror(self.number))
                 self._synced(path, descriptor)
 
         patch.setattr(builtins, "open", open_file)
@@ -90,7 +101,7 @@ class FileLayer:
         def call(path: Any, *more: Any, **named: Any) -> Any:
             ours = isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self.root)
             if ours and self.fails({"replace": "rename", "remove": "unlink"}.get(name, name)):
-                raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+                raise OSError(self.number, os.strerror(self.number), os.fspath(path))
             return real(path, *more, **named)
 
         return call

@@ -54,6 +54,9 @@ def train_pack(
     _fail_before_start(pack, orders)
     microbatch = pack.execution.microbatch or pack.train.batch_size
     recorder.compiling(microbatch)
+    if "compiles_until" in orders:  # as a compiler does, without a look at anything else
+        while not Path(orders["compiles_until"]).exists():
+            time.sleep(0.05)
     footing = Footing(host=str(os.getpid()), cores=orders.get("cores", 2), versions={"stand-in": "1"})
     recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step, footing=footing))
     if step:
@@ -82,7 +85,8 @@ def train_pack(
                 if step == orders.get("diverge_at") and replica.seed == orders.get("diverge_seed"):
                     recorder.diverged(run_id, step, float("nan"))
                 elif step == end and not (orders.get("diverge_at") and replica.seed == orders.get("diverge_seed")):
-                    recorder.finished(run_id, _result(pack, value, step), np.array([[_loss(value), 1.0]]))
+                    kept = {"w": np.array([_loss(value)])} if pack.execution.keep_params == "all" else None
+                    recorder.finished(run_id, _result(pack, value, step), np.array([[_loss(value), 1.0]]), kept)
         recorder.progress(step, pack.branch_steps[-1], 1000.0, [_loss(value) for value in values])
         if step % every == 0 and not follows:
             recorder.flush()

@@ -1,0 +1,102 @@
+"""Locks of the kernel, freed when their process dies, however it dies.
+
+They hold among the processes of one host, and of several where the file system supports it. A bucket has no locks: a
+file of this host stands in.
+
+Not the package filelock: its ``FileLock`` is this same call, without a message to the waiting process, and its
+``SoftFileLock``, for file systems without locks, stays behind when its owner is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dwsweep import paths
+from dwsweep.errors import InputError
+
+TRY_SECONDS = 0.5  # `status` locks a file for a moment to see whether it is free
+
+
+@contextlib.contextmanager
+def exclusive(path: Any, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock that admits one process at a time to the block; waits for its turn, and calls ``waiting`` once if it must.
+
+    Without effect if the file system has no locks.
+    """
+    if not paths.is_remote(path):
+        paths.make_directory(path.parent)
+    with opened(path) as file:
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def if_free(path: Any) -> Iterator[bool]:
+    """Hold the lock inside the block, if it is free; whether it is held."""
+    with opened(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+@contextlib.contextmanager
+def opened(path: Any, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
+    """Descriptor of a file to be locked, for a bucket's path of a file of this host.
+
+    A link is not followed: whoever else may write here cannot point us at another file.
+    """
+    if paths.is_remote(path):
+        path = _own_folder() / hashlib.sha256(os.fspath(path).encode()).hexdigest()[:16]
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def locked(descriptor: int, how: int, seconds: float = TRY_SECONDS) -> bool:
+    """Lock an open file, within some ``seconds``; whether it is locked."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.02)
+
+
+def _own_folder() -> Path:
+    """Private folder of this user on this host, since anybody may write into the temporary folder.
+
+    Raises:
+        InputError: something else stands in its place.
+    """
+    folder = Path(tempfile.gettempdir()) / f"dwsweep-locks-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise InputError(
+            f"{folder}: must be a folder that belongs to this user and that nobody else can write; remove it, or name "
+            "another temporary folder in TMPDIR"
+        )
+    return folder

@@ -1,0 +1,710 @@
+"""One owner per directory and shard, by a lock of the kernel and by a lease in a bucket: real processes that live,
+sleep, are killed at every step, and do not see each other."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweep_bucket
+from checkout import TOOLS
+from sentences import says
+from sweep_tools import (
+    LEASE_SECONDS,
+    assert_complete,
+    make_plan,
+    order,
+    run,
+    start,
+    train_here,
+    wait_for,
+    with_standin,
+    work_in,
+    workers_of,
+)
+
+from dwsweep import jsonl, paths
+from dwsweep.errors import InputError
+from dwsweep.locks import exclusive
+from dwsweep.paths import FencedOff
+from dwsweep.plan import build
+from dwsweep.sweep import claim
+from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.work_queue import write_plan
+
+pytestmark = pytest.mark.usefixtures("standin")
+
+SLOW = 0.4  # seconds a step: a pack takes longer than a heartbeat, and a busy machine to start a process
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+HOST = [*UNSHARE, "--uts", "--net", "sh", "-c", 'hostname another-host && exec "$@"', "sh"]
+
+
+def can_unshare(command: list[str]) -> bool:
+    return bool(shutil.which("unshare")) and not subprocess.run([*command, "true"], capture_output=True).returncode
+
+
+own_host = pytest.mark.skipif(
+    not can_unshare(HOST), reason="needs the right to make spaces of process numbers and names"
+)
+
+
+@pytest.fixture(params=["lock", "lease"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A sweep directory: owned by a lock of the kernel, or by a lease in a bucket."""
+    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    return str(tmp_path / "sweep") if request.param == "lock" else "gs://b/sweep"
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    return paths.as_path("gs://b/sweep")
+
+
+OWNER = """
+import contextlib, os, signal, sys, time
+from pathlib import Path
+if "SWEEP_BUCKET" in os.environ:
+    import sweep_bucket
+from dwsweep import paths
+from dwsweep.errors import InputError
+from dwsweep.sweep import claim
+claim.ANSWER_SECONDS = float(os.environ.get("ANSWER", 900))
+where, takeover, mark = sys.argv[1], sys.argv[2] == "takeover", sys.argv[3]
+try:
+    with claim.hold(where, takeover=takeover, say=lambda line: print(line, flush=True)):
+        print("mine", flush=True)
+        for line in sys.stdin:
+            if line == "write\\n":
+                try:
+                    paths.write_atomic(paths.as_path(where) / mark, mark)
+                    print("written", flush=True)
+                except paths.FencedOff as error:
+                    print(f"fenced: {error}", flush=True)
+            else:
+                break
+except InputError as error:
+    print(f"refused: {error}", flush=True)
+"""
+
+
+class Process:
+    """A process that owns a sweep directory until it is told to end; ``apart``: on what looks like another host."""
+
+    def __init__(
+        self, place: str, *, takeover: bool = False, apart: bool = False, mark: str = "a", **more: str
+    ) -> None:
+        command = [sys.executable, "-c", OWNER, place, "takeover" if takeover else "", mark]
+        self.process = subprocess.Popen(
+            [*(HOST if apart else []), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=with_standin(**more),
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def rest(self) -> str:
+        return self.process.communicate(timeout=60)[0]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def owner(place: str) -> Iterator[Process]:
+    """Another process that owns the directory."""
+    made = Process(place)
+    assert made.line() == "mine"
+    yield made
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(made.process.pid, signal.SIGCONT)
+    made.kill()
+
+
+def test_a_second_owner_is_refused_by_host_and_process(place: str, owner: Process) -> None:
+    said = f"host {platform.node()}, process {owner.process.pid}.*--takeover"
+    with pytest.raises(InputError, match=said), claim.hold(place):
+        raise AssertionError("two owners")
+    assert [found.pid for found in claim.owners(place)] == [owner.process.pid]
+    owner.tell("end")
+    owner.rest()
+    assert claim.owners(place) == []
+    with claim.hold(place):
+        assert [found.pid for found in claim.owners(place)] == [os.getpid()]
+
+
+def test_a_killed_owner_is_followed_without_a_takeover(place: str, owner: Process) -> None:
+    owner.kill()
+    began = time.monotonic()
+    with claim.hold(place):
+        assert [found.pid for found in claim.owners(place)] == [os.getpid()]
+    assert time.monotonic() - began < (1.0 if place[0] == "/" else 3 * LEASE_SECONDS)
+
+
+@own_host
+def test_an_owner_on_another_host_is_refused_asked_and_followed(place: str) -> None:
+    asked: list[tuple[str, bool]] = []
+    with claim.hold(place, lost=lambda *given: asked.append(given)):
+        refused = Process(place, apart=True).rest()
+        assert f"host {platform.node()}" in refused and "refused" in refused and not asked
+        other = Process(place, apart=True, takeover=True)
+        assert "held by" in other.line()
+        wait_for(lambda: asked, 10)
+        assert "another-host" in asked[0][0] and not asked[0][1]
+    assert other.line() == "mine"
+    with pytest.raises(InputError, match="another-host"), claim.hold(place):
+        pass
+    other.tell("end")
+    other.rest()
+
+
+STEPS = {
+    claim.os: ("open", "pwrite", "ftruncate", "close"),
+    claim.fcntl: ("flock",),
+    claim.paths: ("create", "names_in"),
+    claim.reader: ("write", "read"),
+}  # calls before which a claimant dies
+
+
+def claimant_that_dies(place: str, at: int) -> int:
+    """A process that takes the directory over and is killed before its n-th call, or once it has it; its number."""
+    if child := os.fork():
+        return child
+    os.closerange(3, 1000)  # the owner's locks, which a fork inherits
+    calls = 0
+
+    def counted(of: Any, name: str) -> None:
+        real = getattr(of, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*given, **named)
+
+        setattr(of, name, call)
+
+    for of, names in STEPS.items():
+        for name in names:
+            counted(of, name)
+    try:
+        with claim.hold(place, takeover=True):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os._exit(1)
+
+
+def test_a_claimant_that_is_killed_at_any_step_stops_nobody(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request is heeded while it lives, and never afterwards; the directory is free as before."""
+    for name, seconds in (("HEARTBEAT_SECONDS", 0.1), ("LOOK_SECONDS", 0.05)):
+        monkeypatch.setattr(claim, name, seconds)
+    step = ended = 0
+    asked: list[str] = []
+    while ended != signal.SIGTERM:  # it came to its end
+        step += 1 if step < 30 else 5
+        with claim.hold(place, lost=lambda why, at_once: asked.append(why)):
+            claimant = claimant_that_dies(place, step)
+            ended = 0
+            while not (ended or asked):
+                ended = os.waitpid(claimant, os.WNOHANG)[1]
+                time.sleep(0.01)
+        ended = ended or os.waitpid(claimant, 0)[1]
+        assert ended in (signal.SIGKILL, signal.SIGTERM), step
+        asked.clear()
+        with claim.hold(place, lost=lambda why, at_once: asked.append(why)):
+            time.sleep(3 * claim.HEARTBEAT_SECONDS)
+            assert not asked, (step, asked)
+    assert step > 15
+
+
+def test_a_living_owner_that_does_not_let_go_is_not_called_gone(place: str, owner: Process) -> None:
+    """Nor one that slept for less than the lease."""
+    owner.process.send_signal(signal.SIGSTOP)
+    claimant = Process(place, takeover=True, ANSWER=str(2.5 * LEASE_SECONDS))
+    assert "held by" in claimant.line()
+    time.sleep(0.5 * LEASE_SECONDS)
+    owner.process.send_signal(signal.SIGCONT)
+    began = time.monotonic()
+    text = claimant.line()
+    assert time.monotonic() - began > 1.5 * LEASE_SECONDS
+    assert owner.process.poll() is None
+    owner.tell("write")
+    if place[0] == "/":
+        assert text.startswith("refused") and f"end that process (host {platform.node()}" in text
+        assert owner.line() == "written"
+    else:  # the epoch stops it
+        assert text == "mine" and owner.line().startswith("fenced")
+        claimant.tell("end")
+    claimant.rest()
+
+
+def test_an_owner_that_sleeps_beyond_the_lease_is_ended_or_fenced_off(place: str, owner: Process) -> None:
+    owner.process.send_signal(signal.SIGSTOP)
+    if place[0] == "/":  # nobody takes it without being told to
+        with pytest.raises(InputError, match="--takeover"), claim.hold(place):
+            pass
+    began = time.monotonic()
+    with claim.hold(place, takeover=True):
+        assert time.monotonic() - began > 0.9 * LEASE_SECONDS
+        owner.process.send_signal(signal.SIGCONT)
+        if place[0] == "/":
+            assert owner.process.wait(10) == -signal.SIGKILL
+        else:
+            owner.tell("write")
+            assert owner.line().startswith("fenced") and not (paths.as_path(place) / "a").exists()
+
+
+@own_host
+def test_a_sleeping_owner_that_cannot_be_seen_is_named(owner: Process, place: str) -> None:
+    owner.process.send_signal(signal.SIGSTOP)
+    other = Process(place, apart=True, takeover=True)
+    text = [other.line(), other.line()][1]
+    if place[0] == "/":
+        assert text.startswith("refused") and f"host {platform.node()}, process {owner.process.pid}" in text
+        owner.process.send_signal(signal.SIGCONT)
+        owner.tell("write")
+        assert owner.line() == "written"  # it owns it still
+    else:
+        assert text == "mine"
+        other.tell("end")
+    other.rest()
+
+
+def test_a_second_claimant_is_refused(tmp_path: Path) -> None:
+    with claim.hold(tmp_path):
+        first = Process(str(tmp_path), takeover=True)
+        assert "held by" in first.line()
+        second = Process(str(tmp_path), takeover=True).rest()
+        assert "refused: --takeover" in second and f"process {first.process.pid}" in second
+        first.kill()
+
+
+def test_of_many_at_once_one_gets_it(place: str) -> None:
+    racers = [Process(place) for _ in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        said = [*pool.map(last_word, racers)]
+    assert sorted(word.partition(":")[0] for word in said) == ["mine", *["refused"] * 4]
+    for racer in racers:
+        racer.kill()
+
+
+def last_word(process: Process) -> str:
+    while (line := process.line()).startswith("locks/"):
+        pass
+    return line
+
+
+def test_shards_live_side_by_side_and_other_divisions_are_refused(place: str) -> None:
+    with claim.hold(place, (0, 2)), claim.hold(place, (1, 2)):
+        assert len(claim.owners(place)) == 2
+        for other in ((0, 2), (0, 1), (2, 3)):
+            with pytest.raises(InputError, match="shard"), claim.hold(place, other):
+                pass
+        assert len(claim.owners(place)) == 2
+    with claim.hold(place, (2, 3)):
+        assert [found.shard for found in claim.owners(place)] == [(2, 3)]
+
+
+def test_two_divisions_at_once_are_one(place: str) -> None:
+    """Of two that each see the other, both may give up; never both own."""
+    gate = threading.Barrier(2)
+    held: list[int] = []
+
+    def take(count: int) -> None:
+        gate.wait()
+        with contextlib.suppress(InputError), claim.hold(place, (0, count)):
+            held.append(count)
+            assert len(held) == 1
+            time.sleep(0.3)
+            held.remove(count)
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(4):
+            assert [*pool.map(take, (1, 2))] == [None, None]
+
+
+def test_every_write_asks_the_claim(place: str) -> None:
+    store = SweepStore(place)
+    root = paths.as_path(place)
+    with claim.hold(place) as mine:
+        paths.write_atomic(root / "a", "1")
+        writer = jsonl.LineWriter(root / "lines")
+        writer.append([{"step": 1}])
+        lock = paths.as_path(mine.lock)
+        if mine.epoch:
+            (lock.parent / f"shard-0-of-2.{mine.epoch + 1}.lock").write_text("{}")
+            time.sleep(claim.LOOK_SECONDS)
+        else:
+            lock.unlink()
+        for write in (
+            lambda: paths.write_atomic(root / "a", "2"),
+            lambda: paths.write_array(root / "b.npy", [1.0]),
+            lambda: writer.append([{"step": 2}]),
+            lambda: jsonl.rewrite_lines(root / "lines", []),
+            lambda: store.update_manifest(lambda manifest: manifest.with_call()),
+            mine.check,
+        ):
+            with pytest.raises(FencedOff, match="nothing more"):
+                write()
+    assert (root / "a").read_text() == "1"
+    paths.write_atomic(root / "a", "3")  # the claim went with its owner
+
+
+def test_a_worker_of_an_earlier_owner_is_waited_for_and_comes_to_no_work_afterwards(tmp_path: Path) -> None:
+    with claim.hold(tmp_path) as former:
+        pass
+    said: list[str] = []
+    with former.at_work(tmp_path), ThreadPoolExecutor(1) as pool:
+        entered = threading.Event()
+
+        def follow() -> float:
+            with claim.hold(tmp_path, say=said.append):
+                entered.set()
+                return time.monotonic()
+
+        follower = pool.submit(follow)
+        assert not entered.wait(1.0) and "earlier run" in said[0]
+        with pytest.raises(InputError):  # while it waits, the next owner is the owner
+            claim.hold(tmp_path).__enter__()
+        left = time.monotonic()
+        fcntl.flock(next(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is(fd, ".workers")), fcntl.LOCK_UN)
+        assert follower.result(30) >= left
+    with pytest.raises(FencedOff), former.at_work(tmp_path):
+        pass
+
+
+def _is(descriptor: int, ending: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}").endswith(ending)
+    return False
+
+
+def test_a_worker_of_an_earlier_owner_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "ORPHAN_SECONDS", 0.5)
+    with claim.hold(tmp_path):
+        pass
+    holder = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_SH); print(1, flush=True); "
+    command = [sys.executable, "-c", holder + "time.sleep(60)", str(tmp_path / "locks" / "shard-0-of-1.workers")]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    with claim.hold(tmp_path):
+        assert worker.wait(10) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("why", ["no locks", "locks of one host"])
+def test_without_locks_across_hosts_a_lease_owns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if why == "no locks":
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+    else:
+        monkeypatch.setattr(claim, "_mount_options", lambda folder: {"rw", "local_lock=all"})
+    said: list[str] = []
+    with claim.hold(tmp_path, say=said.append) as mine:
+        assert mine.epoch == 1 and "no locks across hosts" in said[0]
+        wait_for(lambda: (claim.owners(tmp_path)[0].renewed or 0) > claim.owners(tmp_path)[0].since + 0.5, 10)
+        with pytest.raises(InputError, match=f"process {os.getpid()}"), claim.hold(tmp_path):
+            pass
+        monkeypatch.undo()
+        with pytest.raises(InputError, match="owns it by a lease"), claim.hold(tmp_path):  # a host that has locks
+            pass
+
+
+def test_options_are_of_the_innermost_mount(tmp_path: Path) -> None:
+    table = tmp_path / "mounts"
+    table.write_text(
+        f"/dev/x / ext4 rw 0 0\nserver:/a {tmp_path} nfs4 rw,local_lock=none 0 0\n"
+        f"server:/b {tmp_path}/with\\040space lustre rw,localflock 0 0\nserver:/c {tmp_path}/with nfs rw,nolock 0 0\n"
+    )
+    assert claim._mount_options(tmp_path / "with space" / "locks", table) == {"rw", "localflock"}
+    assert claim._mount_options(tmp_path / "without", table) == {"rw", "local_lock=none"}
+
+
+def test_a_lock_of_an_earlier_version_is_taken_by_takeover_alone(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    found = {"host": "elsewhere", "pid": 77, "started": "boot:1", "shard": [0, 1], "since": 1e9, "nonce": "x"}
+    (tmp_path / "locks" / "shard-0-of-1.lock").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"earlier version.*host elsewhere, process 77.*--takeover"):
+        claim.hold(tmp_path).__enter__()
+    for takeover in (True, False):
+        with claim.hold(tmp_path, takeover=takeover):
+            pass
+
+
+def test_a_lock_that_a_power_cut_left_empty_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "shard-0-of-1.lock").touch()
+    assert claim.owners(tmp_path) == []
+    with claim.hold(tmp_path):
+        assert [found.pid for found in claim.owners(tmp_path)] == [os.getpid()]
+
+
+def test_a_late_renewal_in_a_bucket_does_not_hide_the_next_owner(bucket: Any) -> None:
+    """An owner read its lock, slept, and renews what it read."""
+    with claim.hold(bucket) as old:
+        lock = paths.as_path(old.lock)
+        text = lock.read_text().replace('"ended": false', '"ended":  false')
+        lock.unlink()
+        (bucket / "locks" / f"shard-0-of-1.{old.epoch + 1}.lock").write_text('{"ended": true}')
+        lock.write_text(text)
+        time.sleep(claim.LOOK_SECONDS)
+        with pytest.raises(FencedOff, match=f"epoch {old.epoch + 1}"):
+            old.check()
+
+
+def test_one_of_many_makes_an_object(bucket: Any) -> None:
+    gate = threading.Barrier(8)
+
+    def make(k: int) -> bool:
+        gate.wait()
+        return paths.create(bucket / "locks" / "x", str(k))
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            found = list(pool.map(make, range(8)))
+            assert sum(found) == 1 and (bucket / "locks" / "x").read_text() == str(found.index(True))
+            (bucket / "locks" / "x").unlink()
+
+
+def test_a_bucket_without_conditions_is_looked_at_once_more(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SETTLE_SECONDS", 0.3)
+    monkeypatch.delattr(sweep_bucket.Bucket, "pipe_file")
+    gate = threading.Barrier(4)
+
+    def make(k: int) -> bool:
+        gate.wait()
+        return paths.create(bucket / "x", str(k))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(make, range(4)))
+    assert sum(found) == 1 and (bucket / "x").read_text() == str(found.index(True))
+
+
+def test_plan_writes_beside_no_owner(tmp_path: Path) -> None:
+    plan = make_plan()
+    path = write_plan(plan, tmp_path / "sweep")
+    whole = path.read_text()
+    assert claim.owners(tmp_path / "sweep") == [] and whole.count("\n") == 9
+    with claim.hold(tmp_path / "sweep", (1, 2)), pytest.raises(InputError, match=f"owns it .*process {os.getpid()}"):
+        write_plan(make_plan(grid__seeds=1), tmp_path / "sweep")
+    assert path.read_text() == whole
+
+
+def test_plan_without_hashes_leaves_a_sweep_alone_that_has_begun(tmp_path: Path) -> None:
+    unhashed = build(make_plan().spec)
+    path = write_plan(unhashed, tmp_path / "sweep")
+    assert "unhashed" in path.read_text()
+    SweepStore(tmp_path / "sweep").write_plan(make_plan())
+    before = path.read_text()
+    with pytest.raises(InputError, match=r"a sweep has begun there.*`dwsweep prepare`") as refused:
+        write_plan(unhashed, tmp_path / "sweep")
+    assert len(refused.value.lines) == 1 and path.read_text() == before
+    write_plan(make_plan(grid__seeds=1), tmp_path / "sweep")
+    assert path.read_text() != before
+
+
+def test_a_lock_file_follows_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "precious"
+    victim.write_text("kept")
+    (tmp_path / "guard").symlink_to(victim)
+    with pytest.raises(OSError, match="guard"), exclusive(tmp_path / "guard"):
+        pass
+    (tmp_path / "kept.guard").write_text("kept")
+    with exclusive(tmp_path / "kept.guard"):
+        pass
+    assert victim.read_text() == (tmp_path / "kept.guard").read_text() == "kept"
+
+
+@pytest.mark.parametrize("kind", ["link", "writable", "file"])
+def test_locks_of_a_bucket_lie_in_a_folder_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"dwsweep-locks-{os.getuid()}"
+    bucket = paths.as_path("gs://bucket/sweep/locks/guard")
+    with exclusive(bucket):
+        assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 1
+    shutil.rmtree(folder)
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif kind == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.raises(InputError, match=r"dwsweep-locks-.*TMPDIR"), exclusive(bucket):
+        pass
+
+
+# whole sweeps
+
+
+def begin(place: str, *, apart: bool = False, takeover: bool = False, **more: str) -> subprocess.Popen[str]:
+    """A sweep in a process of its own; ``apart``: on what looks like another host."""
+    command = [sys.executable, str(TOOLS / "sweep_tools.py"), place, "{}", json.dumps({"takeover": takeover})]
+    return subprocess.Popen(
+        [*(HOST if apart else []), *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=with_standin(**more),
+        start_new_session=True,
+    )
+
+
+def has_begun(place: str) -> bool:
+    store = SweepStore(place)
+    return any(store.progress(name).step for name in store.pack_ids())
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """All that the sweep has written; logs and locks of the kernel hold no result."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.suffix in (".json", ".jsonl", ".npy", ".csv", ".yaml")
+    }
+
+
+def test_two_shards_at_once(tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=0.01)
+    shards = [start(tmp_path / "sweep", shard=[k, 2]) for k in (0, 1)]
+    texts = [process.communicate(timeout=120)[0] for process in shards]
+    assert [process.returncode for process in shards] == [0, 0], texts
+    assert all(work_in(text)[:2] == (4, 2) for text in texts)
+    assert_complete(make_plan(), tmp_path / "sweep")
+    lines = (tmp_path / "sweep" / "results.csv").read_text().splitlines()
+    assert len(lines) == 9 and all(",done," in line for line in lines[1:])
+    # the whole sweep has nothing left to do
+    assert work_in(run(make_plan(), tmp_path / "sweep")[1]) == (0, 0, 8)
+
+
+def test_a_sweep_whose_parent_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order(tmp_path, step_seconds=0.03)
+    first = start(tmp_path / "sweep")
+    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    order(tmp_path)
+    train_here(monkeypatch)
+    assert run(make_plan(), tmp_path / "sweep")[0] == 0
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
+@own_host
+def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: str, tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=SLOW)
+    first = begin(place)
+    wait_for(lambda: has_begun(place))
+    refused = begin(place, apart=True)
+    text, _ = refused.communicate(timeout=60)
+    assert refused.returncode != 0 and says(text, "sweep: owned by another process"), text
+    second = begin(place, apart=True, takeover=True)
+    text, _ = first.communicate(timeout=60)
+    assert first.returncode == 3 and says(text, "sweep: sweep taken over") and "host another-host" in text, text
+    order(tmp_path)
+    text, _ = second.communicate(timeout=120)
+    assert second.returncode == 0 and says(text, "sweep: waits for the owner"), text
+    assert_complete(make_plan(), place)
+
+
+@own_host
+def test_a_claimant_killed_on_another_host_leaves_a_sweep_that_goes_on(tmp_path: Path) -> None:
+    order(tmp_path, step_seconds=SLOW)
+    first = begin(str(tmp_path / "sweep"))
+    wait_for(lambda: has_begun(str(tmp_path / "sweep")))
+    claimant = begin(str(tmp_path / "sweep"), apart=True, takeover=True)
+    wait_for(lambda: claim._is_locked(tmp_path / "sweep" / "locks" / "shard-0-of-1.request"))
+    os.killpg(claimant.pid, signal.SIGKILL)
+    order(tmp_path)
+    first.communicate(timeout=120)
+    assert first.returncode in (0, 3)
+    for takeover in (True, False):
+        again = begin(str(tmp_path / "sweep"), takeover=takeover)
+        text, _ = again.communicate(timeout=120)
+        assert again.returncode == 0, text
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
+@pytest.mark.parametrize("stopped", ["both", "parent", pytest.param("worker", marks=pytest.mark.slow)])
+def test_a_sweep_that_slept_through_its_lease_is_ended_and_goes_on(tmp_path: Path, stopped: str) -> None:
+    order(tmp_path, step_seconds=SLOW)
+    first = begin(str(tmp_path / "sweep"))
+    wait_for(lambda: has_begun(str(tmp_path / "sweep")))
+    workers = workers_of(first.pid)
+    for pid in {"both": [first.pid, *workers], "parent": [first.pid], "worker": workers}[stopped]:
+        os.kill(pid, signal.SIGSTOP)
+    second = begin(str(tmp_path / "sweep"), takeover=True)
+    if stopped == "worker":  # its parent lives, and ends it in its own time
+        time.sleep(LEASE_SECONDS)
+        os.kill(workers[0], signal.SIGCONT)
+    order(tmp_path)
+    text, _ = second.communicate(timeout=120)
+    assert second.returncode == 0, text
+    assert first.wait(60) == (3 if stopped == "worker" else -signal.SIGKILL)
+    assert_complete(make_plan(), tmp_path / "sweep")
+
+
+@own_host
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_sweep_in_a_bucket_that_slept_or_was_killed_writes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    order(tmp_path, step_seconds=SLOW)
+    shared = {"SWEEP_BUCKET": str(tmp_path / "bucket"), "SWEEP_STANDIN": str(tmp_path / "orders.json")}
+    caches = [{"DWSWEEP_CACHE": str(tmp_path / f"cache{k}"), "TMPDIR": str(tmp_path / f"tmp{k}")} for k in range(2)]
+    for cache in caches:
+        Path(cache["TMPDIR"]).mkdir()
+    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    first = begin("gs://b/sweep", **shared, **caches[0])
+    wait_for(lambda: has_begun("gs://b/sweep"))
+    asleep = [first.pid, *workers_of(first.pid)]
+    for pid in asleep:
+        os.kill(pid, signal.SIGKILL if killed else signal.SIGSTOP)
+    second = begin("gs://b/sweep", apart=True, takeover=True, **shared, **caches[1])
+    wait_for(lambda: list((tmp_path / "bucket").glob("*of-1.2.lock")))
+    order(tmp_path)
+    if not killed:
+        for pid in asleep:
+            with contextlib.suppress(ProcessLookupError):  # a parent that woke first has ended its worker
+                os.kill(pid, signal.SIGCONT)
+    text, _ = first.communicate(timeout=90)
+    assert killed or first.returncode == 3, text
+    text, _ = second.communicate(timeout=120)
+    assert second.returncode == 0, text
+    assert_complete(make_plan(), "gs://b/sweep")
+    before = contents(tmp_path / "bucket")
+    time.sleep(0.5)
+    assert contents(tmp_path / "bucket") == before
