@@ -27,12 +27,10 @@ from dwsweep.fit.data.covariates import is_date
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import places
 from dwsweep.fit.data.table import read_table
-from dwsweep.fit.equal_what import near
 from dwsweep.fit.guideline import layer_weights
 from dwsweep.fit.heap import Heap, heap_of
 from dwsweep.fit.model import Frame, asymptotic
 from dwsweep.fit.next_runs import next_runs
-from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report
 from tests.simulations import flat_heaps
@@ -769,12 +767,6 @@ def test_the_course_of_a_loss_that_is_an_asymptote_goes_on_along_it() -> None:
         truth = 2.0 + 0.3 * asymptotic(alpha, np.array(x), frame)
         assert np.median(course.at(x)) == pytest.approx(float(truth), abs=3e-3)
     assert course.at(19.0 + 1e-6) == pytest.approx(np.full(400, known[-1]), abs=1e-4)
-
-
-def test_an_end_far_beyond_the_deepest_net_is_no_end() -> None:
-    assert near(Interval(18.0, 14.0, 1423.0), 28.0) == Interval(18.0, 14.0, None)
-    assert near(Interval(18.0, 14.0, 41.0), 28.0) == Interval(18.0, 14.0, 41.0)
-    assert near(Interval(None, 14.0, None), 28.0) == Interval(None, 14.0, None)
 
 
 @pytest.mark.slow
