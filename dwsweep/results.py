@@ -16,13 +16,14 @@ from dwsweep.fit import analysis
 from dwsweep.fit.answers import answers
 from dwsweep.guide.advice import answer
 from dwsweep.guide.answers import Answer
-from dwsweep.guide.guideline import completed
+from dwsweep.guide.guideline import answered
 from dwsweep.guide.losses import Tokens
 from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import source_of
 from dwsweep.records.answers import AnswerRow
 from dwsweep.records.fit import AlongFit, FitKeywords, FitResult
 from dwsweep.records.record import to_dict
+from dwsweep.records.transitions import GuidelineRow
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report.document import Heading, Lines, plain
 from dwsweep.report.figures import laws, registry, style
@@ -157,6 +158,18 @@ class TableResult(_OfTable, FitResult):
 
     __repr__, __str__, __hash__ = Shown.__repr__, Shown.__str__, None  # type: ignore[assignment]
 
+    @property  # type: ignore[override]
+    def guideline(self) -> list[GuidelineRow]:
+        """Answers of ``guide --fit`` at the usual sizes, made when first read: they take as long as the fit."""
+        held = vars(self)
+        if "_sizes" in held:
+            held["_guideline"] = answered(self, held.pop("_sizes"))
+        return held["_guideline"]  # type: ignore[no-any-return]
+
+    @guideline.setter
+    def guideline(self, sizes: list[GuidelineRow]) -> None:
+        vars(self)["_sizes"] = sizes
+
     def __eq__(self, other: object) -> bool:
         """Test that the fields are equal; ``other`` may be the record that was read back."""
         names = [field.name for field in fields(FitResult)]
@@ -257,7 +270,7 @@ def fit_table(
         found = compare_arms(table, others, **options)
     else:
         found = analysis.fit_table(table, **options)
-    return _like(TableResult, completed(found)) if isinstance(found, FitResult) else _like(AlongResult, found)
+    return _like(TableResult if isinstance(found, FitResult) else AlongResult, found)
 
 
 fit_table.__doc__ = f"""{analysis.fit_table.__doc__}

@@ -57,7 +57,7 @@ PRIORS: Mapping[str, Prior] = {
     "level": Prior(math.log(0.01), 1.5, "ln nats", "departures of public curves from E + A·N^(−α)"),
     "p": Prior(1.8, 0.5, "power of L", "slopes of loss differences fall as L^(−2.1) in public data, less in corners"),
     "a": Prior(0.25, 0.2, "power of N", "effects of depth fall as N^(−0.2) to N^(−0.6) in three sets of losses"),
-    "share": Prior(math.log(0.08), 1.0, "ln of S", "departures as large as in public sweeps, or nothing"),
+    "share": Prior(math.log(0.1), 0.8, "ln of S", "departures as large as in public sweeps, or nothing"),
     "len_x": Prior(math.log(2.5), 0.4, "ln of ln N", "departures do not change over a factor of two in N"),
     "len_y": Prior(math.log(0.8), 0.5, "ln of ln L", "they may over a factor of two in depth"),
     "scale": Prior(0.0, 0.02, "ln of declared sd", "a declared noise is accurate to 2 %"),

@@ -7,6 +7,7 @@ best depth, a row holds the depths that waste at most 5 % of compute.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -27,9 +28,14 @@ GRID = 40  # sizes at which the loss of a trained shape is looked for
 
 def completed(fit: FitResult) -> FitResult:
     """Fit with the answers of ``guide --fit`` at the sizes of its guideline."""
+    return replace(fit, guideline=answered(fit, fit.guideline))
+
+
+def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow]:
+    """The answers of ``guide --fit`` at the sizes of rows."""
     source = source_of(fit, "this fit")
     options = Options().for_nets(fit.nets)
-    return replace(fit, guideline=[_row(row, source, options, fit.curves.confidence) for row in fit.guideline])
+    return [_row(row, source, options, fit.curves.confidence) for row in sizes]
 
 
 def _row(row: GuidelineRow, source: Source, options: Options, confidence: float) -> GuidelineRow:
