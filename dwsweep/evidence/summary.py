@@ -28,7 +28,6 @@ from dwsweep.evidence.random_effects import (
 )
 from dwsweep.fit import laws
 from dwsweep.records import record as reader
-from dwsweep.spec.bounded_yaml import load_yaml_file
 
 if TYPE_CHECKING:
     from dwsweep.fit.ask import LossSurface
@@ -147,14 +146,22 @@ def summaries() -> list[Evidence]:
     return [summarised(path) for path in sorted((HERE / "sources").glob("*.yaml")) if is_text(path)]
 
 
+def _described(path: Path) -> dict[str, Any]:
+    """Description of a source, its YAML file."""
+    from dwsweep.spec.bounded_yaml import load_yaml_file  # a guide without a spec starts without it
+
+    found: dict[str, Any] = load_yaml_file(path)
+    return found
+
+
 def is_text(path: Path) -> bool:
     """True if a source trained on text and may be evidence; else its YAML has ``text: false``."""
-    return bool(load_yaml_file(path).get("text", True))
+    return bool(_described(path).get("text", True))
 
 
 def summarised(path: Path) -> Evidence:
     """One source with its numbers."""
-    given = {**load_yaml_file(path), "folder": path.parent}
+    given = {**_described(path), "folder": path.parent}
     meta = {name: given[name] for name in META} | {"name": path.stem, "note": given.get("note", "")}
     read: dict[str, Any] = {**READINGS[given["kind"]](given)}
     return Evidence(**meta, **read, shift=given.get("below", 0.0))

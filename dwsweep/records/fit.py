@@ -572,7 +572,7 @@ def _either(file: Any, name: str) -> Fit | None:
 def _other_format(file: Any, name: str) -> str:
     """Line on a fit of another format, with the command that makes it anew; empty for a file that is no such fit."""
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text("utf-8"))
         given, options = content["provenance"]["input"], content["provenance"]["options"]
         found = content.get("format", 1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
