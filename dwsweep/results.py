@@ -162,13 +162,13 @@ class TableResult(_OfTable, FitResult):
     def guideline(self) -> list[GuidelineRow]:
         """Answers of ``guide --fit`` at the usual sizes, made when first read: they take as long as the fit."""
         held = vars(self)
-        if "_sizes" in held:
-            held["_guideline"] = answered(self, held.pop("_sizes"))
+        if held.pop("_unanswered", False):
+            held["_guideline"] = answered(self, held["_guideline"])
         return held["_guideline"]  # type: ignore[no-any-return]
 
     @guideline.setter
-    def guideline(self, sizes: list[GuidelineRow]) -> None:
-        vars(self)["_sizes"] = sizes
+    def guideline(self, rows: list[GuidelineRow]) -> None:
+        vars(self)["_guideline"] = rows
 
     def __eq__(self, other: object) -> bool:
         """Test that the fields are equal; ``other`` may be the record that was read back."""
@@ -270,7 +270,11 @@ def fit_table(
         found = compare_arms(table, others, **options)
     else:
         found = analysis.fit_table(table, **options)
-    return _like(TableResult if isinstance(found, FitResult) else AlongResult, found)
+    if isinstance(found, FitResult):
+        made = _like(TableResult, found)
+        vars(made)["_unanswered"] = True
+        return made  # type: ignore[no-any-return]
+    return _like(AlongResult, found)  # type: ignore[no-any-return]
 
 
 fit_table.__doc__ = f"""{analysis.fit_table.__doc__}
