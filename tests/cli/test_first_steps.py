@@ -174,7 +174,7 @@ def test_example_values_in_the_help_of_options_are_allowed(dwsweep: Command, pla
             value = re.search(r"such as ([0-9][0-9a-zA-Z.]*)", getattr(param, "help", None) or "")
             if value is None or not param.opts[0].startswith("--"):
                 continue
-            needed = ["1B"] if param.opts[0] in ("--tokens", "--device") else []
+            needed = ["1B"] if param.opts[0] in ("--tokens", "--device", "--layer-time") else []
             alone = rest if param.opts[0] != "--hours" else ["--out", f"{command}.yaml", *DEPTHS] if rest else []
             done = dwsweep(command, *alone, *needed, param.opts[0], value[1].rstrip("."), cwd=place)
             assert done.returncode == 0, (command, param.opts[0], done.stderr)

@@ -192,7 +192,7 @@ def test_what_the_commands_say_fits_and_no_number_is_cut(width: int, own_fit, sa
 
 
 def test_the_command_line_follows_the_columns_of_the_terminal() -> None:
-    done = in_a_process("guide", "--params", "3e9", COLUMNS="60", PATH="", PYTHONIOENCODING="utf-8")
+    done = in_a_process("guide", "--params", "3e9", "--full", COLUMNS="60", PATH="", PYTHONIOENCODING="utf-8")
     assert done.returncode == 0, done.stderr
     lines = done.stdout
     assert max(map(len, lines.splitlines())) <= 60

@@ -271,22 +271,34 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
         depth = row.depth_interval
         said = shown[format_count(row.n_params)]
         if depth.value is not None:
-            assert said == f"{depth.value:.1f} {'' if depth.unbounded else depth.ends('.1f')}".strip()
+            form = transitions.layers(row.digits)
+            assert said == f"{form(depth.value)} {'' if depth.unbounded else depth.ends(form)}".strip()
     head = " ".join(result.summary().split()).partition(". ")[0]
     for best, low, high, size in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\) at ([\d.]+[KMB]?)", head):
         assert shown[size] == f"{best} {low} … {high}"
-    asked = [row.n_params for row in optima if row.depth]  # open ends too: no net of that size bounds them
-    again = dwsweep.fit_table(TABLES[name](), params=asked) if name in ("clean",) else result
-    guided = {row.n_params: row for row in again.guideline if row.n_params in asked}
-    for row in optima if guided else ():
-        if row.n_params in guided:
-            own = guided[row.n_params]
-            assert (own.depth, own.depth_low, own.depth_high) == pytest.approx(
-                (row.depth, row.depth_low, row.depth_high)
-            )
     for cut in result.curves.fixed_n:
         at = LossSurface(result.surface).optimum(math.log(cut.x))
         assert cut.surface is None or cut.surface.optimum == at
+
+
+def test_the_guideline_has_the_answers_of_guide_close_to_the_best_depths_of_its_own_losses() -> None:
+    """Public evidence joins own losses that bound a best depth on both sides: it hardly moves them."""
+    optima = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
+    again = dwsweep.fit_table(clean(), params=[row.n_params for row in optima])
+    guided = {row.n_params: row for row in again.guideline}
+    for row in optima:
+        found = guided[row.n_params]
+        ends = found.depth, found.depth_low, found.depth_high
+        (budget,) = dwsweep.guide(row.n_params, fit=again).budgets
+        said = budget.optimum
+        assert ends == pytest.approx((said.depth, said.depth_low, said.depth_high))
+        own = row.depth, row.depth_low, row.depth_high
+        assert ends == pytest.approx(own, abs=0.1 * (row.depth_high - row.depth_low))
+
+
+def decimals_of(cell: str) -> set[int]:
+    """Decimals of each number in a cell."""
+    return {len(number.partition(".")[2]) for number in re.findall(r"[\d.]+", cell)}
 
 
 def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +306,7 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
     asked = [row.n_params for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
     monkeypatch.setattr(transitions, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits
     other = losses(SmoothTruth((6, 12, 18, 24)), 5, 1e6, 2e8, 7, sigma=0.002, shape_sd=0.002)
-    result = compare_arms(clean(), [other], params=asked)
+    result = dwsweep.fit_table(clean(), compare=[other], params=asked)
     text = plain_text(fit_report.render(result))
     shown = best_in_cells(table_of(text, BEST))
     sizes = [format_count(n) for n in asked]
@@ -304,7 +316,8 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
         size: shown[size] for size in sizes
     }
     rows = {row[0]: row for row in fit_report.guideline(result).rows if row[0] in sizes}
-    assert {size: f"{row[3]} {row[4]}" for size, row in rows.items()} == {size: shown[size] for size in sizes}
+    guided = {size: f"{row[3]} {row[4]}" for size, row in rows.items()}  # public evidence moves it a little
+    assert {size: decimals_of(guided[size]) for size in sizes} == {size: decimals_of(shown[size]) for size in sizes}
     (base,) = {one.base for one in result.comparisons}
     for best, size in re.findall(rf"best depth at N = (\S+): (\S+) under {re.escape(base)}", " ".join(text.split())):
         assert shown[best].split()[0] == size
@@ -314,7 +327,7 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
     fit_record.write(result, tmp_path)
     said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path))).split())
     found = re.findall(r"Best depth (\S+) \(([^)]+)\)", said)
-    assert [f"{best} {ends}" for best, ends in found] == [shown[size] for size in sizes]
+    assert [f"{best} {ends}" for best, ends in found] == [guided[size] for size in sizes]
     # the table of several shapes, and the sentence on each of them alone
     shapes = [f"12x{8 * round(math.sqrt(n / 144.0) / 8)}" for n in asked]
     table = plain_text(guide_report.render(answer(shapes=shapes, fit=tmp_path)))
