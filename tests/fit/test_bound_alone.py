@@ -68,8 +68,9 @@ def best_depths(content: Any) -> Iterator[float]:
     for one in records(content):
         if one.get("quantity") == BEST_DEPTH:
             yield from (one[name] for name in ("base", "other") if one[name] is not None)
-        # a guideline's row is an answer of public evidence too, which knows deeper nets
-        elif "depth_low" in one and "public evidence" not in str(one.get("law")):
+        elif "depth_low" in one and str(one.get("law") or one.get("name") or "own").startswith("own"):
+            if "public evidence" in str(one.get("law")):
+                continue  # it answers with the losses, and knows deeper nets
             of_band = one["depth"] if isinstance(one["depth"], list | tuple) else [one["depth"]]
             yield from (depth for depth in of_band if depth is not None)
 

@@ -57,8 +57,13 @@ def contradictions(sentence: str, record: Surface) -> list[str]:
         elif clause["word"] == "up to":
             found += [clause[0] for row in record.optima if row.n_params <= rows[-1].n_params * (1 + 1e-9)
                       if row.at_edge != "below" or row.depth_high is None
-                      or (clause["below"] and row.depth_high > float(clause["below"]) + 0.051)]  # fmt: skip
+                      or (clause["below"] and row.depth_high > _at_most(clause["below"]))]  # fmt: skip
     return found
+
+
+def _at_most(number: str) -> float:
+    """Largest number that is given so, with the digits that are known."""
+    return float(number) + 0.51 * 10.0 ** -len(number.partition(".")[2])
 
 
 def _agrees(clause: re.Match[str], row: SizedOptimum, record: Surface) -> bool:
