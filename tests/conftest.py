@@ -70,6 +70,7 @@ LONGEST = (
     "fit/test_heap.py",
     "train/test_loop.py",
     "sweep/test_claim.py",
+    "sweep/test_claim_sweeps.py",
     "sweep/test_runner.py",
     "fit/test_analysis.py",
     "fit/test_meaning.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
-from dwsweep.fit.ask import read
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.guideline import guides, map_law
 from dwsweep.fit.laws import Law
 from dwsweep.fit.model import TURN
@@ -25,6 +25,7 @@ NOISE = 0.003  # ASSUMPTION: sd of one run's loss, nats, without the part that i
 # ASSUMPTION: sd of a shape's deviation from the curve (tuning), shared by its seeds, in units of the noise
 SHAPE_RATIO = 0.5
 SEED_RATIO = 1.5  # ASSUMPTION: sd of a seed's effect on all shapes, in units of the noise
+SLOPE_OVER = 0.3  # distance in ln N on either side over which the slope of a fitted loss difference is taken
 QUADRATURE = np.polynomial.legendre.leggauss(40)  # points and weights of the integral over layers
 
 
@@ -141,7 +142,7 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     law, gain = laws.published(), Gain()
     fitted = map_law(own[0]) if own else None
     if fitted is not None and found and found.surface:
-        law, gain = fitted, _gain(found.surface, fitted.form)
+        law, gain = fitted, _gain(found.surface, fitted)
     basis = [f"law: {law.name}"]
     # a law and gains of the fit are in its unit; assumed gains are in nats, and so must be the noise beside them
     unit = found.unit if fitted is not None and found else NATS
@@ -172,20 +173,34 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     return Prior(law, sigma, SEED_RATIO * sigma, shape_sd, tuple(basis), gain), done
 
 
-def _gain(surface: Surface, form: str) -> Gain:
-    """Gain of a layer: means of the draws of one form."""
-    (draws,) = read(surface, only=form).forms
+def _gain(record: Surface, law: Law) -> Gain:
+    """Gain of a layer: means of the draws of the law's form, times the slopes of its loss differences over those of
+    the form without its departures, which hold a part of every slope."""
+    surface = LossSurface(record, only=law.form)
+    (draws,) = surface.posterior.forms
     slope, skew = draws.parts["law"][:, 2].mean(), draws.parts["law"][:, 3].mean()
     power, decay = float(draws.eta["p"].mean()), float(draws.eta["a"].mean())
     middle = math.exp(draws.model.frame.y0)
     slope = max(float(slope), 1e-5)
-    return Gain(
+    gain = Gain(
         slope / middle * (middle / 6.0) ** power,
         power,
         float(skew) / slope,
         decay,
         draws.model.frame.x0,
     )
+    depths = tuple(sorted({round(span.depth) for span in record.spans}))
+    curves = Curves(Prior(law, NOISE, 0.0, 0.0, (), gain), depths)
+    ratios = []
+    for (shallow, deep), x in zip(pairwise(depths), curves.crossings, strict=True):
+        ends = np.array([x - SLOPE_OVER, x + SLOPE_OVER])
+        if record.low <= ends[0] and ends[1] <= record.high:
+            found = surface.differences(ends, [(shallow, deep)])[0, 1:].mean(axis=0)
+            ratios.append(
+                (found[1] - found[0]) / (curves.lead(shallow, deep, ends[1]) - curves.lead(shallow, deep, ends[0]))
+            )
+    known = [math.log(ratio) for ratio in ratios if ratio > 0.0]
+    return replace(gain, at_six=gain.at_six * math.exp(float(np.mean(known)))) if known else gain
 
 
 def _power_law(gain: Gain, unit: str) -> str:

@@ -282,8 +282,8 @@ def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
 
 
 def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
-    """Direction of the trend, by paired posterior draws: growth from the smallest size with an upper end to the largest
-    with a lower end (the intervals may overlap), a fall the other way."""
+    """Direction of the trend, by paired posterior draws, since intervals may overlap: growth from the size of the least
+    upper end to a larger one, of the greatest lower end; a fall the other way."""
     if _rises(record, known, 1):
         return f"The best depth grows with {size}"
     if _rises(record, known, -1):
@@ -296,12 +296,14 @@ def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
     it counts as anywhere beyond them."""
     ends = ("depth_high", "depth_low") if sign > 0 else ("depth_low", "depth_high")
     small, large = ([row for row in known if getattr(row, end) is not None] for end in ends)
-    if not small or not large or small[0].n_params >= large[-1].n_params:
+    pairs = [(a, b) for a in small for b in large if a.n_params < b.n_params]
+    if not pairs:
         return False
+    farthest = max(pairs, key=lambda pair: sign * math.log(getattr(pair[1], ends[1]) / getattr(pair[0], ends[0])))
     surface = LossSurface(record)
     (before, first), (after, last) = (
         (sign * surface.drawn_depths(row.ln_x), sorted(sign * np.log([row.depth_min, row.depth_max])))
-        for row in (small[0], large[-1])
+        for row in farthest
     )
     at_most = np.where(before >= first[1], math.inf, np.maximum(before, first[0]))
     at_least = np.where(after <= last[0], -math.inf, np.minimum(after, last[1]))

@@ -731,17 +731,17 @@ class Model:
         M[:, np.arange(K, K + m), np.arange(K, K + m)] = BORDER
         try:
             roots = np.linalg.cholesky(M)
+            solved = roots[:, K:, :K]
+            G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
+            inner = G[:, :w, :w] + np.eye(w)
+            sides = G[:, :w, w:]
+            S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # Schur complement of y and c
         except np.linalg.LinAlgError:
             if n == 1:
                 return self._by_coefficients(z)
             # one node in a thousand: the others are answered by their cells
             halves = self._by_cells(z[: n // 2]), self._by_cells(z[n // 2 :])
             return np.concatenate([one for one, _ in halves]), np.concatenate([one for _, one in halves])
-        solved = roots[:, K:, :K]
-        G = solved @ np.swapaxes(solved, 1, 2)  # R'·C₀⁻¹·R
-        inner = G[:, :w, :w] + np.eye(w)
-        sides = G[:, :w, w:]
-        S = G[:, w:, w:] - np.swapaxes(sides, 1, 2) @ np.linalg.solve(inner, sides)  # Schur complement of y and c
         log_det = 2.0 * np.log(np.diagonal(roots, axis1=1, axis2=2)[:, :K]).sum(axis=1) + np.linalg.slogdet(inner)[1]
         value = -0.5 * (S[:, 0, 0] + log_det) - 0.5 * (z**2).sum(axis=1)
         if 0.0 < cells.df < math.inf:  # χ² of the replicates

@@ -144,6 +144,8 @@ def of_best_depth(curves: Curves, surface: LossSurface, form: str, confidence: f
     ln_d = np.stack([curves.ln_width_of(depth, x[:, k]) for k, depth in enumerate((first, last))], axis=1)
     depths = [row.depth for row in surface.record.optima if row.depth is not None]
     theta = equation.from_ends(ln_d, first, last)
+    if len(depths) > 1:  # a deepest net that is best at no size of the data bounds no width
+        ln_d = equation.ln_width(theta[:, None, :], np.array([min(depths), max(depths)]))
     return _constants(curves, surface, equation, theta, ln_d, depths, BEST_DEPTH, confidence)
 
 

@@ -22,7 +22,6 @@ TIE_NATS, TIE_PERCENT = 1e-4, 0.1  # last digits of the table: costs that print 
 BYTES_PER_VALUE = 2  # while decoding
 NEWTON_STEPS = 8
 NEAR_BUDGET = 0.25  # ASSUMED: weight of the distance from the budget within its tolerance
-ONE_SIZE = math.log(1.06)  # distance in ln N from the budget within which own losses are read at two sizes
 ANOTHER_SIZE = 1.5
 FEWEST_ROWS, MOST_ROWS = 4, 9
 SPANS = (0.05, 0.1, 0.2, 0.4)  # shares of compute: candidates span the depths that waste at most one of them
@@ -142,28 +141,6 @@ class Budget:
         best = depths[(penalties + self.spent(possible).beside).argmin(axis=1)]
         return float(best.min()), float(best.max())
 
-    def penalties(self, shapes: Sequence[Shape]) -> np.ndarray:
-        """(M,) nats of shapes above the best depth of their own sizes; NaN without an answer.
-
-        With own losses each size takes a joint posterior: near the budget the nats are linear in ln N between two sizes
-        ONE_SIZE from it, with an error of κ·b²·ONE_SIZE², 0.005 % of compute, and by the draws a thousandth of a large
-        cost.
-        """
-        found = np.full(len(shapes), np.nan)
-        off = np.array([math.log(shape.n_params / self.n_params) for shape in shapes])
-        near = (np.abs(off) <= ONE_SIZE) & (self.source.own is not None)
-        if near.any():
-            depths = np.array([float(shape.depth) for shape in shapes])[near]
-            ends = [self.source.loss(self.n_params * math.exp(end)) for end in (-ONE_SIZE, ONE_SIZE)]
-            less, more = ((loss.penalties(depths), loss.depths) for loss in ends)
-            share = (off[near] / ONE_SIZE + 1.0) / 2.0
-            known = (depths >= max(less[1][0], more[1][0]) - 1e-9) & (depths <= min(less[1][-1], more[1][-1]) + 1e-9)
-            found[near] = np.where(known, (1.0 - share) * less[0] + share * more[0], np.nan)
-        for i in np.flatnonzero(~near).tolist():
-            nats = self.source.penalty(shapes[i].depth, shapes[i].n_params)
-            found[i] = np.nan if nats is None else nats
-        return found
-
     def costed(self, shapes: Sequence[Shape]) -> list[Candidate]:
         """Candidates: shapes with their costs, the loss of the depth at the shape's own size plus the price of its
         distance from the budget (``missing``). Size: above the best depth of the budget, or, where the budget counts
@@ -180,8 +157,9 @@ class Budget:
         nats = np.full(len(shapes), np.nan)
 
         def learn(which: np.ndarray) -> None:
-            at = np.flatnonzero(which)
-            nats[at] = self.penalties([shapes[i] for i in at.tolist()])
+            for i in np.flatnonzero(which).tolist():
+                found = self.source.penalty(shapes[i].depth, shapes[i].n_params)
+                nats[i] = np.nan if found is None else found
 
         near = np.abs(off) <= max(BUDGET_TOLERANCE, np.sort(np.abs(off))[:FEWEST_ROWS][-1])
         learn(near)

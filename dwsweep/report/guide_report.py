@@ -433,7 +433,9 @@ def _best_depth(best: BestDepth) -> str:
     """Best depth and width with their intervals."""
     text = "Median over possible recipes: depth" if best.basis == "range" else "Best depth"
     text += f" {_estimate(best.depth_interval, best.depth_decimals)}"
-    return f"{text}, width {_estimate(best.width_interval, 0)}"
+    # the list of a fit has the best depths by its losses alone
+    together = f", by {best.source} together" if best.source.startswith("your losses and ") else ""
+    return f"{text}, width {_estimate(best.width_interval, 0)}{together}"
 
 
 def _by_form(best: BestDepth) -> list[str]:

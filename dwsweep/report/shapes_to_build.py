@@ -63,7 +63,7 @@ def _table(rows: Sequence[BudgetAnswer]) -> Table:
         number("waste"),
     ]
     title = "By size: shape to build, best depth (95 %), depths that waste at most 5 % of compute, expected waste"
-    table = Table(title, [*columns, number("waste"), label("trust"), number("outside the data")])
+    table = Table(title, [*columns, label("trust"), number("outside the data")])
     for row in rows:
         best, shape, risk = row.optimum, row.recommended, row.risk
         near = row.near_best[1] if len(row.near_best) > 1 else None

@@ -425,7 +425,7 @@ def test_a_finished_store_needs_no_lock(tmp_path: Path, monkeypatch: pytest.Monk
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", f"{store.path}.lock")
 
-    monkeypatch.setattr(module.paths, "exclusive", refused)
+    monkeypatch.setattr(module.locks, "exclusive", refused)
     assert prepare(data, progress=False) == store
     zeros_inside(store.path)
     with pytest.raises(InputError) as error:

@@ -172,7 +172,8 @@ def test_shape_noise_that_seeds_share_is_added():
     noise, _ = noise_of(losses, cells, seeds, depth, x)
     assert noise.source == "replicates and scatter"
     assert np.sqrt(noise.shape_variance) == pytest.approx(0.004, rel=0.35)
-    assert noise.df[0] < 30
+    # of the shapes, less level, slope and curvature of each depth, and not of the runs; 100 nodes know it to 14 %
+    assert noise.df[0] < 1.14 * (45 - 5 * 3)
 
 
 def test_declared_noise_replaces_the_estimate_and_is_checked():

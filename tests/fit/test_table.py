@@ -163,7 +163,7 @@ def test_bad_files_are_one_clear_line(tmp_path):
         ("one.json", "one value; must be a list of values, one per row"),
         ("three.json", "must be a list of objects, one per run, or an object of columns"),
         ("deep.json", "not readable as json: "),
-        ("t.xls", r"must end in one of \.csv, \.tsv, \.txt, \.json, \.jsonl, \.ndjson, \.parquet, \.xlsx, or"),
+        ("t.xls", r"must end in one of \.csv, \.tsv, \.txt, \.md, \.json, \.jsonl, \.ndjson, \.parquet, \.xlsx, or"),
         ("empty", "needs a results.csv"),
     ):
         with pytest.raises(InputError, match=message) as caught:

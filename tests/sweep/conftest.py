@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sweep_bucket
 from sweep_tools import LEASE_SECONDS, train_here, with_standin
 
 from dwsweep.sweep import claim
@@ -29,3 +30,11 @@ def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def standin_here(standin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process too: for tests of what is decided and written, not of processes that die."""
     train_here(monkeypatch)
+
+
+@pytest.fixture(params=["lock", "lease"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A sweep directory: owned by a lock of the kernel, or by a lease in a bucket."""
+    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
+    return str(tmp_path / "sweep") if request.param == "lock" else "gs://b/sweep"

@@ -23,20 +23,12 @@ from typing import Any
 
 import pytest
 import sweep_bucket
-from checkout import TOOLS
-from sentences import says
+from hosts import HOST, own_host
 from sweep_tools import (
     LEASE_SECONDS,
-    assert_complete,
     make_plan,
-    order,
-    run,
-    start,
-    train_here,
     wait_for,
     with_standin,
-    work_in,
-    workers_of,
 )
 
 from dwsweep import jsonl, paths
@@ -49,27 +41,6 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.work_queue import write_plan
 
 pytestmark = pytest.mark.usefixtures("standin")
-
-SLOW = 0.4  # seconds a step: a pack takes longer than a heartbeat, and a busy machine to start a process
-UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-HOST = [*UNSHARE, "--uts", "--net", "sh", "-c", 'hostname another-host && exec "$@"', "sh"]
-
-
-def can_unshare(command: list[str]) -> bool:
-    return bool(shutil.which("unshare")) and not subprocess.run([*command, "true"], capture_output=True).returncode
-
-
-own_host = pytest.mark.skipif(
-    not can_unshare(HOST), reason="needs the right to make spaces of process numbers and names"
-)
-
-
-@pytest.fixture(params=["lock", "lease"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A sweep directory: owned by a lock of the kernel, or by a lease in a bucket."""
-    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
-    monkeypatch.setenv("DWSWEEP_CACHE", str(tmp_path / "cache"))
-    return str(tmp_path / "sweep") if request.param == "lock" else "gs://b/sweep"
 
 
 @pytest.fixture
@@ -223,14 +194,17 @@ def claimant_that_dies(place: str, at: int) -> int:
         os._exit(1)
 
 
-def test_a_claimant_that_is_killed_at_any_step_stops_nobody(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_claimant_that_is_killed_at_any_step_stops_nobody(
+    place: str, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
     """Its request is heeded while it lives, and never afterwards; the directory is free as before."""
     for name, seconds in (("HEARTBEAT_SECONDS", 0.1), ("LOOK_SECONDS", 0.05)):
         monkeypatch.setattr(claim, name, seconds)
     step = ended = 0
     asked: list[str] = []
     while ended != signal.SIGTERM:  # it came to its end
-        step += 1 if step < 30 else 5
+        step += every if step < 30 else 5
         with claim.hold(place, lost=lambda why, at_once: asked.append(why)):
             claimant = claimant_that_dies(place, step)
             ended = 0
@@ -334,7 +308,8 @@ def test_shards_live_side_by_side_and_other_divisions_are_refused(place: str) ->
         assert [found.shard for found in claim.owners(place)] == [(2, 3)]
 
 
-def test_two_divisions_at_once_are_one(place: str) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_two_divisions_at_once_are_one(place: str, rounds: int) -> None:
     """Of two that each see the other, both may give up; never both own."""
     gate = threading.Barrier(2)
     held: list[int] = []
@@ -348,7 +323,7 @@ def test_two_divisions_at_once_are_one(place: str) -> None:
             held.remove(count)
 
     with ThreadPoolExecutor(2) as pool:
-        for _ in range(4):
+        for _ in range(rounds):
             assert [*pool.map(take, (1, 2))] == [None, None]
 
 
@@ -566,145 +541,3 @@ def test_locks_of_a_bucket_lie_in_a_folder_of_ones_own(
         folder.chmod(0o777)
     with pytest.raises(InputError, match=r"dwsweep-locks-.*TMPDIR"), exclusive(bucket):
         pass
-
-
-# whole sweeps
-
-
-def begin(place: str, *, apart: bool = False, takeover: bool = False, **more: str) -> subprocess.Popen[str]:
-    """A sweep in a process of its own; ``apart``: on what looks like another host."""
-    command = [sys.executable, str(TOOLS / "sweep_tools.py"), place, "{}", json.dumps({"takeover": takeover})]
-    return subprocess.Popen(
-        [*(HOST if apart else []), *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=with_standin(**more),
-        start_new_session=True,
-    )
-
-
-def has_begun(place: str) -> bool:
-    store = SweepStore(place)
-    return any(store.progress(name).step for name in store.pack_ids())
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """All that the sweep has written; logs and locks of the kernel hold no result."""
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file() and path.suffix in (".json", ".jsonl", ".npy", ".csv", ".yaml")
-    }
-
-
-def test_two_shards_at_once(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=0.01)
-    shards = [start(tmp_path / "sweep", shard=[k, 2]) for k in (0, 1)]
-    texts = [process.communicate(timeout=120)[0] for process in shards]
-    assert [process.returncode for process in shards] == [0, 0], texts
-    assert all(work_in(text)[:2] == (4, 2) for text in texts)
-    assert_complete(make_plan(), tmp_path / "sweep")
-    lines = (tmp_path / "sweep" / "results.csv").read_text().splitlines()
-    assert len(lines) == 9 and all(",done," in line for line in lines[1:])
-    # the whole sweep has nothing left to do
-    assert work_in(run(make_plan(), tmp_path / "sweep")[1]) == (0, 0, 8)
-
-
-def test_a_sweep_whose_parent_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order(tmp_path, step_seconds=0.03)
-    first = start(tmp_path / "sweep")
-    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait()
-    order(tmp_path)
-    train_here(monkeypatch)
-    assert run(make_plan(), tmp_path / "sweep")[0] == 0
-    assert_complete(make_plan(), tmp_path / "sweep")
-
-
-@own_host
-def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: str, tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    first = begin(place)
-    wait_for(lambda: has_begun(place))
-    refused = begin(place, apart=True)
-    text, _ = refused.communicate(timeout=60)
-    assert refused.returncode != 0 and says(text, "sweep: owned by another process"), text
-    second = begin(place, apart=True, takeover=True)
-    text, _ = first.communicate(timeout=60)
-    assert first.returncode == 3 and says(text, "sweep: sweep taken over") and "host another-host" in text, text
-    order(tmp_path)
-    text, _ = second.communicate(timeout=120)
-    assert second.returncode == 0 and says(text, "sweep: waits for the owner"), text
-    assert_complete(make_plan(), place)
-
-
-@own_host
-def test_a_claimant_killed_on_another_host_leaves_a_sweep_that_goes_on(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    first = begin(str(tmp_path / "sweep"))
-    wait_for(lambda: has_begun(str(tmp_path / "sweep")))
-    claimant = begin(str(tmp_path / "sweep"), apart=True, takeover=True)
-    wait_for(lambda: claim._is_locked(tmp_path / "sweep" / "locks" / "shard-0-of-1.request"))
-    os.killpg(claimant.pid, signal.SIGKILL)
-    order(tmp_path)
-    first.communicate(timeout=120)
-    assert first.returncode in (0, 3)
-    for takeover in (True, False):
-        again = begin(str(tmp_path / "sweep"), takeover=takeover)
-        text, _ = again.communicate(timeout=120)
-        assert again.returncode == 0, text
-    assert_complete(make_plan(), tmp_path / "sweep")
-
-
-@pytest.mark.parametrize("stopped", ["both", "parent", pytest.param("worker", marks=pytest.mark.slow)])
-def test_a_sweep_that_slept_through_its_lease_is_ended_and_goes_on(tmp_path: Path, stopped: str) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    first = begin(str(tmp_path / "sweep"))
-    wait_for(lambda: has_begun(str(tmp_path / "sweep")))
-    workers = workers_of(first.pid)
-    for pid in {"both": [first.pid, *workers], "parent": [first.pid], "worker": workers}[stopped]:
-        os.kill(pid, signal.SIGSTOP)
-    second = begin(str(tmp_path / "sweep"), takeover=True)
-    if stopped == "worker":  # its parent lives, and ends it in its own time
-        time.sleep(LEASE_SECONDS)
-        os.kill(workers[0], signal.SIGCONT)
-    order(tmp_path)
-    text, _ = second.communicate(timeout=120)
-    assert second.returncode == 0, text
-    assert first.wait(60) == (3 if stopped == "worker" else -signal.SIGKILL)
-    assert_complete(make_plan(), tmp_path / "sweep")
-
-
-@own_host
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_sweep_in_a_bucket_that_slept_or_was_killed_writes_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
-) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    shared = {"SWEEP_BUCKET": str(tmp_path / "bucket"), "SWEEP_STANDIN": str(tmp_path / "orders.json")}
-    caches = [{"DWSWEEP_CACHE": str(tmp_path / f"cache{k}"), "TMPDIR": str(tmp_path / f"tmp{k}")} for k in range(2)]
-    for cache in caches:
-        Path(cache["TMPDIR"]).mkdir()
-    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
-    first = begin("gs://b/sweep", **shared, **caches[0])
-    wait_for(lambda: has_begun("gs://b/sweep"))
-    asleep = [first.pid, *workers_of(first.pid)]
-    for pid in asleep:
-        os.kill(pid, signal.SIGKILL if killed else signal.SIGSTOP)
-    second = begin("gs://b/sweep", apart=True, takeover=True, **shared, **caches[1])
-    wait_for(lambda: list((tmp_path / "bucket").glob("*of-1.2.lock")))
-    order(tmp_path)
-    if not killed:
-        for pid in asleep:
-            with contextlib.suppress(ProcessLookupError):  # a parent that woke first has ended its worker
-                os.kill(pid, signal.SIGCONT)
-    text, _ = first.communicate(timeout=90)
-    assert killed or first.returncode == 3, text
-    text, _ = second.communicate(timeout=120)
-    assert second.returncode == 0, text
-    assert_complete(make_plan(), "gs://b/sweep")
-    before = contents(tmp_path / "bucket")
-    time.sleep(0.5)
-    assert contents(tmp_path / "bucket") == before
