@@ -272,15 +272,20 @@ def best_of(candidates: Iterable[Candidate], constraint: str) -> Candidate | Non
     """
     known = [(cost, c) for c in candidates if c.within_budget and (cost := c.cost(constraint)) is not None]
     if constraint == BALANCED and known:
-        least = min(cost.less_compute for cost, _ in known)
-        tied = [c for cost, c in known if cost.less_compute <= least + TIE_PERCENT]
+        least = min(_printed(cost) for cost, _ in known)
+        tied = [c for cost, c in known if _printed(cost) == least]
         unbeaten = [c for c in tied if not any(_beats(other, c) for other in tied)]
         return min(unbeaten, key=lambda c: (irregular(c), sum(_traded(c)), abs(c.mismatch)))
 
     def order(row: tuple[Cost, Candidate]) -> tuple[int, int, float]:
-        return round(row[0].less_compute / TIE_PERCENT), round(row[0].nats / TIE_NATS), abs(row[1].mismatch)
+        return *_printed(row[0]), abs(row[1].mismatch)
 
     return min(known, key=order)[1] if known else None
+
+
+def _printed(cost: Cost) -> tuple[int, int]:
+    """A cost in the last digits of the table."""
+    return round(cost.less_compute / TIE_PERCENT), round(cost.nats / TIE_NATS)
 
 
 def _traded(candidate: Candidate) -> list[float]:

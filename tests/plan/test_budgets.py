@@ -141,7 +141,7 @@ def test_branches_leave_a_trunk_of_equal_flops() -> None:
         ({"flops": True}, "train.flops: True; must not be true or false"),
         (
             {"flops": 1e12, "steps": 5},
-            "give exactly one of steps, tokens, tokens_per_param, flops; given: step",
+            "give exactly one of steps, tokens, tokens_per_param, flops; given: steps, flops",
         ),
     ],
     ids=str,

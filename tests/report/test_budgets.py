@@ -58,6 +58,7 @@ def test_the_answer_comes_first_with_its_powers() -> None:
     found = fitted("three budgets").equal_budgets
     assert found is not None
     assert text.index("Best depth at each budget") < text.index("Best size of each depth")
+    assert "Guideline" not in text  # public evidence alone answers: no row rests on these losses
     for row in found.best:
         assert f"{row.depth:.1f}" in text and f"{row.depth_low:.1f} … {row.depth_high:.1f}" in text
     assert f"N ∝ C^{found.trends[0].exponent:.3f}" in text and "4 layers lose" in text
