@@ -165,8 +165,11 @@ def test_a_study_prints_no_larger_error_for_more_seeds() -> None:
     """Draws too few for a printed number gave 82 % of the error to 6 seeds and 90 % to 12."""
     grid = {"depths": [6, 9, 12, 18], "budgets": {"from": 1.5e6, "to": 3.7e7, "count": 7}, "width_multiple": 4}
     found = study(spec(**grid, seeds=3))
-    six, twelve = (change.errors.rms for change in found.alternatives if "seeds" in change.name)
-    assert twelve < six < found.errors.rms
+    # as printed: the scatter of shapes and depths, which seeds do not average out, leaves twelve hardly less than six
+    six, twelve = (
+        round(100.0 * change.errors.rms / found.errors.rms) for change in found.alternatives if "seeds" in change.name
+    )
+    assert twelve <= six < 100
 
 
 def test_pairs_outside_the_sizes_say_nothing() -> None:
