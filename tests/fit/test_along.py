@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import shown
 from cli_tools import Command
 from sentences import says, shows
 
@@ -45,7 +46,7 @@ def along(study: AlongStudy, seed: int = 0, **options: object) -> Along:
 
 @pytest.fixture(scope="module")
 def degraded() -> AlongFit:
-    return fit_along(rows_of(DEGRADES), "heads", draws=DRAWS)
+    return dwsweep.fit_table(rows_of(DEGRADES), along="heads", draws=DRAWS)
 
 
 # What is said
@@ -93,7 +94,7 @@ def test_the_spread_over_depths_is_in_percent_of_the_loss() -> None:
         assert curve.spread_low < 0.02 < curve.spread_high
     percent = result.along.curves[0].percent(0.02)
     assert percent == pytest.approx(100 * 0.02 / 4.0, rel=0.02)
-    text = " ".join(result.summary().split())
+    text = " ".join(shown.summary(result).split())
     assert text.count("shape matters") == 2  # of the runs, at either size; the fitted loss does not say it once more
     assert says(text, "fit: shape matters")
 
@@ -232,7 +233,7 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
     done = dwsweep("fit", file, "--along", "heads", "--draws", "400")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "sweep-fit"
-    assert {path.name for path in out.iterdir()} == {"fit.json", "along.csv", "along.png", "along.svg"}
+    assert {path.name for path in out.iterdir()} == {"answers.csv", "fit.json", "along.csv", "along.png", "along.svg"}
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith(str(tmp_path)))
     table = list(csv.DictReader((out / "along.csv").open()))
     assert len(table) == 20 and {row["arm"] for row in table} == {"standard", "fixed"}
@@ -248,9 +249,9 @@ def test_the_command_writes_one_table_one_figure_and_the_record(
 
 
 def test_a_record_that_names_a_key_twice_is_refused(degraded: AlongFit, tmp_path: Path) -> None:
-    file, text = tmp_path / "fit.json", degraded.record.to_json()
+    file, text = tmp_path / "fit.json", degraded.to_json()
     file.write_text(text)
-    assert fit_record.read_any(file) == degraded.record
+    assert fit_record.read_any(file).to_json() == degraded.to_json()
     file.write_text(text.replace('"unit":', '"unit": "nats", "unit":', 1))
     with pytest.raises(InputError, match="'unit' is there twice"):
         fit_record.read_any(file)
@@ -262,9 +263,9 @@ def test_the_figure_has_a_line_per_arm_and_open_marks_where_nothing_is_shown(deg
     top, _, bottom, _ = made.axes
     assert [text.get_text() for text in top.get_legend().get_texts()] == ["standard", "fixed"]
     rows = list(degraded.along.curves[2].rows)  # type: ignore[union-attr]
-    shown = [row.above_base_high is not None and (row.above_base_high < 0 or row.above_base_low > 0) for row in rows]
+    clear = [row.above_base_high is not None and (row.above_base_high < 0 or row.above_base_low > 0) for row in rows]
     marks = [line.get_markerfacecolor() for line in bottom.lines if line.get_marker() == "s"]
-    assert [mark != "white" for mark in marks] == shown and 0 < sum(shown) < 5
+    assert [mark != "white" for mark in marks] == clear and 0 < sum(clear) < 5
 
 
 # Whether the intervals hold
@@ -333,10 +334,10 @@ def test_a_heap_is_said_not_to_be_adjusted_along_a_column_nor_between_arms() -> 
     found = fit_along(heap(), "depth", draws=DRAWS).along
     assert found.answer[0].startswith("NOT ADJUSTED: ") and says(found.answer[0], "fit: not adjusted along depth")
     compared = compare_arms([*heap("a"), *heap("b", 1)], draws=DRAWS)
-    assert compared.record.adjusted
+    assert compared.adjusted
     first = compared.comparisons[0].answer[0]
     assert first.startswith("NOT ADJUSTED: ") and says(first, "fit: arms compared as they are")
-    text = compared.summary()
+    text = shown.summary(compared)
     assert "Transitions, not adjusted, 95 % intervals" in text
     assert {row.unadjusted for row in compared.comparisons[0].rows} == {"batch, warm-up, context"}
     for option in ({"adjust": ["batch_size"]}, {"at": {"batch_size": 32}}, {"no_adjust": ["batch_size"]}):
