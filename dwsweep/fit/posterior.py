@@ -280,7 +280,8 @@ def with_odd_depths(cells: Cells, seed: int = 0) -> Cells:
             found, _, rank, _ = np.linalg.lstsq(A, cells.mean, rcond=1e-9)
             if rank == A.shape[1] < len(A):
                 away = cells.mean - A @ found
-                sd = math.sqrt(away @ away / (len(A) - rank)) / abs(np.linalg.qr(A, mode="r")[-1, -1])
+                root = np.asarray(np.linalg.qr(A, mode="r"))
+                sd = math.sqrt(away @ away / (len(A) - rank)) / abs(float(root[-1, -1]))
                 tried.append((abs(found[-1]) / max(sd, NO_SCATTER), float(y), abs(float(found[-1]))))
         more = [replace(cells, odd=(*cells.odd, (y, sd))) for t, y, sd in sorted(tried)[-ODD_TRIED:] if t > ODD_T]
         if not more:

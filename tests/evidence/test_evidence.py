@@ -31,8 +31,8 @@ def left_out() -> list[check.Foretold]:
 
 
 def test_each_source_is_foretold_by_the_others(left_out: list[check.Foretold]) -> None:
-    assert len(left_out) == 40
-    assert sum(row.covered for row in left_out) >= 38
+    assert len(left_out) == 39
+    assert sum(row.covered for row in left_out) >= 37
     assert np.mean([row.ln_density for row in left_out]) >= -0.70
 
 
