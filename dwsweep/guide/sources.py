@@ -91,7 +91,7 @@ class Source:
         return near if near is not None and near.own is not None and near.own.share(n_params) > 0.0 else self
 
     def after(self, tokens: Tokens) -> Source:
-        """The same source after other ``tokens`` of training, where own losses answer."""
+        """Source after other ``tokens`` of training, where own losses answer."""
         near = self.near
         if near is None or not isinstance(near.law, Predicted):
             return self

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
-from dwsweep.fit.data.numbers import Columns, decimal_marks, in_columns, is_loss, shown
+from dwsweep.fit.data.numbers import Columns, check_names, decimal_marks, in_columns, is_loss, shown
 from dwsweep.records.record import unquoted_text
 
 ROWS_AT_A_TIME = 50_000
@@ -183,9 +182,7 @@ def _names(what: str, header: Fields) -> list[str]:
         if not name:
             name, blanks = blanks, blanks + " "
         names.append(name)
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise InputError(f"{what} column {twice[0]!r} is there twice, a name must be there once")
+    check_names(what, names)
     return names
 
 

@@ -9,8 +9,7 @@ import hashlib
 import io
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.fit.data import delimited, folder, objects, packing, trackers, workbook
-from dwsweep.fit.data.numbers import Columns, in_columns, of_rows, shown
+from dwsweep.fit.data.numbers import Columns, check_names, in_columns, of_rows
 from dwsweep.records.sweep import RESULTS_NAME, read_results
 from dwsweep.text import printable
 
@@ -86,7 +85,7 @@ def _columns_of_frame(table: Any) -> Any:
     if isinstance(table, Mapping | str | PathLike):
         return table
     if hasattr(table, "to_pydict"):  # pyarrow
-        _check_names("table:", getattr(table, "column_names", ()))
+        check_names("table:", getattr(table, "column_names", ()))
         return table.to_pydict()
     if not hasattr(table, "to_dict"):
         return table
@@ -94,19 +93,8 @@ def _columns_of_frame(table: Any) -> Any:
         table = table.collect()
     if not hasattr(table, "columns"):
         raise InputError(f"table: a {type(table).__name__}; must be a table with columns")
-    _check_names("table:", table.columns)
+    check_names("table:", table.columns)
     return table.to_dict("list") if hasattr(table, "iloc") else table.to_dict(as_series=False)
-
-
-def _check_names(what: str, names: Iterable[Any]) -> None:
-    """Refuse a name that is there twice: a dict of columns would keep only the last.
-
-    Raises:
-        InputError: so it is.
-    """
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InputError(f"{what} column {shown(twice[0])!r} is there twice, a name must be there once")
 
 
 def _load_path(name: str) -> Loaded:
@@ -188,6 +176,6 @@ def _read_parquet(what: str, content: bytes) -> Columns:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(io.BytesIO(content))
-    _check_names(what, file.schema_arrow.names)
+    check_names(what, file.schema_arrow.names)
     plain = [one.name for one in file.schema_arrow if pa.types.is_struct(one.type) or not pa.types.is_nested(one.type)]
     return file.read(columns=plain).to_pydict()

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,17 @@ def in_columns(
             column.append(read[value])
         found[ours] = column
     return found
+
+
+def check_names(what: str, names: Iterable[Any]) -> None:
+    """Refuse a name that is there twice: a dict of columns would keep only the last.
+
+    Raises:
+        InputError: so it is.
+    """
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{what} column {shown(twice[0])!r} is there twice, a name must be there once")
 
 
 def _opened(value: Any) -> Any:
