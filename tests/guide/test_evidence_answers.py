@@ -202,7 +202,7 @@ def test_depths_are_called_cheap_only_where_their_own_row_is() -> None:
 
 
 def test_a_shape_is_priced_for_its_distance_from_the_budget_on_either_side() -> None:
-    for row in answer([6.2e7, 2.62e9]).budgets:
+    for row in answer([6.2e7, 2.62e9], options=Options(at="size")).budgets:
         assert {c.mismatch > 0.005 for c in row.candidates} == {True, False}
         for c in row.candidates:
             assert c.missing_nats > 0 or abs(c.mismatch) < 1e-9
