@@ -52,7 +52,7 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.token_group import TokenGroup
+from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
 from dwsweep.fit.transitions import disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
@@ -116,7 +116,20 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table)
+    return fit_with(joint_model, table, axis=axis, params=params, beside=beside, **options)
+
+
+def fit_with(
+    model: JointModel,
+    table: Any,
+    *,
+    axis: str | None = None,
+    params: Iterable[float] = (),
+    beside: Iterable[Any] = (),
+    **options: Any,
+) -> FitResult:
+    """``fit_table`` with another ``model`` of all depths together."""
+    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table, model)
 
 
 def fit_transitions(
@@ -181,7 +194,8 @@ class Request:
     """A table and the question put to it.
 
     trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
-    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size.
+    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. model: of all
+    depths together.
     """
 
     data: Table
@@ -189,6 +203,7 @@ class Request:
     trained: TrainedBudgets | None
     params: Iterable[float]
     heap: Heap | None = None
+    model: JointModel = joint_model
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
@@ -220,7 +235,9 @@ class Request:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, heap=self.heap)
+        return TokenGroup.of(
+            self.data, rows, self.options, self.only_budgets, joint=joint, heap=self.heap, fit=self.model
+        )
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -243,6 +260,7 @@ def _fitted(
     params: Iterable[float],
     beside: Iterable[Any],
     question: Callable[[Request], FitResult],
+    model: JointModel = joint_model,
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
@@ -253,6 +271,7 @@ def _fitted(
     # small matrices: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
+        asked = replace(asked, model=model)
         others = [_other(other, options) for other in beside]
         adjusted = asked.heap.record if asked.heap else None
         return replace(question(asked), others=others, adjusted=adjusted)

@@ -24,6 +24,9 @@ from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import Cell, RateRun, Transition
 
+JointModel = Callable[[Curves, FitOptions], LossSurface | None]
+"""Model of all depths together; None for too few shapes."""
+
 
 @dataclass(frozen=True)
 class TokenGroup:
@@ -51,7 +54,7 @@ class TokenGroup:
         pairs: bool = True,
         joint: bool = True,
         heap: Heap | None = None,
-        fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
+        fit: JointModel | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
         depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
@@ -180,9 +183,9 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     return NoiseSummary(**{**shared, **own})
 
 
-def joint_model(curves: Curves, options: FitOptions, compared: bool = False) -> LossSurface | None:
-    """The joint model of all depths; None for too few shapes. compared: for a comparison alone."""
-    surface = fit_loss_model(curves, options.confidence, options.seed, compared)
+def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
+    """The joint model of all depths; None for too few shapes."""
+    surface = fit_loss_model(curves, options.confidence, options.seed)
     return LossSurface(surface) if surface else None
 
 

@@ -76,7 +76,7 @@ class Pair:
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
     """Every pair of consecutive depths, shallow to deep. surface: the joint model, None if there is none."""
     pairs = [Pair(*depths, curves, confidence) for depths in pairwise(curves.depths)]
-    if surface is None:
+    if surface is None or not pairs:
         return pairs
     grid, depths = surface_grid(surface), [(pair.shallow, pair.deep) for pair in pairs]
     found = []

@@ -100,6 +100,8 @@ class FittedColumn(Record):
     value: tuple[float, ...] = field(repr=False)
     sds: tuple[float, float, float, float, float]
     interacts: bool
+    departs: bool = False
+    waves: bool = False
     tuned: tuple[float, float] | None = None
 
 
