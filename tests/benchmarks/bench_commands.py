@@ -1,18 +1,13 @@
 """Times of the commands, each beside a peer or a floor, in one table.
 
-    python tests/benchmarks/bench_commands.py                    # all parts, half an hour on two cores
-    python tests/benchmarks/bench_commands.py --quick            # small tables and sweeps, without make: five minutes
-    python tests/benchmarks/bench_commands.py --parts start,fit  # of start, fit, sweep, smoke, bfloat16, make
+    python tests/benchmarks/bench_commands.py --parts start,fit  # of start, fit, sweep; default: all
 
 CPU is user and system time of a process and all of its children, the least of ``--repeats`` turns: other work on the
 machine can only add to it. Bytecode is made beforehand. The floors:
 
-start, smoke   a program of two commands in Typer and Rich that prints its help, with NumPy where the command needs it
-fit, report    a process that imports NumPy, SciPy, Matplotlib and Typer, and reads the table (``bench_fit``)
+start          a program of two commands in Typer and Rich that prints its help, with NumPy where the command needs it
+fit            a process that imports NumPy, SciPy, Matplotlib and Typer, and reads the table (``bench_fit``)
 sweep          a process that reads every record of the directory as JSON
-smoke sweep    a process that imports JAX
-bfloat16       the same step in float32
-make           the installation alone; it clones the last commit, and needs a package index
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -73,47 +68,13 @@ for folder, _, names in os.walk(sys.argv[1]):
                     json.loads(line)
 """
 
-STEPS = """
-import json, os, sys, time
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-import jax
-from dwsweep.data.prepare import prepare
-from dwsweep.plan import DataFacts, build
-from dwsweep.spec import load_spec
-from dwsweep.train.program import Blueprint, compile_program
-names = ("float32", "bfloat16")
-programs, least = {}, dict.fromkeys(names, float("inf"))
-for name in names:
-    spec = load_spec("sweeps/smoke.yaml", [one.replace("PRECISION", name) for one in json.loads(sys.argv[1])])
-    store = prepare(spec.data, progress=False)
-    program = compile_program(Blueprint.of(build(spec, data=DataFacts.of(store)).packs[0], store))
-    programs[name] = program, program.init()[0]
-for turn in range(int(sys.argv[2]) + 1):
-    for name in names:
-        program, state = programs[name]
-        began = time.process_time()
-        state, metrics = program.dispatch(state, 3 * turn, 3, 100)
-        jax.block_until_ready((state, metrics))
-        if turn:
-            least[name] = min(least[name], (time.process_time() - began) / 3)
-        programs[name] = program, state
-with open(sys.argv[3], "w", encoding="utf-8") as file:
-    json.dump(least, file)
-"""
-
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured. tables: of ``bench_fit``; all of them where none is named."""
+    """How much is measured."""
 
     repeats: int
     runs: int
-    tables: Sequence[str] = ()
-
-
-FULL = Size(repeats=5, runs=5000)
-QUICK = Size(repeats=1, runs=200, tables=("laptop", "smoke", "2,000 shapes"))
 
 
 @dataclass(frozen=True)
@@ -176,7 +137,7 @@ def start(size: Size, folder: Path) -> None:
 
 def fit(size: Size, folder: Path) -> None:
     """Fits with figures."""
-    for name in size.tables or bench_fit.CASES:
+    for name in bench_fit.CASES:
         turns = [
             bench_fit.measured(name, folder) for _ in range(size.repeats if bench_fit.CASES[name].wanted < 5 else 1)
         ]
@@ -230,68 +191,20 @@ def sweep(size: Size, folder: Path) -> None:
     show(f"{name}: report", f"{seconds:.2f} s of CPU, {megabytes:.1f} MB", read, "3, 3 MB" if large else "–")
 
 
-def smoke(size: Size, folder: Path) -> None:
-    """The smoke sweep with an empty and with a filled compilation cache, its fit and its report."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla")}
-    floor = f"`import jax` {cost([sys.executable, '-c', 'import jax'], size.repeats).cpu:.1f} of CPU a process"
-    for state, wanted in (("cold", "20 of wall"), ("warm", "15 of wall")):
-        place = folder / f"smoke-{state}"
-        found = cost(dwsweep("run", "sweeps/smoke.yaml", "--out", place), **cache)
-        show(f"smoke sweep, {state} cache", f"{found.wall:.0f} s of wall, {found.cpu:.0f} of CPU", floor, wanted)
-    place = folder / "smoke-warm"
-    libraries = cost([sys.executable, "-c", bench_fit.FLOOR, str(place / "results.csv")], size.repeats).cpu
-    for command, wanted in (("fit", "1.5"), ("report", "2")):
-        seconds = cost(dwsweep(command, place), size.repeats).cpu
-        show(f"`{command}` of smoke, with figures", f"{seconds:.2f} s of CPU", f"imports {libraries:.2f}", wanted)
-
-
-def bfloat16(size: Size, folder: Path) -> None:
-    """bfloat16 beside float32 on one core of this host's CPU: CPU seconds of a step, the least of turns."""
-    for depth, width in ((2, 512), (12, 128), (24, 64)):
-        place = folder / f"steps-{depth}.json"
-        changes = [
-            f"grid={{widths: {{{depth}: [{width}]}}, heads: {{size: 32}}, seeds: 1, learning_rates: [0.001]}}",
-            "train={seq_len: 128, batch_size: 16, steps: 100, precision: PRECISION}",
-        ]
-        code = [sys.executable, "-c", STEPS, json.dumps(changes), str(size.repeats), str(place)]
-        cost(code, JAX_PLATFORMS="cpu", NPROC="1")
-        seconds = json.loads(place.read_text())
-        show(
-            f"a step of L{depth} d{width} in bfloat16",
-            f"{1000 * seconds['bfloat16']:.0f} ms of CPU",
-            f"float32 {1000 * seconds['float32']:.0f} ms",
-            "not slower",
-        )
-
-
-def make(size: Size, folder: Path) -> None:
-    """Installation, smoke and tests of a fresh clone."""
-    place = folder / "clone"
-    cost(["git", "clone", "--quiet", str(ROOT), str(place)])
-    install = cost(["make", "-C", str(place), "install"]).wall
-    beside = f"installation {install:.0f}"
-    show("`make smoke`", f"{install + cost(['make', '-C', str(place), 'smoke']).wall:.0f} s of wall", beside, "60")
-    show("`make test`", f"{cost(['make', '-C', str(place), 'test']).wall:.0f} s of wall", "test extras included", "300")
-
-
-PARTS = {"start": start, "fit": fit, "sweep": sweep, "smoke": smoke, "bfloat16": bfloat16, "make": make}
+PARTS = {"start": start, "fit": fit, "sweep": sweep}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", help="some of the parts, by commas; default: all of them")
-    parser.add_argument("--quick", action="store_true", help="small tables and sweeps, one turn, without make")
-    parser.add_argument("--repeats", type=int, help="turns; default: 5, with --quick 1")
-    parser.add_argument("--runs", type=int, help="runs on the stand-in trainer; default: 5000, with --quick 200")
+    parser.add_argument("--repeats", type=int, default=5, help="turns; default: 5")
+    parser.add_argument("--runs", type=int, default=5000, help="runs on the stand-in trainer; default: 5000")
     parser.add_argument("--keep", type=Path, help="folder to work in, kept; default: a temporary one")
     options = parser.parse_args()
-    parts = (
-        options.parts.split(",") if options.parts else [part for part in PARTS if part != "make" or not options.quick]
-    )
+    parts = options.parts.split(",") if options.parts else list(PARTS)
     if unknown := [part for part in parts if part not in PARTS]:
         parser.error(f"part {unknown[0]!r}; allowed: {', '.join(PARTS)}")
-    size = QUICK if options.quick else FULL
-    size = replace(size, repeats=options.repeats or size.repeats, runs=options.runs or size.runs)
+    size = Size(options.repeats, options.runs)
     # an installed package has its bytecode, whatever this environment says of writing it
     compileall.compile_dir(ROOT / "dwsweep", quiet=1)
     print("| what | measured | beside | wanted | load average |\n| --- | --- | --- | --- | --- |")
