@@ -338,7 +338,7 @@ def _transitions_found(asked: Request) -> FitResult:
     if curves:
         report = fit_laws(curves, drawn, group.pairs, confidence)
     structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
-    if curves and not drawn and not group.one_variable and not group.alone and structural:
+    if curves and not drawn and not group.one_variable and structural:
         warnings.append(
             f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths, since it needs nine shapes "
             "of three depths and three sizes; no two depths are compared at equal size"
@@ -359,7 +359,7 @@ def _transitions_found(asked: Request) -> FitResult:
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
     found = _result(asked, group, [group], report, warnings, curves, drawn)
-    return replace(found, at_one_size=group.alone, by_tokens=_by_tokens(by_count, asked.options))
+    return replace(found, by_tokens=_by_tokens(by_count, asked.options))
 
 
 def _result(

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dwsweep.fit import one_size
 from dwsweep.fit.budget_surface import Measured, answered
 from dwsweep.fit.guideline import held_out_line
 from dwsweep.fit.lengths import TrainedBudgets
+from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.token_group import TokenGroup
 from dwsweep.records.equal_budgets import FLOPS, EqualBudgets
 from dwsweep.records.fit import HeldOut
@@ -51,7 +51,7 @@ class AtBudgets:
     @property
     def one_variable(self) -> str:
         """Reason why no shape is better than another; empty if depth and width vary by themselves."""
-        return one_size.width_follows([run for part in self.parts.values() for run in part.selection.runs])
+        return width_follows([run for part in self.parts.values() for run in part.selection.runs])
 
     @property
     def why_no_law(self) -> str:

@@ -178,8 +178,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
     all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        alone = pairs and not joint
-        claimed = "no transition is claimed" if alone else "errors rest on the scatter about the surface of all shapes"
+        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
         yield (
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"

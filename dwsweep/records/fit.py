@@ -19,7 +19,6 @@ from dwsweep.records.adjusted import Adjustment, EqualWhat
 from dwsweep.records.along import Along, AlongRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.equal_budgets import BestAtBudget, DepthAtBudget, EqualBudgets
-from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
     Cell,
@@ -190,8 +189,8 @@ class Surface(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low is None or self.high is None or not self.low < self.high:
-            raise ValueError(f"low must be a number below high, found {self.low} and {self.high}")
+        if self.low is None or self.high is None or not self.low <= self.high:
+            raise ValueError(f"low must be a number not above high, found {self.low} and {self.high}")
         if not self.spans:
             raise ValueError("spans must name a depth")
         if not any(form.counts for form in self.forms):
@@ -425,7 +424,7 @@ class OtherFit(Record):
         return next(found, None)
 
 
-Format = Literal[2]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[3]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
@@ -481,7 +480,6 @@ class FitResult(_Kept):
     comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
     along: Along | None = None  # the loss against a column
     adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
-    at_one_size: AtOneSize | None = None  # the best depth, if all nets have nearly one size
     nets: TrainedNets
     unit: str  # unit of every loss here
     provenance: Provenance

@@ -17,7 +17,6 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
-from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import (
     CHECKS,
     GuidelineRow,
@@ -90,9 +89,7 @@ def answer(result: Fit) -> list[str]:
     told = result.provenance.account
     if told is not None and told.one_variable:
         return lines
-    if result.at_one_size:
-        lines = [_at_one_size(result.at_one_size)]
-    elif result.equal_budgets and not result.curves.depths:
+    if result.equal_budgets and not result.curves.depths:
         lines = [_best_at(row) for row in result.equal_budgets.best]
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
@@ -108,22 +105,6 @@ def _best_at(row: Any) -> str:
         return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
     size = row.n_params_interval.format(format_count)
     return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
-
-
-def _at_one_size(found: AtOneSize) -> str:
-    """Sentence on nets of one size: the best depth, and the loss of the worst one."""
-    size = f"N = {format_count(found.n_params)}"
-    if not found.known:
-        return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
-    if found.flat:
-        return f"At {size} no effect of depth is shown (p = {found.effect_p:.2g})."
-    ends = found.depth_interval
-    best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
-    if not ends.value and not ends.unbounded:
-        best += f" ({ends.ends('.3g')})"
-    assert found.worst_depth is not None and found.worst_percent is not None
-    low, high = found.worst_percent_low, found.worst_percent_high
-    return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."
 
 
 def _crossings(result: FitResult) -> str:
@@ -175,7 +156,7 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
     told = result.provenance.account
-    if result.transitions and not result.at_one_size and not (told and told.one_variable):
+    if result.transitions and not (told and told.one_variable):
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))
