@@ -53,7 +53,7 @@ from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.pairing import TOLERANCE, Pairing, at_size
 from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.warnings import left_out_line, moved, still_falling
+from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
@@ -251,7 +251,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             continue
         if not usable:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
-        warnings = [*said, *moved(usable), *(still_falling(data.directory, usable) if data.directory else [])]
+        warnings = [*said, *(still_falling(data.directory, usable) if data.directory else [])]
         runs = [replace(run, depth=number[_curve(run.row, column)]) for run in usable]
         bad, too_many = impossible(runs)
         warnings += [*too_many, *([left_out_line(bad)] if bad else [])]

@@ -47,13 +47,11 @@ class TokenGroup:
         options: FitOptions,
         shorter: bool = False,
         pairs: bool = True,
-        joint: bool = True,
         heap: Heap | None = None,
         fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
-        ``fit`` fits it (default: ``joint_model``)."""
+        depths, by the model of all depths where there is one: of ``heap``, or by ``fit`` (default: ``joint_model``)."""
         fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
@@ -74,8 +72,7 @@ class TokenGroup:
         if data.directory:
             warnings += still_falling(data.directory, runs)
         one_variable = width_follows(runs)
-        joint = pairs and joint and not one_variable
-        surface = (own or fit(curves, options)) if joint else None
+        surface = (own or fit(curves, options)) if pairs and not one_variable else None
         curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)

@@ -24,7 +24,6 @@ from dwsweep.records.transitions import (
     Transition,
     known_to,
     layers,
-    verdicts,
 )
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
@@ -163,8 +162,6 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    if result.by_tokens:
-        found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
     found.append(("law", "Width law", _law(result)))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
         notes = Lines([f"{BUILD}.", *_of_standard_blocks(result)], indent=2)
@@ -291,17 +288,6 @@ def _place(row: Transition) -> str:
     if row.n_params:
         return row.known.format(format_count)
     return " ".join(filter(None, (_status(row), _ends(row.known))))
-
-
-def _by_tokens(result: FitResult) -> Table:
-    """Table of each pair's transition size by training tokens."""
-    rows = verdicts(result.by_tokens)
-    pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    cells = {(row.tokens, row.shallow, row.deep): shown(row.known.value, format_count, _status(row)) for row in rows}
-    table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
-    for tokens in dict.fromkeys(row.tokens for row in rows):
-        table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
-    return table
 
 
 def _law(result: FitResult) -> list[Part]:
