@@ -160,7 +160,7 @@ def _at_budgets(fit: FitResult, found: EqualBudgets) -> Figure:
     shown = style.evenly(found.budgets, BUDGETS_SHOWN)
     columns = min(2, len(shown))
     made = style.figure(style.WIDTH, 1.3 + 2.2 * -(-len(shown) // columns))
-    looks = style.depth_styles([row.of_depth for budget in shown for row in budget.depths])
+    looks = style.depth_styles([row.tried_depth for budget in shown for row in budget.depths])
     for axes, budget in zip(style.panels(made, len(shown), columns), shown, strict=True):
         _budget(axes, budget, looks)
         best = f"best depth {budget.best.depth_interval.format('.1f')}"
@@ -180,6 +180,7 @@ def _budget(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
         style.says(axes, best.reason or "no depth reaches its minimum", 3)
         return
     values: list[float] = []
+    depth, half = np.ones(1), np.zeros(1)
     if profile is not None:
         depth, loss, half = (style.floats(v) for v in (profile.depth, profile.loss, profile.half))
         style.band(axes, depth, loss - half, loss + half, style.OWN)
@@ -187,16 +188,16 @@ def _budget(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
         values += [*loss]
     for row in having:
         assert row.loss is not None
-        look = looks[row.of_depth]
-        half = 0.0 if profile is None else float(np.interp(row.of_depth, profile.depth, profile.half))
-        low, high = row.loss - half, row.loss + half
+        look = looks[row.tried_depth]
+        away = float(np.interp(row.tried_depth, depth, half))
+        low, high = row.loss - away, row.loss + away
         interval = Interval(row.loss, low if low < high else None, high if low < high else None)
         colour, marker = look["color"], look["marker"]
-        style.interval_mark(axes, row.of_depth, interval, colour, marker=marker, face=colour)
+        style.interval_mark(axes, row.tried_depth, interval, colour, marker=marker, face=colour)
         values += [low, high]
     bottom, span = style.room(axes, values, 0.16, 0.06)
     axes.locator_params(axis="y", nbins=6)
-    depths = sorted({row.of_depth for row in budget.depths})
+    depths = sorted({row.tried_depth for row in budget.depths})
     style.log_axis(axes, "x", depths[0] / 1.12, depths[-1] * 1.12, label=style.plain)
     axes.set_xticks(style.thinned(depths, 5), [str(d) for d in style.thinned(depths, 5)])
     if not (found := best.depth_interval).unbounded:
