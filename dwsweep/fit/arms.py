@@ -49,8 +49,6 @@ from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, PRIORS, Cells, arm_column, declared
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.one_size import FORMS as ONE_SIZE_FORMS
-from dwsweep.fit.one_size import ONE_SIZE, SIZE_SLOPE
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
@@ -181,7 +179,7 @@ def _read(tables: Sequence[Table], names: Sequence[str], options: FitOptions) ->
         key = tokens if number and tokens in groups else largest(groups)
         tokens = tokens if number else key
         try:
-            group = TokenGroup.of(data, groups[key], options, joint=False)
+            group = TokenGroup.of(data, groups[key], options, pairs=False)
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
@@ -574,10 +572,6 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
             shape[edges[k] + j, i] = pairing.runs[i, j] / math.sqrt(most) if most else 0.0
     used = linked.any(axis=0)
     variance = np.maximum(variance - (shape**2).sum(axis=1), 0.0)
-    if float(np.ptp(x)) <= math.log(ONE_SIZE):  # one size: the slope of published laws, with an error as large
-        off = SIZE_SLOPE * mean * (x - x.mean())
-        x, mean = np.full(len(x), x.mean()), mean - off
-        factors.append(off[:, None])
     scatter = max((one.scatter for one in each), key=lambda prior: prior.mean)
     if max(len(arm.curves.x) for arm in arms) == 1:  # of one shape the very loss is asked for, and no curve
         scatter = declared(0.0)
@@ -597,11 +591,9 @@ def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
 
 
 def forms_of(cells: Cells) -> tuple[str, ...]:
-    """Forms of the effect of depth that a table can tell apart: at one size, or of two depths, a law is a power."""
+    """Forms of the effect of depth that a table can tell apart: of two depths every law is a power."""
     depths = len(np.unique(cells.y))
-    if depths == 1:
-        return ("none",)
-    return ONE_SIZE_FORMS if depths == 2 or float(np.ptp(cells.x)) == 0.0 else tuple(FORMS)
+    return ("none",) if depths == 1 else ("power", "free", "none") if depths == 2 else tuple(FORMS)
 
 
 def _span(surface: LossSurface, depth: int) -> DepthSpan:

@@ -22,8 +22,8 @@ from dwsweep.fit.cells import Candidate
 from dwsweep.fit.curves import Curves, distinct, gaussian
 from dwsweep.fit.documents import over_documents
 from dwsweep.fit.interpolation import pchip
+from dwsweep.fit.model import SIZE_SLOPE
 from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
-from dwsweep.fit.one_size import SIZE_SLOPE
 
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
