@@ -28,6 +28,7 @@ from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
 SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
+MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
 USUAL = 0.95  # confidence at which a normal distribution stands for a t
 SEED = 17  # seed of the errors of a slope that no curve shows
 
@@ -149,7 +150,7 @@ def _shared(
         return 0.0
     one, two = (float(np.mean(of)) for of in own)
     apart = float((means.residual**2).sum()) / free * (t_two_sided(USUAL, free) / t_two_sided(USUAL, math.inf)) ** 2
-    return min(max(0.0, (one + two - apart) / 2.0), one, two)
+    return min(max(0.0, (one + two - apart) / 2.0), MOST_SHARED * min(one, two))
 
 
 def same_documents(a: Arm, b: Arm) -> np.ndarray:
