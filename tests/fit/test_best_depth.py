@@ -168,7 +168,7 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
     source = source_of(result, "falling")
     assert any("falls with size" in note for note in source.notes)
     for n in (3e6, 3e7, 1e8):
-        _, low, high = source.at(n).law.depth(n)
+        _, low, high = source.depth(n)
         assert low <= true(n) <= high
     assert source.at(1e11) is source and source.own is None
 
@@ -177,9 +177,9 @@ def test_trust_rests_on_regret_at_95_percent_whatever_the_confidence_of_the_inte
     table = draw(SmoothTruth(), np.random.default_rng(0))
     half = dwsweep.fit_table(table, draws=500, confidence=0.5)
     sure, unsure = (source_of(result, "own") for result in (fitted(SmoothTruth()), half))
-    assert guide_sources.judge(sure.at(3e7), 3e7).level == guide_sources.judge(unsure.at(3e7), 3e7).level == "high"
+    assert guide_sources.judge(sure, 3e7).level == guide_sources.judge(unsure, 3e7).level == "high"
     # the intervals of guide are of 95 % too
-    assert unsure.at(3e7).law.depth(3e7) == pytest.approx(sure.at(3e7).law.depth(3e7), rel=0.01)
+    assert unsure.depth(3e7) == pytest.approx(sure.depth(3e7), rel=0.01)
 
 
 def test_losses_that_have_no_percent_are_not_told_in_percent():

@@ -317,9 +317,9 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
     if best.depth_low is not None and best.depth_high is not None:
-        own = best.depth_low == best.law_low
-        span = "best depth at equal size" + (", 95 %" if own else ": forms, recipes (ASSUMED), grid")
-        axes.axvspan(best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label=span)
+        axes.axvspan(
+            best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label="best depth at equal size, 95 %"
+        )
     top = 1.06 * top or 1.0
     axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: show their markers whole
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)
