@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,7 +89,7 @@ def answered(question: Question, source: Source | None = None) -> Answer:
         verdicts=verdicts,
         overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
         assumptions=_assumptions(options, (*budgets, *verdicts)),
-        notes=(*filter(None, [source.remark]), *_other_block(budgets, verdicts, source)),
+        notes=tuple(filter(None, [source.remark, _block(budgets, verdicts, source, options)])),
         afforded=afforded,
         instead=source.instead or None,
     )
@@ -107,25 +107,31 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
         training_distance=_farthest(measured, rows),
         training_device=measured.device_kind if measured else options.device_name,
         tokens=options.tokens,
+        own_block=options.own_block,
     )
 
 
-def _other_block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], source: Source) -> Iterator[str]:
-    """Remark on shapes whose blocks have other weights than the nets of the fit that guides."""
+def _block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], source: Source, options: Options) -> str:
+    """Remark on the blocks of the shapes, where they are not the usual ones or not those of the fit that guides."""
     shapes: list[tuple[float, int, int]] = [
         (one.n_params, one.depth, one.width) for row in budgets if (one := row.recommended)
     ]
     shapes += [(row.optimum.n_params, row.depth, row.width) for row in verdicts]
-    trained = source.nets.layer_weights if source.nets else None
-    if not shapes or trained is None:
-        return
+    nets = source.nets
+    if not shapes or nets is None:
+        return ""
+    if options.own_block is not None:
+        experts = f", of {nets.top_k} of {nets.experts} experts" if options.idle else ""
+        return f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}"
     n_params, depth, width = shapes[0]
-    here = n_params / (depth * width**2)
-    if are_other_blocks(here, trained):
-        yield (
-            f"The nets of your fit have {trained:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
-            f"{either(argument('mlp_ratio'))} and its neighbours set the block"
-        )
+    here, trained = n_params / (depth * width**2), nets.layer_weights
+    if source.instead or (trained is not None and not are_other_blocks(here, trained)):
+        return ""
+    have = "differ in their blocks" if trained is None else f"have {trained:.3g}·d² weights in a layer"
+    return (
+        f"The nets of your fit {have}, the shapes here have {here:.3g}·d²: {either(argument('mlp_ratio'))} and its "
+        "neighbours set the block"
+    )
 
 
 def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> float | None:
@@ -157,6 +163,11 @@ def exported(found: Answer, options: Options, project: str) -> str:
             f"{argument('shapes', '--shape')}"
         )
     nets = found.assumptions
+    if nets.own_block is not None:
+        raise InputError(
+            f"{argument('project', '--export')}: the shapes here have the blocks of your fit's nets, "
+            f"{nets.own_block:.3g}·d² weights in a layer; allowed with {argument('mlp_ratio')} and its neighbours"
+        )
     options = replace(options, vocab_size=nets.vocabulary, context=nets.context)
     return export.text(_own_shape(*chosen[0], options), project)
 

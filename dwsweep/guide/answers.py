@@ -268,7 +268,8 @@ class Assumptions:
     """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. device: device of decoding.
     devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``,
     on training_device. training_distance: largest factor in depth or width between the best shapes and the
-    nearest benchmarked one. tokens: tokens of training, if given.
+    nearest benchmarked one. tokens: of training, if given. own_block: weights over d² of a layer of the fit's
+    nets, where the shapes have their blocks.
     """
 
     decode_seconds_per_layer: float
@@ -280,6 +281,7 @@ class Assumptions:
     training_device: str
     training_distance: float | None
     tokens: float | None
+    own_block: float | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import ask
 from dwsweep.guide.advice import LITTLE, to_build
@@ -19,7 +20,7 @@ from dwsweep.guide.shapes import Options
 from dwsweep.guide.sources import PUBLIC, ByEvidence, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
-from dwsweep.shapes import width_at
+from dwsweep.shapes import STANDARD, width_at
 
 NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 GRID = 40  # sizes at which the loss of a trained shape is looked for
@@ -33,11 +34,14 @@ def completed(fit: FitResult) -> FitResult:
 def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow]:
     """The answers of ``guide --fit`` at the sizes of rows."""
     source = source_of(fit, "this fit")
-    options = Options().for_nets(fit.nets)
+    try:
+        options = Options().for_nets(fit.nets)
+    except InputError:  # blocks that nobody can build from their weights alone
+        options = None
     return [_row(row, source, options, fit.curves.confidence) for row in sizes]
 
 
-def _row(row: GuidelineRow, source: ByEvidence, options: Options, confidence: float) -> GuidelineRow:
+def _row(row: GuidelineRow, source: ByEvidence, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
     n, name, factor = row.n_params, _name(source, row.n_params), source.extrapolation(row.n_params)
     if source.own is not None and row.trained_depth is not None:
@@ -51,15 +55,16 @@ def _row(row: GuidelineRow, source: ByEvidence, options: Options, confidence: fl
     if source.basis(n) == "range":
         depth, name, forms = None, f"{name}: {NO_BEST}", []
         low, high = loss.stretch(LITTLE)
-    built = to_build(n, source, options)
+    weights = (source.nets.layer_weights if source.nets else None) or STANDARD
+    built = to_build(n, source, options) if options else None
     return replace(
         row,
         depth=depth,
         depth_low=low,
         depth_high=high,
-        width=width_at(n, depth),
-        width_low=width_at(n, high),
-        width_high=width_at(n, low),
+        width=width_at(n, depth, weights),
+        width_low=width_at(n, high, weights),
+        width_high=width_at(n, low, weights),
         depth_int=built.depth if built else None,
         width_int=built.width if built else None,
         n_params_actual=built.n_params if built else None,

@@ -20,7 +20,7 @@ from dwsweep.text import format_count
 TAIL = 0.025
 GRID = 600  # points of the grid of depths
 REACH = 16.0  # factor in depth from the best
-WITHIN, COARSE, FINE = 4.0, 10, 12  # ratio to the best depth of the layers that are priced, and counts of two steps
+WITHIN, COARSE, FINE = 4.0, 10, 24  # ratio to the best depth of the layers that are priced, and counts of two steps
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ class LossAt:
 
     def penalties(self, depths: np.ndarray) -> np.ndarray:
         """Expected penalties (M,): nats above the whole number of layers that is best in expectation."""
-        return np.maximum(self.slope * (self._expected(np.asarray(depths, dtype=float)) - self._least), 0.0)
+        return self._above_least(self._expected(np.asarray(depths, dtype=float)))
+
+    def _above_least(self, prices: np.ndarray) -> np.ndarray:
+        return np.maximum(self.slope * (prices - self._least), 0.0)
 
     def _expected(self, depths: np.ndarray) -> np.ndarray:
         """Mean prices (M,) of ``depths``."""
@@ -121,19 +124,19 @@ class LossAt:
         return self.cost(nats, min(max(0.0, low), nats), max(high, nats))
 
     @cached_property
-    def _above(self) -> np.ndarray:
-        """Penalties of all ``depths`` as one row (1, M)."""
-        return self.penalties(self.depths)[None]
+    def _prices(self) -> np.ndarray:
+        """Expected prices of all ``depths``."""
+        return self._expected(self.depths)
 
     @property
     def best(self) -> float:
-        """Depth of least penalty."""
-        return float(self.depths[self._above[0].argmin()])
+        """Depth of least expected price."""
+        return float(self.depths[self._prices.argmin()])
 
     def stretch(self, share: float) -> tuple[float, float]:
         """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of the known
         depths."""
-        low, high = _ends(self.depths, self._above, wasted(share) * self.slope)
+        low, high = _ends(self.depths, self._above_least(self._prices)[None], wasted(share) * self.slope)
         return float(low[0]), float(high[0])
 
     def near_best(self, shares: Sequence[float]) -> tuple[NearBest, ...]:

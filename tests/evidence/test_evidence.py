@@ -235,4 +235,4 @@ def test_readings_of_a_slope_and_of_pairs_follow_their_equations() -> None:
 def test_sources_are_named_in_what_they_are_read_for() -> None:
     assert published_law.SHORT in SOURCES
     law = ByEvidence()
-    assert (law.valid_from, law.valid_to) == (min(SOURCES["laptop"].depth.n_params), 1.5e9)
+    assert law.span == (min(SOURCES["laptop"].depth.n_params), 1.5e9)

@@ -61,18 +61,20 @@ class Scores(Simulated):
 def by_fit(rows: list[Row], sizes: Sequence[float], tokens: Sequence[float] | None = None) -> list[Point]:
     """dwsweep's own: a fit per number of tokens. A table that it finds no law in gives no answer."""
     from dwsweep.fit.analysis import fit_transitions
-    from dwsweep.fit.guideline import own_guide
+    from dwsweep.fit.ask import LossSurface
 
     @functools.cache
     def guide(count: float | None) -> Any:
         used = rows if count is None else [row for row in rows if row["tokens"] == count]
         try:
-            return own_guide(fit_transitions(used, draws=DRAWS).surface)
+            surface = fit_transitions(used, draws=DRAWS).surface
+            return surface and LossSurface(surface)
         except InputError:
             return None
 
     guides = [guide(count) for count in (tokens or [None] * len(sizes))]
-    return [found.depth(n) if found else NOTHING for found, n in zip(guides, sizes, strict=True)]
+    found = [surface and surface.at(n) for surface, n in zip(guides, sizes, strict=True)]
+    return [(one.value, one.low, one.high) if one else NOTHING for one in found]
 
 
 def estimator(name: str) -> Answer:
