@@ -169,7 +169,7 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
     for n in (3e6, 3e7, 1e8):
         _, low, high = source.depth(n)
         assert low <= true(n) <= high
-    assert source.at(1e11) is source and source.own is None
+    assert source.own_at(1e11) is None
 
 
 def test_trust_rests_on_regret_at_95_percent_whatever_the_confidence_of_the_intervals():
