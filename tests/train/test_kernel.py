@@ -13,8 +13,8 @@ from sentences import shows
 from train_support import Kept, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
-from dwsweep.train import choices
-from dwsweep.train.choices import CUDNN, XLA, Choice, choose_kernel
+from dwsweep.train import kernel
+from dwsweep.train.kernel import CUDNN, XLA, Choice, choose_kernel
 from dwsweep.train.pack_trainer import train_pack
 
 SHAPE = make_spec(grid={"widths": {2: [64]}, "heads": {"size": 32}}).block().shape(2, 64)
@@ -40,7 +40,7 @@ def test_what_was_asked_for_and_what_stands_against_it() -> None:
 @pytest.mark.parametrize(("cudnn", "xla", "faster"), [(1e-3, 2e-3, CUDNN), (2e-3, 1e-3, XLA)])
 def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, xla: float, faster: str) -> None:
     gpu: Any = Gpu()
-    monkeypatch.setattr(choices, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
+    monkeypatch.setattr(kernel, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
     choice = choose_kernel("auto", SHAPE, "bfloat16", 8, gpu)
     assert choice.kernel == faster and "cudnn" in choice.why and "xla" in choice.why
     assert choose_kernel("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
@@ -48,12 +48,12 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, 
 
 def test_a_kernel_is_timed_by_a_program_of_many_passes() -> None:
     """A single pass of a small shape takes a host longer to start than a device to run: 0.28 ms for 0.1 on an H200."""
-    assert 0 < choices._seconds(XLA, 2, 32, 2, 1, 6, "bfloat16", jax.devices("cpu")[0]) < 1
+    assert 0 < kernel._seconds(XLA, 2, 32, 2, 1, 6, "bfloat16", jax.devices("cpu")[0]) < 1
 
 
 def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """For real: a CPU, taken for a GPU, has no cuDNN to compile for."""
-    monkeypatch.setattr(choices, "_obstacle", lambda *_: None)
+    monkeypatch.setattr(kernel, "_obstacle", lambda *_: None)
     for asked in ("auto", "cudnn"):
         choice = choose_kernel(asked, SHAPE, "bfloat16", 8, jax.devices("cpu")[0])
         assert choice.kernel == XLA and choice.why.startswith("cudnn failed: ")
