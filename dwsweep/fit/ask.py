@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
+from dwsweep.fit.model import FORMS, SAME_SIZE, Cells, Column, Model, Prior, is_one_size
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
     DRAWS,
@@ -34,7 +34,7 @@ from dwsweep.fit.posterior import (
 )
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
-from dwsweep.records.transitions import Optimum, SizedOptimum, depth_decimals
+from dwsweep.records.transitions import Optimum, SizedOptimum
 
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of layers
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
+FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
@@ -60,14 +61,6 @@ TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 9
 ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Median and interval ends, each with its Monte-Carlo standard error; None if there is none."""
-
-    interval: Interval
-    errors: Interval
-
-
 def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
     """Lower end, median and upper end of draws (D,), possibly infinite, between two order statistics."""
     tail = (1.0 - confidence) / 2.0
@@ -83,8 +76,8 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
     return low, middle, high
 
 
-def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer:
-    """Interval of draws (D,), with Monte-Carlo errors from the spread over scrambles."""
+def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Interval:
+    """Interval of draws (D,), with the largest Monte-Carlo error of its numbers, by the spread over scrambles."""
     each = np.array(
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
@@ -92,8 +85,7 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
         # one answer has no standard deviation
         spread = standard_error(each) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
-    errors = [float(v) if math.isfinite(v) else None for v in spread]
-    return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))
+    return Interval(middle, low, high, error=max((float(v) for v in spread if math.isfinite(v)), default=0.0))
 
 
 def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) -> np.ndarray:
@@ -310,14 +302,13 @@ class LossSurface:
             return self.posterior.frame.first, self.posterior.frame.last
         return math.log(min(present)), math.log(max(present))
 
-    def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int]:
+    def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int | None]:
         """Best depth at ln axis x with columns at other values than the held ones, and its known decimals."""
         nets = self.nets(x)
-        depth = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets).map(math.exp)
-        errors = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).errors
-        numbers = ((depth.value, errors.value), (depth.low, errors.low), (depth.high, errors.high))
-        known = [error for number, error in numbers if number is not None]
-        return depth, depth_decimals(depth, known, *map(math.exp, nets))
+        ln = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets)
+        error = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).error
+        depth = replace(ln, error=error).map(math.exp)
+        return depth, depth.decimals
 
     def spread(self, x: float) -> float:
         """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
@@ -350,26 +341,17 @@ class LossSurface:
         )
 
     def sized(self, x: float) -> SizedOptimum | None:
-        """``optimum`` with its size and the Monte-Carlo errors that bound its digits."""
+        """``optimum`` with its size and the Monte-Carlo error that bounds its digits."""
         found = self.optimum(x)
         if found is None:
             return None
-        more: dict[str, Any] = self.errors(found)
-        return SizedOptimum(**vars(found), n_params=math.exp(x), **more)
+        error = answer(self.drawn_depths(x), self.posterior.scramble, self.record.confidence).error
+        return SizedOptimum(**vars(found), n_params=math.exp(x), depth_error=error)
 
-    def decimals(self, n: float) -> int:
-        """Known decimals of the best depth at a size, as in the list of them: one beyond the sizes of the data."""
+    def decimals(self, n: float) -> int | None:
+        """Known decimals of the best depth at a size, as in the list of them; None: its one is known."""
         found = None if self.record.flat else self.sized(math.log(n))
-        return 1 if found is None else found.digits
-
-    def errors(self, found: Optimum) -> dict[str, float | None]:
-        """Monte-Carlo errors of ln of the best depth and of its finite interval ends."""
-        each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
-        known = found.depth_interval
-        pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
-        return {
-            f"depth{end}_error": None if getattr(known, name) is None else error for end, (name, error) in pairs.items()
-        }
+        return None if found is None else found.depth_interval.decimals
 
     def worst(self, x: float) -> dict[str, Any]:
         """Worst depth among depths with shapes at ln axis x, and its excess over the loss of the best depth between
@@ -409,7 +391,8 @@ class LossSurface:
     @cached_property
     def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         # rounded widths move a shape by some percent: without that much room a size of the grid would have one depth
-        reached = ((span.low - SAME_BUDGET, span.high + SAME_BUDGET, span.depth) for span in self.record.spans)
+        room = math.log(SAME_SIZE) if self.posterior.frame.one_size else SAME_BUDGET
+        reached = ((span.low - room, span.high + room, span.depth) for span in self.record.spans)
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
@@ -465,8 +448,8 @@ def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.nd
 
 
 def fit_loss_model(curves: Curves, confidence: float, seed: int = 0, compared: bool = False) -> Surface | None:
-    """The posterior of a table's cell means; None with fewer than nine shapes, three depths or three sizes. The shapes
-    may lie anywhere. compared: for a comparison alone, see ``surface_of``."""
+    """The posterior of a table's cell means, which may lie anywhere; None if they are not ``enough``. compared: for a
+    comparison alone, see ``surface_of``."""
     if not enough(curves):
         return None
     cells = Cells.of(curves)
@@ -477,9 +460,20 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0, compared: b
 
 
 def enough(curves: Curves) -> bool:
-    """True if a table has enough shapes, sizes and depths for a posterior over sizes."""
-    few = len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS
-    return not few
+    """True if a table has enough shapes for a posterior: three depths at one size, whose noise replicates or a
+    declaration show, or seven at one size, eight at two, nine at three or more."""
+    sizes = min(distinct_sizes(curves.x), FEWEST_SIZES)
+    if len(curves.depths) < FEWEST_DEPTHS:
+        return False
+    if len(curves.x) >= FEWEST_ALONE - 1 + sizes and (sizes == FEWEST_SIZES or _shared_depths(curves)):
+        return True
+    return curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and _shared_depths(curves)
+
+
+def _shared_depths(curves: Curves) -> bool:
+    """True if three depths have nets of one size."""
+    near = np.abs(curves.x[:, None] - curves.x) <= max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x))
+    return any(len(np.unique(curves.depth[row])) >= FEWEST_SHARED_DEPTHS for row in near)
 
 
 def surface_of(
@@ -643,8 +637,9 @@ def with_optima(record: Surface) -> Surface:
     surface = LossSurface(record)
     ends = (x for span in record.spans for x in (span.low, span.high))
     shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
+    sizes = np.linspace(min(shared), max(shared), ROWS)
     rows = []
-    for x in np.linspace(min(shared), max(shared), ROWS):
+    for x in [np.mean(record.cells.x)] if surface.posterior.frame.one_size else sizes:
         found = surface.sized(float(x))
         if found is not None:
             rows.append(replace(found, **surface.worst(float(x))))
