@@ -1,0 +1,627 @@
+"""Training speed beside what one would write oneself: the same architecture, shapes, batch and optimizer.
+
+    make bench
+    python tests/benchmarks/bench_train.py [--shapes smoke L24-d64] [--rounds 7] [--products] [--whole] [--json FILE]
+
+The sides, each where it is installed:
+
+- ours: ``dwsweep.train.program.Program``, the compiled function that a sweep runs;
+- compiled, eager: ``torch_model`` with and without ``torch.compile``;
+- plain: ``plain_jax``, one jitted step and Optax.
+
+Each side of each shape is a process of its own, with the environment that its user would have. All begin with the same
+parameters and batches, and the losses of three training steps must agree within 1e-4, so that "the same" is checked and
+not claimed. Then they take turns, round by round, so that whatever else the machine does meets all. A ratio is that of
+one round. The table gives the median of the ratios and each side's best rate. PyTorch runs with the faster of its two
+fast AdamWs (fused, foreach) and of one thread and all cores, plain JAX with the faster of a loop over its blocks and a
+scan: both are chosen for each shape before the clock starts. Compilation is over by then too. Smoke shapes are trained
+as the sweep trains them, three seeds a pack; the others train the three one after another. Data: ``stdlib-docs``,
+prepared before the clock starts.
+
+``--products`` adds the bare matrix products of a step, by XLA and by PyTorch's library, and what share of a step they
+are. ``--whole`` adds whole runs in fresh processes, import, compilation, training and held-out loss included: ours with
+an empty and with a filled compilation cache, and eager PyTorch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from dwsweep.data.batches import window_indices
+from dwsweep.data.heldout import heldout_set
+from dwsweep.data.prepare import prepare
+from dwsweep.data.token_store import Store
+from dwsweep.model.parametrization import Scales, resolve
+from dwsweep.plan import DataFacts, Pack, build
+from dwsweep.plan.schedule import multipliers
+from dwsweep.records.run import RunResult
+from dwsweep.spec import load_spec, parse_spec
+from dwsweep.sweep.local_executor import cores, each_core_a_device
+
+SMOKE = Path(__file__).parents[2] / "sweeps" / "smoke.yaml"
+LARGER = {2: [512], 6: [192], 12: [128], 24: [64], 48: [32]}
+"""Depth: widths, at batch 16 × 128, one replica, vocabulary 1000."""
+ROUND_SECONDS = 1.0  # as long as a dispatch of a sweep: what it costs to begin one is shared by its steps
+AGREE = 1e-4
+"""Nats by which the losses of the first three steps may differ."""
+SIDES = {"ours": "jax", "compiled": "torch", "eager": "torch", "plain": "jax"}
+"""The sides in the order of the table: the package that each needs."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pack to train, and its data."""
+
+    name: str
+    pack: Pack
+    store: Store
+
+    @property
+    def tokens_per_step(self) -> int:
+        return len(self.pack.replicas) * self.pack.train.batch_size * self.pack.train.seq_len
+
+    @property
+    def scales(self) -> Scales:
+        return resolve(self.pack.shape, self.pack.model, self.pack.train, 1.0)
+
+    def batches(self, begin: int, n: int) -> tuple[list[np.ndarray], list[float]]:
+        """(window indices (n, B) of each replica, multipliers of the rate) of ``n`` steps from ``begin`` on."""
+        train = self.pack.train
+        n_windows = (self.store.n_train_tokens - 1) // train.seq_len
+        indices = [
+            window_indices(r.seed, begin, n, train.batch_size, n_windows).astype(np.int64) for r in self.pack.replicas
+        ]
+        return indices, multipliers(begin, n, max(self.pack.branch_steps[-1], begin + n), train).tolist()
+
+
+def cases(wanted: list[str], progress: bool = True) -> list[Case]:
+    """The smoke sweep's packs and the larger shapes whose name (L6-d192) or group (smoke, larger) is wanted."""
+    smoke = load_spec(SMOKE)
+    larger = parse_spec(
+        {
+            "name": "larger",
+            "grid": {"widths": LARGER, "seeds": 1, "heads": {"count": 2}, "learning_rates": [2e-3]},
+            "model": smoke.model.model_dump(),
+            "data": smoke.data.model_dump(),
+            "train": {"seq_len": 128, "batch_size": 16, "steps": 200, "warmup_steps": 20},
+        }
+    )
+    store = prepare(smoke.data, progress=progress)
+    found = []
+    for group, spec in (("smoke", smoke), ("larger", larger)):
+        for pack in build(spec, data=DataFacts.of(store)).packs:
+            name = f"L{pack.shape.depth}-d{pack.shape.width}"
+            if not wanted or group in wanted or name in wanted:
+                found.append(Case(name, pack, store))
+    return found
+
+
+class Side(Protocol):
+    """One way to train a case, from given parameters on."""
+
+    facts: dict[str, Any]
+
+    def steps(self, n: int) -> np.ndarray:
+        """Take ``n`` steps of all replicas and wait; the losses (n, R)."""
+
+
+class Ours:
+    """The real program, which is also where the parameters come from."""
+
+    def __init__(self, case: Case, params: Path) -> None:
+        import jax
+
+        from dwsweep.train.program import Blueprint, compile_program
+
+        self.jax, self.case = jax, case
+        self.program = compile_program(Blueprint.of(case.pack, case.store))
+        self.state, init_seconds = self.program.init()
+        choices = self.program.choices
+        self.facts = {
+            "compile_seconds": self.program.compile_seconds + init_seconds,
+            "microbatch": choices.microbatch,
+            "devices": choices.layout.size,
+        }
+        own = self.program.params(self.state, range(len(case.pack.replicas)))
+        np.savez(params, **{f"{r}.{name}": array for r, named in own.items() for name, array in named.items()})
+        self.done = 0
+
+    def steps(self, n: int) -> np.ndarray:
+        losses = []
+        while n:
+            part = min(n, self.program.choices.capacity)
+            total = max(self.case.pack.branch_steps[-1], self.done + part)
+            self.state, metrics = self.program.dispatch(self.state, self.done, part, total)
+            losses.append(np.asarray(metrics["loss"])[:part])
+            self.done, n = self.done + part, n - part
+        self.jax.block_until_ready(self.state)
+        return np.concatenate(losses)
+
+
+def taken(params: Path, replica: int) -> dict[str, Any]:
+    """A replica's parameters as a tree, from the file that ours has written."""
+    tree: dict[str, Any] = {}
+    with np.load(params) as arrays:
+        for name in arrays:
+            first, *path, last = name.split(".")
+            if int(first) == replica:
+                at = tree
+                for part in path:
+                    at = at.setdefault(part, {})
+                at[last] = arrays[name]
+    return tree
+
+
+class Torch:
+    """PyTorch, one replica after another."""
+
+    def __init__(self, case: Case, params: Path | None, compiled: bool, fused: bool, threads: int) -> None:
+        import torch
+        from torch_model import Trainer
+
+        self.torch, self.case, self.threads = torch, case, threads
+        self.facts = {"adamw": "fused" if fused else "foreach", "threads": threads}
+        pack = case.pack
+        self.replicas = [
+            Trainer(pack.shape, case.scales, pack.train, r.learning_rate, fused, compiled) for r in pack.replicas
+        ]
+        for i, trainer in enumerate(self.replicas):
+            if params is not None:
+                trainer.model.take(taken(params, i))
+        self.tokens = torch.from_numpy(np.array(case.store.train_tokens(), np.int64))
+        self.done = 0
+
+    def steps(self, n: int) -> np.ndarray:
+        self.torch.set_num_threads(self.threads)
+        indices, rates = self.case.batches(self.done, n)
+        losses = [
+            [trainer.step(self.tokens, self.torch.from_numpy(own[k]), rates[k]) for k in range(n)]
+            for trainer, own in zip(self.replicas, indices, strict=True)
+        ]
+        self.done += n
+        return self.torch.stack([self.torch.stack(of_one) for of_one in losses], dim=1).numpy()
+
+
+class Plain:
+    """Plain JAX, one replica after another."""
+
+    def __init__(self, case: Case, params: Path, scanned: bool) -> None:
+        from plain_jax import Trainer, unstacked
+
+        pack, self.case, self.facts = case.pack, case, {"blocks": "scan" if scanned else "loop"}
+        trees = [taken(params, i) for i in range(len(pack.replicas))]
+        if not scanned:
+            trees = [unstacked(tree, pack.shape.depth) for tree in trees]
+        self.replicas = [
+            Trainer(tree, pack.shape, case.scales, pack.train, r.learning_rate)
+            for tree, r in zip(trees, pack.replicas, strict=True)
+        ]
+        self.tokens = np.array(case.store.train_tokens(), np.int32)
+        self.done = 0
+
+    def steps(self, n: int) -> np.ndarray:
+        indices, rates = self.case.batches(self.done, n)
+        losses = [
+            [trainer.step(self.tokens, own[k], rates[k]) for k in range(n)]
+            for trainer, own in zip(self.replicas, indices, strict=True)
+        ]
+        self.done += n
+        return np.array(losses, np.float32).T
+
+
+def fastest(make: Callable[..., Side], options: Iterable[tuple[Any, ...]]) -> Side:
+    """The fastest of a side's options for this shape, warm, at its first step again."""
+    best: tuple[float, tuple[Any, ...]] | None = None
+    for chosen in options:
+        side = make(*chosen)
+        side.steps(3)
+        n = max(2, int(0.5 * ROUND_SECONDS / timed(side, 2)))
+        seconds = min(timed(side, n) for _ in range(2))
+        if best is None or seconds < best[0]:
+            best = (seconds, chosen)
+        del side
+    assert best is not None
+    return make(*best[1])
+
+
+def timed(side: Side, n: int) -> float:
+    """Seconds a step (of all replicas)."""
+    began = time.perf_counter()
+    side.steps(n)
+    return (time.perf_counter() - began) / n
+
+
+def serve(name: str, case: Case, params: Path) -> None:
+    """Be one side: answer each number of steps on standard input by a line of JSON, after one about itself."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a compiler prints is no answer
+    if name == "ours":
+        side: Side = Ours(case, params)
+    elif name == "plain":
+        side = fastest(partial(Plain, case, params), [(False,), (True,)])
+    else:
+        import torch
+
+        torch._dynamo.config.recompile_limit = 64
+        options = product((True, False), sorted({1, len(cores())}))
+        side = fastest(partial(Torch, case, params, name == "compiled"), options)
+    print(json.dumps(side.facts), file=answers, flush=True)
+    for line in sys.stdin:
+        n = int(line)
+        began = time.perf_counter()
+        losses = side.steps(n)
+        seconds = (time.perf_counter() - began) / n
+        print(json.dumps({"seconds": seconds, "losses": losses.tolist()}), file=answers, flush=True)
+
+
+class Peer:
+    """A side in a process of its own."""
+
+    def __init__(self, name: str, case: Case, params: Path) -> None:
+        ours = each_core_a_device(len(cores())) if name == "ours" else {}
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--side", name, "--shapes", case.name, "--params", str(params)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ours},
+        )
+        self.name, self.facts = name, self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended before it answered, exit status {self.process.wait()}")
+        return dict(json.loads(line))
+
+    def steps(self, n: int) -> dict[str, Any]:
+        """Seconds a step, and the losses."""
+        assert self.process.stdin is not None
+        print(n, file=self.process.stdin, flush=True)
+        return self._answer()
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@contextmanager
+def peers(names: list[str], case: Case) -> Iterator[list[Peer]]:
+    """The sides of one shape, ours first, since the others take its parameters."""
+    with tempfile.TemporaryDirectory() as folder:
+        started: list[Peer] = []
+        try:
+            for name in names:
+                started.append(Peer(name, case, Path(folder) / "params.npz"))
+            yield started
+        finally:
+            for peer in started:
+                peer.end()
+
+
+def compare(case: Case, rounds: int, names: list[str]) -> dict[str, Any]:
+    """One row of the table.
+
+    Raises:
+        AssertionError: the losses of the first three steps differ by more than ``AGREE``.
+    """
+    pack = case.pack
+    row: dict[str, Any] = {
+        "shape": case.name,
+        "replicas": len(pack.replicas),
+        "batch": pack.train.batch_size,
+        "seq_len": pack.train.seq_len,
+        "n_params_total": pack.shape.n_params_total,
+    }
+    with peers(names, case) as sides:
+        first = [np.array(side.steps(3)["losses"]) for side in sides]
+        for side, losses in zip(sides, first, strict=True):
+            apart = float(np.abs(losses - first[0]).max())
+            assert apart <= AGREE, f"{case.name}: {side.name} is not the same model: losses {losses} and {first[0]}"
+        numbers = [max(1, int(ROUND_SECONDS / side.steps(2)["seconds"])) for side in sides]
+        taken = [[side.steps(n)["seconds"] for side, n in zip(sides, numbers, strict=True)] for _ in range(rounds)]
+        for k, side in enumerate(sides):
+            ratios = [of_round[k] / of_round[0] for of_round in taken]
+            row[side.name] = side.facts | {
+                "tokens_per_second": case.tokens_per_step / min(of_round[k] for of_round in taken),
+                "ratio": statistics.median(ratios),
+                "ratio_low": min(ratios),
+                "ratio_high": max(ratios),
+            }
+    return row
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of a step, and how often a step takes it."""
+
+    m: int
+    k: int
+    n: int
+    times: int
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.m * self.k * self.n * self.times
+
+
+def products(case: Case, rows: int) -> list[Product]:
+    """The products of weights in one replica's step, forward and backward, ``rows`` tokens at a time."""
+    shape, train = case.pack.shape, case.pack.train
+    times = train.batch_size * train.seq_len // rows
+    D, inner, V = shape.width, shape.heads * shape.head_size, shape.vocab_size
+    pairs = [(D, 3 * inner), (inner, D), (D, shape.mlp_hidden), (shape.mlp_hidden, D)]
+    found = []
+    for n_in, n_out, of_step in [(*pair, shape.depth) for pair in pairs] + [(D, V, 1)]:
+        each = times * of_step
+        found += [Product(rows, n_in, n_out, each), Product(rows, n_out, n_in, each), Product(n_in, rows, n_out, each)]
+    return found
+
+
+def bare(case: Case, library: str, rows: int) -> float:
+    """Seconds that the bare products of a step take, on one thread, by the library of ``jax`` or of ``torch``."""
+    total = 0.0
+    for p in products(case, rows):
+        a, b = np.ones((p.m, p.k), np.float32), np.ones((p.k, p.n), np.float32)
+        repeat = max(1, int(2e8 / (2.0 * p.m * p.k * p.n)))
+        if library == "torch":
+            import torch
+
+            torch.set_num_threads(1)
+            x, y = torch.from_numpy(a), torch.from_numpy(b)
+
+            def run(x: Any = x, y: Any = y, repeat: int = repeat) -> None:
+                for _ in range(repeat):
+                    torch.mm(x, y)
+        else:
+            import jax
+
+            # the first operand moves on, so that no product is taken out of the loop
+            def loop(x: Any, y: Any, repeat: int = repeat) -> Any:
+                def body(_: Any, carry: Any) -> Any:
+                    x, _ = carry
+                    z = x @ y
+                    return x.at[0, 0].set(z[0, 0] * 1e-20), z
+
+                return jax.lax.fori_loop(0, repeat, body, (x, jax.numpy.zeros((x.shape[0], y.shape[1]))))
+
+            compiled = jax.jit(loop).lower(a, b).compile()
+
+            def run(compiled: Any = compiled, a: Any = a, b: Any = b) -> None:
+                jax.block_until_ready(compiled(a, b))
+
+        run()
+        times = []
+        for _ in range(7):
+            began = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - began)
+        total += statistics.median(times) / repeat * p.times
+    return total
+
+
+def add_products(case: Case, row: dict[str, Any]) -> None:
+    """GFLOP/s of the bare products of a step and the share of ours that they are, into the row.
+
+    As many processes as ours has devices take them at the same time, one thread each: cores that share a unit for
+    products share it here too.
+    """
+    train, devices = case.pack.train, row["ours"]["devices"]
+    rows = row["ours"]["microbatch"] // min(devices, row["ours"]["microbatch"]) * train.seq_len
+    flops = sum(p.flops for p in products(case, rows))
+    step = case.tokens_per_step / row["ours"]["tokens_per_second"]
+    row["products"] = {"rows": rows, "flops": flops}
+    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NPROC": "1", "XLA_FLAGS": ""}
+    for library in ("jax", "torch"):
+        if importlib.util.find_spec(library):
+            call = [sys.executable, __file__, "--bare", library, "--rows", str(rows), "--shapes", case.name]
+            each = [
+                subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env={**os.environ, **one_thread})
+                for _ in range(devices)
+            ]
+            seconds = statistics.mean(float(process.communicate()[0]) for process in each)
+            # each device takes its part of the batch, or of the replicas
+            row["products"][library] = {
+                "gflops": flops / seconds / 1e9,
+                "share": seconds * len(case.pack.replicas) / devices / step,
+            }
+
+
+def whole(case: Case) -> dict[str, Any]:
+    """Seconds of a whole run of one pack in a fresh process, the best of two of each kind, taken in turn."""
+    row: dict[str, Any] = {"shape": case.name, "steps": case.pack.branch_steps[-1], "replicas": len(case.pack.replicas)}
+    seconds: dict[str, list[float]] = {}
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as cache:
+            for kind in ("cold", "warm", "torch"):
+                if kind == "torch" and not importlib.util.find_spec("torch"):
+                    continue
+                began = time.perf_counter()
+                subprocess.run(
+                    [sys.executable, __file__, "--child", kind, "--shapes", case.name],
+                    check=True,
+                    env={**os.environ, **each_core_a_device(len(cores())), "JAX_COMPILATION_CACHE_DIR": cache},
+                )
+                seconds.setdefault(kind, []).append(time.perf_counter() - began)
+    row |= {f"{kind}_seconds": min(values) for kind, values in seconds.items()}
+    return row
+
+
+class Silent:
+    """A recorder that keeps the losses."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def finished(self, run_id: str, result: RunResult, documents: np.ndarray, params: object = None) -> None:
+        self.losses.append(result.loss)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+
+def child(case: Case, kind: str) -> None:
+    """Train one pack to its end in this process: its held-out losses go to standard error."""
+    if kind != "torch":
+        from dwsweep.train.pack_trainer import train_pack
+
+        recorder = Silent()
+        with tempfile.TemporaryDirectory() as folder:
+            train_pack(case.pack, case.store, folder, recorder)
+        losses = recorder.losses
+    else:
+        import torch
+
+        side = Torch(case, None, compiled=False, fused=True, threads=len(cores()))
+        for trainer in side.replicas:
+            initialise(trainer, case)
+        side.steps(case.pack.branch_steps[-1])
+        heldout = heldout_set(case.store, case.pack.shape.seq_len, case.pack.train.eval_tokens)
+        windows, counted = torch.from_numpy(heldout.windows.astype(np.int64)), torch.from_numpy(heldout.document >= 0)
+        losses = []
+        with torch.inference_mode():
+            for trainer in side.replicas:
+                nats = 0.0
+                for start in range(0, len(windows), 64):
+                    part = windows[start : start + 64]
+                    logits = trainer.model.logits(part[:, :-1])
+                    nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), part[:, 1:], reduction="none")
+                    nats += float(nll[counted[start : start + 64]].double().sum())
+                losses.append(nats / heldout.n_tokens)
+    print(f"  {case.name} {kind}: held-out loss " + " ".join(f"{loss:.3f}" for loss in losses), file=sys.stderr)
+
+
+def initialise(trainer: Any, case: Case) -> None:
+    """Initial scales of the parametrization, PyTorch's random numbers."""
+    import torch
+    from torch_model import group_of
+
+    with torch.no_grad():
+        for name, parameter in trainer.model.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif "norm" in name:
+                parameter.fill_(1.0)
+            else:
+                parameter.normal_(0.0, group_of(name, case.scales).init_std)
+
+
+def header(names: list[str]) -> dict[str, Any]:
+    packages = ["jax", "flax", "optax", "numpy", *(["torch"] if "compiled" in names else [])]
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "cores": len(cores()),
+        "load_average": list(os.getloadavg()),
+    }
+
+
+def print_speed(rows: list[dict[str, Any]], names: list[str]) -> None:
+    print("tokens per second, and how many times as fast ours is (median of the rounds, their range)")
+    print(f"{'shape':<9}{'batch':>9}{'seeds':>6}{'ours':>10}" + "".join(f"{name:>28}" for name in names[1:]))
+    for row in rows:
+        line = f"{row['shape']:<9}{row['batch']:>3} × {row['seq_len']:<3}{row['replicas']:>6}"
+        line += f"{row['ours']['tokens_per_second']:>10,.0f}"
+        for name in names[1:]:
+            side = row[name]
+            span = f"({side['ratio_low']:.2f}–{side['ratio_high']:.2f})"
+            line += f"{side['tokens_per_second']:>9,.0f}{side['ratio']:>6.2f} {span:<12}"
+        print(line)
+
+
+def print_products(rows: list[dict[str, Any]]) -> None:
+    print("bare products of weights on each core at once: GFLOP/s of a core, and their share of our step")
+    print(f"{'shape':<9}{'rows':>6}{'XLA':>13}{'share':>7}{'PyTorch':>17}{'share':>7}")
+    for row in rows:
+        line = f"{row['shape']:<9}{row['products']['rows']:>6}"
+        for library, width in (("jax", 13), ("torch", 17)):
+            if library in row["products"]:
+                line += f"{row['products'][library]['gflops']:>{width}.0f}{row['products'][library]['share']:>7.0%}"
+        print(line)
+
+
+def print_whole(rows: list[dict[str, Any]]) -> None:
+    print(f"{'whole run':<9}{'steps':>9}{'seeds':>6}{'ours, cold s':>14}{'ours, warm s':>14}{'torch s':>9}")
+    for row in rows:
+        theirs = f"{row['torch_seconds']:>9.1f}" if "torch_seconds" in row else f"{'–':>9}"
+        print(
+            f"{row['shape']:<9}{row['steps']:>9}{row['replicas']:>6}"
+            f"{row['cold_seconds']:>14.1f}{row['warm_seconds']:>14.1f}{theirs}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="*", default=[], help="smoke, larger, or names such as L6-d192")
+    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES), help="beside ours")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--products", action="store_true", help="bare matrix products too")
+    parser.add_argument("--whole", action="store_true", help="whole runs too, in fresh processes")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--params", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("cold", "warm", "torch"), help=argparse.SUPPRESS)
+    parser.add_argument("--bare", choices=("jax", "torch"), help=argparse.SUPPRESS)
+    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    inner = bool(options.side or options.child or options.bare)
+    chosen = cases(options.shapes, progress=not inner)
+    if options.side:
+        serve(options.side, chosen[0], options.params)
+    elif options.child:
+        child(chosen[0], options.child)
+    elif options.bare:
+        print(bare(chosen[0], options.bare, options.rows))
+    if inner:
+        return
+    names = [
+        name for name in SIDES if name == "ours" or (name in options.sides and importlib.util.find_spec(SIDES[name]))
+    ]
+    facts = header(names)
+    load = " ".join(f"{x:.2f}" for x in facts["load_average"])
+    print(" ".join(f"{k} {v}" for k, v in facts.items() if k != "load_average") + f", load average {load}")
+    if not importlib.util.find_spec("torch"):
+        print("PyTorch is not installed (pip install torch): without its columns")
+    rows = []
+    for case in chosen:
+        row = compare(case, options.rounds, names)
+        if options.products:
+            add_products(case, row)
+        print(f"  {case.name}: " + " ".join(f"{name} {row[name]['ratio']:.2f}" for name in names[1:]), file=sys.stderr)
+        rows.append(row)
+        if options.json:
+            options.json.write_text(json.dumps({"host": facts, "rows": rows}, indent=1) + "\n")
+    print_speed(rows, names)
+    if options.products:
+        print_products(rows)
+    whole_rows = []
+    if options.whole:
+        whole_rows = [whole(case) for case in (chosen[0], chosen[-1])]
+        print_whole(whole_rows)
+    if options.json:
+        options.json.write_text(json.dumps({"host": facts, "rows": rows, "whole": whole_rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
