@@ -31,7 +31,7 @@ from dwsweep.fit.data.settings import (
 )
 from dwsweep.fit.data.shape import COLUMNS as SHAPE
 from dwsweep.fit.data.table import Table, read_asked, read_other
-from dwsweep.fit.drawn_curves import fit_curves, pair_curves
+from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
@@ -51,7 +51,6 @@ from dwsweep.fit.lengths import (
     trained_budgets,
 )
 from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
-from dwsweep.fit.transitions import disagreements
 from dwsweep.fit.unadjusted import beside_a_grid
 from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
@@ -281,7 +280,6 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         input=data.source,
         input_sha256=data.sha256,
         transitions=verdicts(group.transitions(options)),
-        pairs=pair_curves(group.pairs),
     )
 
 
@@ -351,7 +349,6 @@ def _transitions_found(asked: Request) -> FitResult:
         )
     if curves and drawn:
         report = report.beside(drawn.record)
-        warnings += disagreements(group.pairs)
         if drawn.record.ess < FEWEST_NODES:
             warnings.append(
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
@@ -380,7 +377,6 @@ def _result(
     curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
     """
     axis, confidence = asked.options.axis, asked.options.confidence
-    pairs = main.pairs if curves else []
     transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
     runs = [run for part in parts for run in part.selection.runs]
@@ -398,7 +394,7 @@ def _result(
         published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
-        curves=fit_curves(curves, pairs, report, drawn, axis, confidence),
+        curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
         equal_budgets=None,

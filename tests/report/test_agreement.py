@@ -156,25 +156,6 @@ def test_every_text_says_of_a_pair_what_the_first_row_of_its_csv_says(name: str,
     assert set(in_ties(result.warnings)) == tied
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_the_curve_that_is_drawn_is_the_one_that_the_verdict_is_read_from(name: str) -> None:
-    """The simultaneous band clears zero on the sides that the status names, and on no other."""
-    result = fitted(name)
-    first = {}
-    for curve in result.curves.pairs:
-        first.setdefault(curve.pair, curve)
-    for pair, row in rows_of(result).items():
-        curve = first.get(pair)
-        if curve is None or curve.low is None:
-            continue
-        assert curve.status == row["status"]
-        below, above = min(curve.high) < 0.0, max(curve.low) > 0.0
-        if not result.surface or not result.surface.flat:
-            ahead = {"crossed": (True, True), "not_reached": (True, False), "already_crossed": (False, True)}
-            if row["status"] in ahead:
-                assert (below, above) == ahead[row["status"]], pair
-
-
 def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> None:
     flat = losses(SmoothTruth((6, 12, 18), effect=0.0), 5, 1e6, 1e8, 6, sigma=0.002)
     result = dwsweep.fit_table(flat)
