@@ -187,12 +187,9 @@ def _noise_line(result: Fit) -> str:
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     if noise.source == "none":
         return "noise: not known" + (f"; scatter about the surface τ {noise.tau:.2g} {nats}" if noise.tau else "")
-    sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
     parts = [f"noise from {noise.source}"]
-    if sigmas:
-        low, high = min(sigmas), max(sigmas)
-        spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
-        parts.append(f"σ of one run {spread} {nats}" + ("" if noise.pooled else " (differs by depth)"))
+    if noise.sigma is not None:
+        parts.append(f"σ of one run {noise.sigma:.2g} {nats}")
     if noise.tau is not None:
         parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
     if noise.shape_sd and noise.shape_source == "default":
