@@ -18,19 +18,20 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit import ask
+from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
 from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TOKENS, Covariates
-from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
+from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TOKENS, Covariates
+from dwsweep.fit.data.recipes import one_recipe
+from dwsweep.fit.data.roles import is_date
+from dwsweep.fit.data.rows import Row, is_number, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
 from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
 from dwsweep.fit.model import Frame
-from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
@@ -58,13 +59,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     Raises:
         InputError: an option names a column that is no setting, or a value that the table does not have.
     """
-    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
-    if options.at_tokens is not None:
-        if TOKENS in asked.at:
-            asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
-            raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
-        more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
-        asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
+    asked = _asked(data, options)
     explicit = bool(asked.adjust)
     if (data.directory and not explicit) or options.axis != "n_params":
         if explicit and options.axis != "n_params":
@@ -77,41 +72,52 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
-    rows, out = _usable(trained.rows[trained.main] if budget and trained else data.rows)
-    if len(rows) < ask.FEWEST_CELLS:
-        return None
-    if others := len(data.rows) - len(rows) - sum(out.values()):
-        out[f"were trained to other values of {trained.axis if trained else 'time'}"] = others
-    x, y = places(rows)
-    swept = found_in.swept_rates(rows)
-    curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
-
-    def usual(name: str) -> bool:
-        if name in (TOKENS, found_in.OF_STEPS):
-            return not budget and not curved
-        return not (name == found_in.LEARNING_RATE and swept)
-
-    unknown = found_in.unknown_numbers(rows, data.settings)
-    found = found_in.find(rows, x, y, asked, usual, unknown)
-    if not found.columns:
-        return None
-    pooled = {*([TOKENS] if curved and not budget else []), *([found_in.LEARNING_RATE] if swept else [])}
-    if pooled:  # counts of tokens or swept rates alone make no heap, but none pools runs of several
-        found = found_in.find(rows, x, y, asked, lambda name: name in pooled or usual(name), unknown)
-    if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
-        # two budgets give a net two token counts, which show the effect of tokens: all rows count
-        every, why = _usable(data.rows)
-        unknown = found_in.unknown_numbers(every, data.settings)
-        all_of = found_in.find(every, *places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
-        if any(one.name == TOKENS for one in all_of.columns):
-            found, out, budget = all_of, why, None
-    x, y = places(found.rows)
-    sizes, depths = ask.distinct_sizes(x), len(np.unique(y))
-    enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
-    if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
+    # two budgets give a net two token counts, which show the effect of tokens: all rows count
+    several = trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows)
+    tries = [(data.rows, None)] if several or not budget else []
+    tries += [(trained.rows[trained.main] if trained else data.rows, budget)] if budget else []
+    for rows_, spent in tries:
+        rows, out = _usable(rows_)
+        if len(rows) < ask.FEWEST_CELLS:
+            return None
+        if (others := len(data.rows) - len(rows) - sum(out.values())) and trained:
+            out[f"were trained to other values of {trained.axis}"] = others
+        found = _found(data, asked, rows, bool(spent), bool(several))
+        if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
+            break
+    x, y = places(found.rows) if found else (np.zeros(0), np.zeros(0))
+    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns) if found else False
+    few = ask.distinct_sizes(x) < ask.FEWEST_SIZES or len(np.unique(y)) < ask.FEWEST_DEPTHS if enough else True
+    if found is None or few or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
-    return _fitted(data, options, found, x, y, out, budget)
+    return _fitted(data, options, asked, found, x, y, out, spent)
+
+
+def _asked(data: Table, options: FitOptions) -> found_in.Request:
+    """Columns that ``options`` name, ``at_tokens`` among them."""
+    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.roles)
+    if options.at_tokens is None:
+        return asked
+    if TOKENS in asked.at:
+        asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
+        raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
+    more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
+    return replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
+
+
+def _found(data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool, several: bool) -> Covariates | None:
+    """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run
+    or one shape, and learning rates that each shape swept. A heap pools no runs that differ in them.
+
+    spent: True if all runs were trained at equal compute, so that tokens follow from the shape. several: True if shapes
+    were trained at several budgets.
+    """
+    curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
+    of_grid = {*([TOKENS] if curved or several else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
+    never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
+    found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings)
+    return found if {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
@@ -119,7 +125,7 @@ def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     None if not requested, if runs are measured near those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
-    counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
+    counts = [float(row["tokens"]) for row in data.rows if positive(row.get("tokens"))]
     far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
     if TOKENS not in options.adjust and not far:  # read losses near those tokens, or move them by published laws
         return None
@@ -133,7 +139,7 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
     Raises:
         InputError: they are not: the answer would be for another value than the requested one.
     """
-    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.columns)
+    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.roles)
     adjusted = {one.column for one in heap.record.columns} if heap else set()
     following = set(heap.record.follow) if heap else set()
     for word, column in asked.adjust.items():
@@ -207,11 +213,9 @@ def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
 def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:
     """Refuse a heap in which an unknown setting distinguishes rows of one shape and is neither adjusted for nor
     ``left`` out by the user."""
-    from dwsweep.fit.data.settings import one_recipe
-
     taken = {one.column for one in found.columns}
     unknown = [name for name in data.settings if name not in taken and found_in.word_of(name) not in left]
-    unknown = [name for name in unknown if not found_in.is_date({row.get(name) for row in found.rows} - {None})]
+    unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
     if not unknown:
         return
     cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]
@@ -222,6 +226,7 @@ def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> No
 def _fitted(
     data: Table,
     options: FitOptions,
+    asked: found_in.Request,
     found: Covariates,
     x: np.ndarray,
     y: np.ndarray,
@@ -249,9 +254,11 @@ def _fitted(
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside, data.unit)
-    given = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
-    taken = [*(one.column for one in columns), *_named_by(given.leave, data)]
-    said[1:1] = unadjusted(rows, x, y, [one[means.of] for one in design.values], taken)
+    left = {*asked.leave, *found.follow}
+    taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
+    of_length = any(data.roles.get(name) == "length" for name in taken)
+    others = [one[means.of] for one in design.values]
+    said[1:1] = follows.sentences(rows, data.roles, others, taken, data.unit, not (budget or of_length))
     record = replace(record, sentences=tuple(said))
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
@@ -272,7 +279,7 @@ def _fitted(
     table = replace(
         data,
         rows=adjusted,
-        settings=(),
+        roles={},
         named=(),
         account=(*data.account, *account),
         notes=(*record.sentences, *data.notes),
@@ -280,9 +287,18 @@ def _fitted(
     return Heap(table, surface, record)
 
 
-def _named_by(words: Collection[str], data: Table) -> list[str]:
-    """Columns of a table with these names in words."""
-    return [column for column in data.columns if found_in.word_of(column) in words]
+def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:
+    """Sentences of ``follows`` on a table whose losses are adjusted for nothing. at_budgets: True if runs were trained
+    at equal compute."""
+    rows = [row for row in data.rows if not why_no_loss(row) and is_number(row.get("loss"))]
+    rows = [row for row in rows if 0.0 < n_params_of(row) < math.inf and math.isfinite(row["loss"])]
+    if options.arm or not rows:
+        return []
+    shared = [name for name in ("tokens", "learning_rate") if all(positive(row.get(name)) for row in rows)]
+    others = [np.log([float(row[name]) for row in rows]) for name in shared]
+    taken = [name for name in data.columns if found_in.word_of(name) in _asked(data, options).leave]
+    at_equal_size = options.axis == "n_params" and not at_budgets
+    return follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
 
 
 def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from dwsweep import paths, theory
-from dwsweep.errors import InputError, argument, either
+from dwsweep.errors import InputError, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.data.rows import Row
@@ -26,7 +24,7 @@ from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import NATS, OF_TEXT, SHORT, format_count, join
+from dwsweep.text import NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
@@ -44,24 +42,6 @@ FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of trainin
 FEWEST_POINTS = 5  # fewest points of a training curve that show its fall
 RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
-SHOULD_AGREE = {
-    "tokens": "the curves were trained on different amounts of text",
-    "steps": "different numbers of optimizer steps",
-    "batch_size": "different batch sizes",
-    "seq_len": "different sequence lengths",
-    "schedule": "different learning-rate schedules",
-    "optimizer": "different optimizers",
-    "parametrization": "different learning-rate rules",
-    "vocab_size": "different vocabularies: losses per token are not comparable",
-    "tokenizer": "different tokenizers: losses per token are not comparable",
-    "precision": "different arithmetic",
-    "dtype": "different arithmetic",
-    "data_hash": "different data: losses are not comparable",
-    "attention_kernel": "different attention kernels",
-}
-PER_TOKEN = ("vocab_size", "tokenizer")  # columns that change the meaning of a token, and not of a byte
-GROWING = ("tokens", "steps")  # columns that may follow the size, alike at every depth
-GROWING_TOLERANCE = 0.05
 COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
 
@@ -254,15 +234,12 @@ def confounds(
     curves: Curves,
     axis: str,
     shorter: bool = False,
-    unit: str = NATS,
     lost_rates: Mapping[Shape, set[float]] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less. unit: of
-    losses. lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
+    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less.
+    lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
     yield from _negative(runs)
     yield from moved(runs)
-    alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit in OF_TEXT else ())}
-    yield from _differing(runs, SHOULD_AGREE.keys() - alike)
     yield from _counting(runs)
     yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
@@ -289,56 +266,6 @@ def moved(runs: Sequence[Run]) -> Iterator[str]:
             f"tokens: {len(over)} of {len(runs)} losses are measured at {min(over):.2f} to {max(over):.2f} times the "
             f"requested tokens and corrected to them by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the "
             f"loss per unit of ln tokens (ASSUMED, as in published laws); every interval includes this error"
-        )
-
-
-def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
-    for name, meaning in SHOULD_AGREE.items():
-        if name not in names:
-            continue
-        if name in GROWING:
-            by_size = _by_size(runs, name)
-            # the count changes with size at some depth, and does not depend on depth alone
-            if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
-                yield from _at_equal_size(name, by_size)
-                continue
-        by_value: dict[Any, set[int]] = defaultdict(set)
-        for run in runs:
-            if run.row.get(name) is not None:
-                by_value[run.row[name]].add(run.depth)
-        if len(by_value) > 1:
-            ordered = sorted(by_value.items(), key=lambda item: (isinstance(item[0], str), min(item[1]), str(item[0])))
-            values = join((f"{_short(v)} (L {_depths(d)})" for v, d in ordered), 4)
-            yield f"confound {name}: {meaning}: {values}"
-
-
-def _by_size(runs: Sequence[Run], name: str) -> dict[int, list[tuple[float, float]]]:
-    """(ln size, ln of a count) of the runs by depth."""
-    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for run in runs:
-        count = run.row.get(name)
-        if isinstance(count, int | float) and 0 < count < math.inf:
-            found[run.depth].append((run.x, math.log(count)))
-    return found
-
-
-def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> Iterator[str]:
-    """A line about the neighbouring depths whose counts differ at equal size."""
-    gaps = []
-    for shallow, deep in pairwise(sorted(curves)):
-        (xa, ya), (xb, yb) = (zip(*sorted(dict(curves[d]).items()), strict=True) for d in (shallow, deep))
-        x = np.array([v for v in (*xa, *xb) if max(xa[0], xb[0]) - 1e-9 <= v <= min(xa[-1], xb[-1]) + 1e-9])
-        if len(x):
-            gap = np.interp(x, xa, ya) - np.interp(x, xb, yb)
-            k = int(np.abs(gap).argmax())
-            gaps.append((float(gap[k]), float(x[k]), shallow, deep))
-    worst, at, shallow, deep = max(gaps, key=lambda gap: abs(gap[0]), default=(0.0, 0.0, 0, 0))
-    if abs(worst) > math.log1p(GROWING_TOLERANCE):
-        more, less = (shallow, deep) if worst > 0 else (deep, shallow)
-        yield (
-            f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(at))}) depth {more} "
-            f"has {100 * math.expm1(abs(worst)):.0f} % more than depth {less}"
-            + (f" ({either(argument('tokens_per_param'))} compares at equal counts)" if name == "tokens" else "")
         )
 
 
@@ -417,14 +344,6 @@ def _flops(runs: Sequence[Run]) -> Iterator[str]:
             f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token "
             f"than the cheapest depth; equal N is not equal compute (see axis flops)"
         )
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _depths(depths: set[int]) -> str:
-    return join(map(str, sorted(depths)), 12)
 
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:

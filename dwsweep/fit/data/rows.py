@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from dwsweep.text import join
 
@@ -12,6 +14,21 @@ Row = dict[str, Any]
 
 VALUES_LISTED = 6
 ARM = "arm"  # column that tells the arms of one sweep apart
+
+
+def plain(name: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def is_number(value: Any) -> bool:
+    """True for a number that is no switch."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def positive(value: Any) -> TypeGuard[float]:
+    """True for a finite number above zero."""
+    return is_number(value) and 0 < value < math.inf
 
 
 class Word(str):

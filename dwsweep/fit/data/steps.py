@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dwsweep.fit.data.rows import ARM, Row, no_loss
-from dwsweep.fit.data.settings import COUNTS, RECIPE, TUNING, plain
+from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
+from dwsweep.fit.data.rows import ARM, Row, no_loss, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
@@ -64,7 +64,7 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
     if time is None:
         return None
     base = (ARM, "depth", "width", BLOCK, "seed", *ids)
-    apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in COUNTS), *settings)
+    apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in LENGTHS), *settings)
     for key in (base, apart):
         groups: dict[tuple[Hashable, ...], list[Row]] = defaultdict(list)
         for row in rows:

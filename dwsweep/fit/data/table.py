@@ -17,8 +17,9 @@ from typing import Any
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.data import condition, foreign, formats, units
 from dwsweep.fit.data.numbers import Columns, as_number, losses
-from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, why_no_loss
-from dwsweep.fit.data.settings import found, plain, without_repeats
+from dwsweep.fit.data.recipes import without_repeats
+from dwsweep.fit.data.roles import KNOWN, Roles, roles
+from dwsweep.fit.data.rows import ARM, Row, Word, no_loss, plain, why_no_loss
 from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
 from dwsweep.fit.data.shape import settle
 from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING, of_type
@@ -66,8 +67,8 @@ class Table:
     named: columns beyond those that the analysis reads to which the user gave a name.
     taken: ``ours = theirs`` for columns that were found under another usual name.
     unit: of the losses. left_out: why runs have no loss that counts → how many.
-    settings: columns that distinguish runs of one shape, found by their values. theirs: the table's name of a column →
-    ours. account: rows that are out already. notes: meanings taken for the columns. doubts: warnings about them.
+    roles: of each column. theirs: the table's name of a column → ours. account: rows that are out already. notes:
+    meanings taken for the columns. doubts: warnings about them.
     """
 
     rows: list[Row]
@@ -81,11 +82,17 @@ class Table:
     loss_column: str = "loss"
     unit: str = NATS
     left_out: dict[str, int] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()
+    roles: Roles = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)
     account: tuple[LeftOutRows, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Columns that distinguish runs of one shape, as their values show."""
+        known = {*KNOWN, *self.named}
+        return tuple(name for name, role in self.roles.items() if role == "setting" and name not in known)
 
 
 def read_asked(table: Any, options: FitOptions) -> Table:
@@ -181,8 +188,8 @@ def read_table(
     own = {our: their for their, our in theirs.items()}
     trusted = directory is not None or "n_params" in renamed or set(given) >= OWN
     settled = settle(rows, trusted, source, lambda name: own.get(name, name))
-    settings = found(rows, held) if not directory else ()
-    rows, again = without_repeats(rows, settings)
+    of = roles(rows, held, by_values=not directory)
+    rows, again = without_repeats(rows, [name for name, role in of.items() if role == "setting" and name not in KNOWN])
     if again:
         account.append(LeftOutRows(rows=again, why="list a run again, under other labels"))
     named = tuple(name for name in renamed if name not in MEASURED)
@@ -199,7 +206,7 @@ def read_table(
         loss_column=loss,
         unit=of_loss,
         left_out=dict(sorted(left_out.items())),
-        settings=tuple(name for name in settings if name not in named),
+        roles=of,
         theirs=theirs,
         account=tuple(account),
         notes=(
