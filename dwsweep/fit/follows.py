@@ -88,7 +88,7 @@ def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bo
     if not 2 <= len(cells) <= MOST_COMPARED:
         return ""
     x, y = (np.array([cell[k] for cell in cells]) for k in (0, 1))
-    levels = [cell[2] for cell in cells]
+    levels: list[Any] = [cell[2] for cell in cells]
     code = np.unique([str(level) for level in levels], return_inverse=True)[1]
     equal = (np.abs(np.subtract.outer(x, x)) < SAME_SIZE) & (np.subtract.outer(y, y) > 0)
     if not equal.any():

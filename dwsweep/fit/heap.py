@@ -74,7 +74,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         )
     # two budgets give a net two token counts, which show the effect of tokens: all rows count
     several = trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows)
-    tries = [(data.rows, None)] if several or not budget else []
+    tries: list[tuple[list[Row], Budget | None]] = [(data.rows, None)] if several or not budget else []
     tries += [(trained.rows[trained.main] if trained else data.rows, budget)] if budget else []
     for rows_, spent in tries:
         rows, out = _usable(rows_)

@@ -21,7 +21,7 @@ def plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """True for a number that is no switch."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
