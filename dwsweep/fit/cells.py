@@ -508,7 +508,9 @@ def _against_surface(runs: Sequence[Run]) -> list[BadRun]:
         worst = min(known, key=lambda shape: np.abs(known[shape].residual).max())
         k, rest = shapes.index(worst), known[worst]
         off = abs(float(whole.residual[k]))
-        if off <= max(_threshold(rest.df, len(shapes)) * rest.scale, FARTHER * float(np.abs(rest.residual).max()), LEAST_NATS):
+        if off <= max(
+            _threshold(rest.df, len(shapes)) * rest.scale, FARTHER * float(np.abs(rest.residual).max()), LEAST_NATS
+        ):
             break
         away = off / max(rest.scale, 1e-12)
         found += [BadRun(run, float(whole.expected[k]), away) for run in runs if run.shape == worst]
