@@ -17,7 +17,7 @@ JOBS ?= 3
 # trainer's start, and half of the collection of tests in each worker. Empty, the variable forbids nothing.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help smoke install test sentences test-slow test-device test-chips test-hf test-engines bench house audit lint style types clean
+.PHONY: help smoke install test sentences test-slow test-device test-chips test-hf test-engines bench lint style types clean
 
 help:
 	@echo "make smoke      venv, install, the smoke sweep on the CPU, its fit and report"
@@ -28,8 +28,6 @@ help:
 	@echo "make test-chips the compilers of TPUs and NVIDIA GPUs (some GB, in a venv of their own), without either"
 	@echo "make test-hf    exports against transformers and lm-evaluation-harness (PyTorch, in a venv of its own)"
 	@echo "make test-engines  Slurm, Ray, buckets and Kubernetes' schemas on loopback; skips what is not installed"
-	@echo "make house      modules with one importer, and lines per room; prints, never fails"
-	@echo "make audit      known faults of the installed packages, secrets in the checkout; skips what it cannot ask"
 	@echo "make bench      side by side with compiled and eager PyTorch, where that is installed, and plain JAX"
 
 $(VENV)/made:
@@ -119,13 +117,6 @@ test-engines: $(ENGINES)/installed
 
 bench: $(VENV)/installed-test
 	$(BIN)/python tests/benchmarks/bench_train.py
-
-house:
-	@$(PYTHON) tests/tools/house.py
-
-audit: $(VENV)/installed
-	@$(PIP) pip-audit >/dev/null 2>&1 || true
-	@$(BIN)/python tests/tools/audit.py
 
 clean:
 	rm -rf $(VENV) $(CHIPS) $(HF) $(ENGINES) build *.egg-info

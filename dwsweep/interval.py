@@ -1,15 +1,28 @@
-"""Interval: an estimate with its confidence interval, whose ends may be open."""
+"""Interval: an estimate with its confidence interval, whose ends may be open, and the error of its draws.
+
+A number is printed to the digits that it knows. An error of the draws above a tenth of the interval's width costs
+digits: numbers are then rounded as if the error were a twentieth of the width, so that rounding moves no end by more
+than a quarter of it. By the whole error 4.6 … 5.4 to ± 0.1 would be printed as 5 … 5.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
+
+WITHOUT_DIGITS, ROUNDED_TO = 0.1, 0.05  # shares of the width: the error that costs digits, the error counted then
 
 Form = str | Callable[[float], str]
 """Form of a number's text: a format such as ``.1f``, or a function."""
+
+
+def layers(value: float) -> str:
+    """A best depth as text, to one decimal at most: a whole number is a net, or known to no decimal."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
 
 
 def written(value: float, text: Form) -> str:
@@ -21,12 +34,23 @@ def written(value: float, text: Form) -> str:
 class Interval:
     """Value with the ends of its interval, all in one unit.
 
-    A number that does not exist is None. A missing value was not reached; a missing end is unbounded.
+    A number that does not exist is None. A missing value was not reached; a missing end is unbounded. error: largest
+    Monte-Carlo standard error of the numbers, in their unit; 0 where there is none.
     """
 
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    error: float = field(default=0.0, kw_only=True)
+
+    @property
+    def share(self) -> float:
+        """The error as a share of the width."""
+        return self.error / self._width if self._width else 0.0
+
+    def with_share(self, share: float) -> Interval:
+        """The interval with an error that is a ``share`` of its width."""
+        return replace(self, error=share * self._width)
 
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
@@ -38,12 +62,45 @@ class Interval:
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def map(self, function: Callable[[float], float]) -> Interval:
-        """Apply a rising function to every number present."""
-        return Interval(*(None if x is None else function(x) for x in (self.value, self.low, self.high)))
+        """Apply a rising function to every number present; the error keeps its share of the width."""
+        found = Interval(*(None if x is None else function(x) for x in (self.value, self.low, self.high)))
+        return found.with_share(self.share)
 
     def __neg__(self) -> Interval:
         """Change the sign of every number present."""
-        return Interval(*(None if x is None else -x for x in (self.value, self.high, self.low)))
+        return Interval(*(None if x is None else -x for x in (self.value, self.high, self.low)), error=self.error)
+
+    @property
+    def _width(self) -> float:
+        """Width; with an open end twice the distance of the value from the other; 0 without two numbers."""
+        if self.low is not None and self.high is not None:
+            return self.high - self.low
+        end = self.high if self.low is None else self.low
+        return 0.0 if self.value is None or end is None else 2.0 * abs(self.value - end)
+
+    @property
+    def decimals(self) -> int | None:
+        """Decimals that the error leaves: one for an error of 0.03, −1 for 3; None if it costs no digit."""
+        costs = self.error > WITHOUT_DIGITS * self._width and self._width > 0.0
+        return -math.ceil(math.log10(ROUNDED_TO * self._width)) if costs else None
+
+    @property
+    def known(self) -> Interval:
+        """The numbers without the digits that the error takes; their first digits stay."""
+        most = self.decimals
+        if most is None:
+            return self
+        rounded = (
+            round(x, max(most, -math.floor(math.log10(abs(x))))) if x else x for x in (self.value, self.low, self.high)
+        )
+        return Interval(*rounded)
+
+    def _texts(self, text: Form) -> list[str | None]:
+        """The three numbers as text, to their known digits."""
+        found, most = self.known, self.decimals
+        if most is not None and isinstance(text, str) and (fixed := re.fullmatch(r"\.(\d+)f", text)):
+            text = f".{max(0, min(int(fixed[1]), most))}f"
+        return [None if x is None else written(x, text) for x in (found.value, found.low, found.high)]
 
     @property
     def sign(self) -> int:
@@ -63,7 +120,7 @@ class Interval:
 
     def ends(self, text: Form) -> str:
         """``1M … 3M``, ``< 3M``, ``> 1M`` or ``unbounded``."""
-        low, high = (end if end is None else written(end, text) for end in (self.low, self.high))
+        _, low, high = self._texts(text)
         if low is None:
             return "unbounded" if high is None else f"< {high}"
         return f"> {low}" if high is None else f"{low} … {high}"
@@ -72,11 +129,13 @@ class Interval:
         """``2M (1M … 3M)``; without a value the ends alone, without either ``missing``."""
         if self.value is None:
             return missing if self.unbounded else self.ends(text)
-        return f"{written(self.value, text)} ({self.ends(text)})"
+        return f"{self._texts(text)[0]} ({self.ends(text)})"
 
 
 class IntervalOf:
     """Attribute ``NAME_interval`` of a record: its columns ``NAME``, ``NAME_low`` and ``NAME_high`` as an Interval.
+
+    ``NAME_error``, where there is one, is its Monte-Carlo error; ``ln``: that of its logarithm.
 
     Files and ``dict(row)`` have only the three numbers, since this is no field.
 
@@ -84,12 +143,16 @@ class IntervalOf:
         TypeError: when the class is made, if it lacks one of the columns.
     """
 
+    def __init__(self, ln: bool = False) -> None:
+        self.ln = ln
+
     def __set_name__(self, owner: type, name: str) -> None:
         value = name.removesuffix("_interval")
         self.columns = (value, f"{value}_low", f"{value}_high")
         known = {field for base in owner.__mro__ for field in inspect.get_annotations(base)}
         if missing := [column for column in self.columns if column not in known]:
             raise TypeError(f"{owner.__name__}.{name}: no column {', '.join(missing)}")
+        self.error = f"{value}_error"
 
     @overload
     def __get__(self, row: None, owner: type) -> IntervalOf: ...
@@ -100,4 +163,8 @@ class IntervalOf:
     def __get__(self, row: object | None, owner: type | None = None) -> Interval | IntervalOf:
         if row is None:
             return self
-        return Interval(*(getattr(row, column) for column in self.columns))
+        found = Interval(*(getattr(row, column) for column in self.columns))
+        error = getattr(row, self.error, None) or 0.0
+        if not self.ln or not error:
+            return replace(found, error=error)
+        return found.with_share(replace(found.map(math.log), error=error).share)

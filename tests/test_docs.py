@@ -80,29 +80,18 @@ def test_commands_and_their_options_exist(path: Path) -> None:
 
 
 @shown
-def test_specs_that_are_named_are_there(path: Path) -> None:
-    text = path.read_text("utf-8")
-    for name in re.findall(r"sweeps/([\w-]+)\.yaml", text):
-        assert (ROOT / "sweeps" / f"{name}.yaml").is_file(), name
-
-
-@shown
 def test_yaml_that_is_shown_is_yaml(path: Path) -> None:
     for block in re.findall(r"```yaml\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
         assert yaml.safe_load(block)
 
 
-@pytest.mark.skipif(not (ROOT / "tests" / "simulations").is_dir(), reason="the simulations are still in the package")
 @shown
-def test_simulations_that_are_named_are_there(path: Path) -> None:
-    for name in re.findall(r"tests\.simulations\.([a-z]\w+)", path.read_text("utf-8")):
-        assert (ROOT / "tests" / "simulations" / f"{name}.py").is_file(), name
-
-
-@shown
-def test_files_of_the_repository_that_are_named_are_there(path: Path) -> None:
-    for name in re.findall(r"(?<![\w/.])((?:tests|dwsweep|sweeps)/[\w/-]+\.[a-z]+)", path.read_text("utf-8")):
-        assert (ROOT / name).is_file(), name
+def test_files_and_studies_that_are_named_are_there(path: Path) -> None:
+    text = path.read_text("utf-8")
+    studies = re.findall(r"tests\.simulations\.([a-z]\w+)", text)
+    named = re.findall(r"(?<![\w/.])((?:tests|dwsweep|sweeps)/[\w/-]+\.[a-z]+)", text)
+    wanted = [*named, *(f"tests/simulations/{name}.py" for name in studies)]
+    assert [name for name in wanted if not (ROOT / name).is_file()] == []
 
 
 @shown

@@ -1,5 +1,6 @@
 """Intervals with open ends: what they hold and how they read."""
 
+import math
 from dataclasses import dataclass, fields
 
 import pytest
@@ -66,3 +67,30 @@ def test_an_interval_of_columns_that_a_record_lacks_is_refused_where_it_is_decla
 
     cause = refused.value.__cause__ or refused.value
     assert str(cause) == "_Row.depth_interval: no column depth, depth_low, depth_high"
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(23.44, 20.11, 26.5, error=0.5), "23.4 (20.1 … 26.5)"),  # less than a tenth of the width
+        (Interval(23.44, 20.11, 26.5, error=2.0), "23 (20 … 26)"),
+        (Interval(5.04, 4.58, 5.41, error=2.0), "5.0 (4.6 … 5.4)"),  # by the whole error 5 (5 … 5)
+        (Interval(8.04, None, 12.5, error=1.0), "8 (< 12)"),
+        (Interval(23.0, 1.3, 90.0, error=30.0), "20 (1 … 90)"),  # the first digit stays
+    ],
+)
+def test_a_number_is_printed_to_the_digits_that_its_error_leaves(interval: Interval, text: str) -> None:
+    assert interval.format(".1f") == text
+
+
+@pytest.mark.parametrize("error", [0.11, 0.5, 3.0])
+def test_rounding_moves_no_end_by_more_than_a_quarter_of_its_interval(error: float) -> None:
+    for width in (0.73, 1.4, 9.9):
+        found = Interval(None, 20.0, 20.0 + width, error=error * width)
+        assert abs(found.known.high - found.high) <= width / 4.0 + 1e-9
+
+
+def test_an_error_keeps_its_share_of_the_interval_under_any_scale() -> None:
+    ln = Interval(2.0, 1.0, 3.0, error=0.3)
+    assert ln.map(math.exp).share == pytest.approx(0.15) and (-ln).share == pytest.approx(0.15)
+    assert ln.map(math.exp).map(math.log).error == pytest.approx(0.3)

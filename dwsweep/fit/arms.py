@@ -46,7 +46,7 @@ from dwsweep.fit.posterior import Posterior, weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
 from dwsweep.fit.transitions import Pair
 from dwsweep.fit.warnings import check_status
-from dwsweep.interval import Interval, written
+from dwsweep.interval import Interval, layers
 from dwsweep.records.along import BASE, OTHER
 from dwsweep.records.comparison import (
     BEST_DEPTH,
@@ -62,7 +62,7 @@ from dwsweep.records.comparison import (
     Divergence,
 )
 from dwsweep.records.fit import FitOptions, FitResult, Surface
-from dwsweep.records.transitions import coarse, numbers
+from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, OF_TEXT, format_count, join
 
 MOST_ARMS = 50  # limit, since each arm takes a fit
@@ -256,13 +256,10 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None if there is none. decimals: known decimals
-    of a depth. coarse: Monte-Carlo error of a size that takes digits."""
+    """ln of a size or of a depth under one arm. se: its standard error, None if there is none."""
 
     se: float | None = None
     status: str = ""
-    decimals: int | None = None
-    coarse: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -374,7 +371,7 @@ def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: floa
         high_end = None if other.high is None or base.low is None else other.high - base.low
         found = Interval(None, low_end, high_end)
     found = found.map(math.exp)
-    return Change(found.value, found.low, found.high, correlation)
+    return Change(found.value, found.low, found.high, correlation=correlation)
 
 
 def valued(estimates: tuple[Estimate, Estimate]) -> bool:
@@ -411,10 +408,8 @@ def _row(
         correlation=change.correlation,
         confidence=confidence,
         verdict=NOT_COMPARABLE if change.unbounded else {-1: below, 0: UNCHANGED, 1: above}[off.sign],
-        base_decimals=base.decimals,
-        other_decimals=other.decimals,
-        base_coarse=base.coarse,
-        other_coarse=other.coarse,
+        base_error=base.error,
+        other_error=other.error,
     )
 
 
@@ -486,10 +481,8 @@ def _transitions(base: Arm, other: Arm, together: Together, confidence: float) -
 
 
 def _crossing(pair: Pair) -> Estimate:
-    c, found = pair.verdict, pair.verdict.errors
-    width = None if c.low is None or c.high is None else c.high - c.low
-    error = 0.0 if width is None else coarse((found.value, found.low, found.high), width)
-    return Estimate(c.root, c.low, c.high, c.se, c.status, coarse=error)
+    c = pair.verdict
+    return Estimate(c.root, c.low, c.high, c.se, c.status, error=c.error)
 
 
 def _alone(base: Estimate, other: Estimate) -> Drawn | None:
@@ -523,9 +516,8 @@ def _depth(surface: LossSurface, x: float) -> Estimate | None:
     if found is None:
         return None
     ln = found.depth_interval.map(math.log)
-    return Estimate(
-        ln.value, ln.low, ln.high, status="" if found.depth is not None else found.beyond, decimals=found.digits
-    )
+    status = "" if found.depth is not None else found.beyond
+    return Estimate(ln.value, ln.low, ln.high, status=status, error=ln.error)
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
@@ -544,7 +536,7 @@ def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
         return "best depth: no size has a bounded one under both arms, so no change can be shown or excluded"
-    one, two = (written(each, form) for each, form in zip((row.base, row.other), row.forms, strict=True) if each)
+    one, two = (layers(known) for found in (row.base_interval, row.other_interval) if (known := found.known.value))
     return (
         f"best depth at N = {format_count(row.n_params)}: {one} under {base}, {two} under {row.arm}; ratio "
         f"{row.change:.2f} ({span(row)}): {row.verdict}"

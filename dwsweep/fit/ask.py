@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from dwsweep.fit.posterior import (
 )
 from dwsweep.interval import Interval
 from dwsweep.records.fit import LOSS_FORM, DepthSpan, FittedCells, FittedColumn, HeldOut, LossForm, Surface
-from dwsweep.records.transitions import Optimum, SizedOptimum, depth_decimals
+from dwsweep.records.transitions import Optimum, SizedOptimum
 
 if TYPE_CHECKING:
     from dwsweep.fit.curves import Curves
@@ -60,14 +60,6 @@ TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 9
 ONE_SD = 0.6827  # share of a normal distribution within one sd
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Median and interval ends, each with its Monte-Carlo standard error; None if there is none."""
-
-    interval: Interval
-    errors: Interval
-
-
 def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float]:
     """Lower end, median and upper end of draws (D,), possibly infinite, between two order statistics."""
     tail = (1.0 - confidence) / 2.0
@@ -83,8 +75,8 @@ def quantiles(drawn: np.ndarray, confidence: float) -> tuple[float, float, float
     return low, middle, high
 
 
-def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer:
-    """Interval of draws (D,), with Monte-Carlo errors from the spread over scrambles."""
+def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Interval:
+    """Interval of draws (D,), with the largest Monte-Carlo error of its numbers, by the spread over scrambles."""
     each = np.array(
         [quantiles(drawn[scramble == k], confidence) for k in range(SCRAMBLES) if (scramble == k).sum() > 1]
     )
@@ -92,8 +84,7 @@ def answer(drawn: np.ndarray, scramble: np.ndarray, confidence: float) -> Answer
         # one answer has no standard deviation
         spread = standard_error(each) if len(each) > 1 else np.full(3, math.nan)
     low, middle, high = (v if math.isfinite(v) else None for v in quantiles(drawn, confidence))
-    errors = [float(v) if math.isfinite(v) else None for v in spread]
-    return Answer(Interval(middle, low, high), Interval(errors[1], errors[0], errors[2]))
+    return Interval(middle, low, high, error=max((float(v) for v in spread if math.isfinite(v)), default=0.0))
 
 
 def best_depths(posterior: Posterior, x: float, setting: Setting | None = None) -> np.ndarray:
@@ -310,14 +301,13 @@ class LossSurface:
             return self.posterior.frame.first, self.posterior.frame.last
         return math.log(min(present)), math.log(max(present))
 
-    def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int]:
+    def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int | None]:
         """Best depth at ln axis x with columns at other values than the held ones, and its known decimals."""
         nets = self.nets(x)
-        depth = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets).map(math.exp)
-        errors = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).errors
-        numbers = ((depth.value, errors.value), (depth.low, errors.low), (depth.high, errors.high))
-        known = [error for number, error in numbers if number is not None]
-        return depth, depth_decimals(depth, known, *map(math.exp, nets))
+        ln = best_depth_interval(self.posterior, x, self.record.confidence, setting, nets)
+        error = answer(best_depths(self.posterior, x, setting), self.posterior.scramble, self.record.confidence).error
+        depth = replace(ln, error=error).map(math.exp)
+        return depth, depth.decimals
 
     def spread(self, x: float) -> float:
         """sd of ln L* at x = ln axis: half the width of the central 68 %; inf without a bound, or where draws end at a
@@ -350,26 +340,17 @@ class LossSurface:
         )
 
     def sized(self, x: float) -> SizedOptimum | None:
-        """``optimum`` with its size and the Monte-Carlo errors that bound its digits."""
+        """``optimum`` with its size and the Monte-Carlo error that bounds its digits."""
         found = self.optimum(x)
         if found is None:
             return None
-        more: dict[str, Any] = self.errors(found)
-        return SizedOptimum(**vars(found), n_params=math.exp(x), **more)
+        error = answer(self.drawn_depths(x), self.posterior.scramble, self.record.confidence).error
+        return SizedOptimum(**vars(found), n_params=math.exp(x), depth_error=error)
 
-    def decimals(self, n: float) -> int:
-        """Known decimals of the best depth at a size, as in the list of them: one beyond the sizes of the data."""
+    def decimals(self, n: float) -> int | None:
+        """Known decimals of the best depth at a size, as in the list of them; None: its one is known."""
         found = None if self.record.flat else self.sized(math.log(n))
-        return 1 if found is None else found.digits
-
-    def errors(self, found: Optimum) -> dict[str, float | None]:
-        """Monte-Carlo errors of ln of the best depth and of its finite interval ends."""
-        each = answer(self.drawn_depths(found.ln_x), self.posterior.scramble, self.record.confidence).errors
-        known = found.depth_interval
-        pairs = {"": ("value", each.value), "_low": ("low", each.low), "_high": ("high", each.high)}
-        return {
-            f"depth{end}_error": None if getattr(known, name) is None else error for end, (name, error) in pairs.items()
-        }
+        return None if found is None else found.depth_interval.decimals
 
     def worst(self, x: float) -> dict[str, Any]:
         """Worst depth among depths with shapes at ln axis x, and its excess over the loss of the best depth between

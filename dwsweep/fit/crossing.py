@@ -7,14 +7,13 @@ curve may come from all losses together or from the two depths alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dwsweep.fit.curves import Difference
 from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
@@ -30,7 +29,7 @@ class Crossing:
     lead left of the crossing and of the deeper's lead right of it. critical: sup-t quantile they are held against.
     sign_changes: of g. tie_low, tie_high: ends of the stretch beyond a lead, up to the end of the shared range, where
     the two do not differ (of ``not_reached`` and ``already_crossed``; None without one). cause: why it is undecided,
-    one of the causes above. errors: Monte-Carlo standard errors of root, low and high, where draws have them.
+    one of the causes above. error: largest Monte-Carlo standard error of root, low and high.
     """
 
     status: str
@@ -47,7 +46,7 @@ class Crossing:
     tie_low: float | None = None
     tie_high: float | None = None
     cause: str = ""
-    errors: Interval = field(default_factory=Interval)
+    error: float = 0.0
 
 
 def classify(d: Difference, confidence: float) -> Crossing:
@@ -89,28 +88,22 @@ def classify(d: Difference, confidence: float) -> Crossing:
     )
 
 
-def monte_carlo(found: Crossing, d: Difference, scramble: np.ndarray, confidence: float) -> Interval:
-    """Standard errors of root, low and high by the scrambles (D,) of the draws of ``d``: each is an answer.
+def monte_carlo(found: Crossing, d: Difference, scramble: np.ndarray, confidence: float) -> float:
+    """Largest standard error of root, low and high by the scrambles (D,) of the draws of ``d``: each is an answer.
 
     A root is where g is zero, an end where g ± t·se is. An end of the sizes has no error.
     """
     pointwise = t_two_sided(confidence, d.df)
     parts = [d.deviations[scramble == k] for k in np.unique(scramble)]
-    parts = [part for part in parts if len(part) > 1]
-    if len(parts) < 2:
-        return Interval()
-
-    def error(at: float | None, side: float) -> float | None:
-        if at is None:
-            return None
-        if not d.x[0] < at < d.x[-1]:
-            return 0.0
+    parts, errors = [part for part in parts if len(part) > 1], [0.0]
+    for at, side in ((found.root, 0.0), (found.low, 1.0), (found.high, -1.0)):
+        if at is None or not d.x[0] < at < d.x[-1] or len(parts) < 2:
+            continue
         bands = [part.mean(axis=0) + side * pointwise * part.std(axis=0) for part in parts]
         spread = float(standard_error(np.array([np.interp(at, d.x, band) for band in bands])))
         slope = float(np.interp(at, d.x, np.gradient(d.g + side * pointwise * d.se, d.x)))
-        return spread / abs(slope) if slope else None
-
-    return Interval(error(found.root, 0.0), error(found.low, 1.0), error(found.high, -1.0))
+        errors.append(spread / abs(slope) if slope else 0.0)
+    return max(errors)
 
 
 def looked_at(g: np.ndarray, t: np.ndarray, critical: float) -> Crossing:

@@ -25,8 +25,9 @@ from dwsweep.fit.laws import (
     published,
 )
 from dwsweep.fit.noise import chi2_quantile
+from dwsweep.interval import layers
 from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
-from dwsweep.records.transitions import GuidelineRow, SizedOptimum, layers
+from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
 
@@ -311,10 +312,10 @@ def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
 
 
 def _depth(record: Surface, row: SizedOptimum) -> str:
-    text = layers(row.digits)
-    low, high = (None if end is None else text(end) for end in (row.depth_low, row.depth_high))
-    best = text(row.depth) if row.depth else "1" if row.is_one_layer else record.beyond(row)
-    if row.is_one_layer and (high is None or high == text(1.0)):
+    found = row.depth_interval.known
+    low, high = (None if end is None else layers(end) for end in (found.low, found.high))
+    best = layers(found.value) if found.value else "1" if row.is_one_layer else record.beyond(row)
+    if row.is_one_layer and (high is None or found.high == 1.0):
         return best  # an upper end of one layer only means that one layer is best
     if low and high:
         return f"{best} ({low} to {high})"

@@ -7,7 +7,7 @@ that may be trained. By the normal approximation a run of net j, whose loss scat
 
 and moves all draws as an ensemble filter does (Evensen 1994); the net that leaves least is taken, then the next one.
 Sizes are given: even steps of ln N from N/16 to 1.5·N (``LEAST``, ``MOST``), one net each, since draws of a posterior
-that were free to choose sizes at equal FLOPs did no better (tests/simulations/next_runs.py). Inside the sizes of the
+that were free to choose sizes at equal FLOPs did no better (tests/simulations/README.md). Inside the sizes of the
 table the draws choose the depth of each size, about its best one: distant nets inform about it through the form of the
 law alone. Beyond these sizes draws move too far for a normal approximation to rank depths, and depths are in turn
 ``FACTOR`` times shallower and deeper than the best one of their size. The effect of a setting that the table cannot

@@ -86,7 +86,7 @@ def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None
         if len(inside) > 1:
             joint = of_draws(pair.shallow, pair.deep, grid[inside], drawn[:, inside])
             crossing = classify(joint, confidence)
-            crossing = replace(crossing, errors=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
+            crossing = replace(crossing, error=monte_carlo(crossing, joint, surface.posterior.scramble, confidence))
             pair = replace(pair, joint=Judged(joint, _without_effect(crossing, surface.record) or crossing))
         found.append(pair)
     return found
@@ -201,9 +201,7 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, c
         cause=c.cause,
         tie_low=tie.map(n_params).low,
         tie_high=tie.map(n_params).high,
-        n_params_error=c.errors.value,
-        n_params_low_error=c.errors.low,
-        n_params_high_error=c.errors.high,
+        n_params_error=c.error,
     )
 
 

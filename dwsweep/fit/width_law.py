@@ -23,7 +23,7 @@ from dwsweep.fit.laws import EXPONENTIAL, FORMS, Law, LawForm
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.fit.transitions import Pair
 from dwsweep.records.fit import BEST_DEPTH, PAIRS, Surface, WidthLaw
-from dwsweep.records.transitions import Rival, decimals
+from dwsweep.records.transitions import Rival
 from dwsweep.shapes import STANDARD
 
 UNKNOWN = 2.0  # width in ln d of an interval above which the width bounds no constant
@@ -131,8 +131,8 @@ def fit_laws(curves: Curves, surface: LossSurface | None, pairs: Sequence[Pair],
 
 def _sentence(found: WidthLaw) -> str:
     printed = [
-        max(0, min(most, decimals(error))) if error else most
-        for most, error in zip(DECIMALS, found.coarse, strict=True)
+        most if one.decimals is None else max(0, min(most, one.decimals))
+        for most, one in zip(DECIMALS, found.constants, strict=True)
     ]
     return FORMS[found.form].sentence(found.a, found.b, *printed)
 
@@ -188,20 +188,18 @@ def _constants(
     n = blocks * equation.n_params_needed(np.asarray(constants), of_depth)
     ends = [effect(column, confidence) for column in ln_d.T]
     bounded = len(depths) > 1 and all(one.high - one.low < UNKNOWN for one in ends if one.high and one.low)
-    bounded = bounded and b.interval.low is not None and b.interval.low > equation.least_b
+    bounded = bounded and b.low is not None and b.low > equation.least_b
     record = WidthLaw(
         form=equation.name,
         of=of,
         a=constants[0],
         b=constants[1],
-        interval_a=(a.interval.low, a.interval.high),
-        interval_b=(b.interval.low, b.interval.high),
+        interval_a=(a.low, a.high),
+        interval_b=(b.low, b.high),
         valid_from=float(n.min()),
         valid_to=float(n.max()),
-        a_error=a.errors.value,
-        b_error=b.errors.value,
-        interval_a_error=(a.errors.low, a.errors.high),
-        interval_b_error=(b.errors.low, b.errors.high),
+        a_error=a.error,
+        b_error=b.error,
     )
     region = _central(theta, confidence)
     named = Law(f"own: {equation.label}", equation.name, constants, record.valid_from, record.valid_to, region)

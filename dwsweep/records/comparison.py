@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dwsweep.interval import Form, Interval, IntervalOf
+from dwsweep.interval import Form, IntervalOf, layers
 from dwsweep.records.record import Count, Positive, Record, one_of
-from dwsweep.records.transitions import Sampled, Values, known_to, layers
+from dwsweep.records.transitions import Sampled, Values
 from dwsweep.text import SHORT, format_count
 
 TRANSITION, BEST_DEPTH, LOSS = "transition", "best_depth", "loss"
@@ -36,12 +36,12 @@ class ComparedRow(Record):
     base: float | None  # parameters (value of the axis), layers, or nats per token
     base_low: float | None
     base_high: float | None
-    base_interval = IntervalOf()
+    base_interval = IntervalOf(ln=True)
     other_status: str = ""
     other: float | None
     other_low: float | None
     other_high: float | None
-    other_interval = IntervalOf()
+    other_interval = IntervalOf(ln=True)
     change: float | None
     change_low: float | None
     change_high: float | None
@@ -49,26 +49,15 @@ class ComparedRow(Record):
     correlation: float | None = None  # correlation of the two errors; 0: nothing is paired
     confidence: float
     verdict: str
-    # known decimals of a best depth; Monte-Carlo error of ln of a transition that takes digits, 0 where it takes none
-    base_decimals: int | None = None
-    other_decimals: int | None = None
-    base_coarse: float = 0.0
-    other_coarse: float = 0.0
+    # largest Monte-Carlo errors of ln of the numbers under either arm and their ends
+    base_error: float = 0.0
+    other_error: float = 0.0
     unadjusted: str = ""  # settings that the fit adjusts for and the comparison does not
 
     @property
-    def known(self) -> tuple[Interval, Interval]:
-        """The number under the base and under the other arm, to the digits that their Monte-Carlo errors support."""
-        pairs = (self.base_interval, self.base_coarse), (self.other_interval, self.other_coarse)
-        base, other = (one.map(lambda value, error=error: known_to(value, value * error)) for one, error in pairs)  # type: ignore[misc]
-        return base, other
-
-    @property
-    def forms(self) -> tuple[Form, Form]:
-        """Forms of the number under the base and under the other arm, which are those of each arm by itself."""
-        if self.quantity != BEST_DEPTH:
-            return format_count, format_count
-        return layers(self.base_decimals), layers(self.other_decimals)
+    def form(self) -> Form:
+        """Form of the number under either arm."""
+        return layers if self.quantity == BEST_DEPTH else format_count
 
     @property
     def shown(self) -> bool:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from dwsweep import paths
 from dwsweep.errors import InputError
+from dwsweep.interval import Interval
 from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
 from dwsweep.records.along import Along, AlongRow
@@ -32,7 +33,6 @@ from dwsweep.records.transitions import (
     SizedOptimum,
     TokenTransition,
     Transition,
-    coarse,
     verdicts,
 )
 from dwsweep.shapes import LARGEST_SIZE
@@ -238,19 +238,16 @@ class WidthLaw(Record):
     interval_b: Ends
     valid_from: float  # non-embedding parameters that its depths span
     valid_to: float
-    # Monte-Carlo standard errors of the constants and of the ends of their intervals
-    a_error: float | None = None
-    b_error: float | None = None
-    interval_a_error: Ends = (None, None)
-    interval_b_error: Ends = (None, None)
+    # largest Monte-Carlo standard errors of the constants and of the ends of their intervals
+    a_error: float = 0.0
+    b_error: float = 0.0
 
     @property
-    def coarse(self) -> tuple[float, float]:
-        """Monte-Carlo errors that limit the printed digits of a and b; 0 where they limit none."""
-        (a_low, a_high), (b_low, b_high) = self.interval_a, self.interval_b
-        of_a = (self.a_error, *self.interval_a_error), (a_high or 0.0) - (a_low or 0.0)
-        of_b = (self.b_error, *self.interval_b_error), (b_high or 0.0) - (b_low or 0.0)
-        return coarse(*of_a), coarse(*of_b)
+    def constants(self) -> tuple[Interval, Interval]:
+        """a and b."""
+        return Interval(self.a, *self.interval_a, error=self.a_error), Interval(
+            self.b, *self.interval_b, error=self.b_error
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

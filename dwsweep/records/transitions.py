@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
 from dwsweep.interval import Interval, IntervalOf
+from dwsweep.interval import layers as in_layers
 from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
@@ -49,44 +50,9 @@ class Cell(Record):
     block: str = ""  # difference from other nets of its depth and width, such as "d_ff 528"
 
 
-WITHOUT_DIGITS = 0.1  # share of an interval above which a Monte-Carlo error costs digits
-ROUNDED_TO = 0.05  # share of an interval that counts as the error then: rounding moves no end by more than a quarter
-
-
-def decimals(error: float) -> int:
-    """Decimals of the power of ten at or above an error above 0: one for 0.03, −1 for 3."""
-    return -math.ceil(math.log10(error))
-
-
-def known_to(value: float, error: float) -> float:
-    """A number without the digits below its error; its first digit stays."""
-    if not error or not value:
-        return value
-    return round(value, max(decimals(error), -math.floor(math.log10(abs(value)))))
-
-
 def layers(decimals: int | None) -> Callable[[float], str]:
-    """Form of a best depth that is known to so many ``decimals``, at most one: see ``depth_decimals``. None: one, where
-    no Monte-Carlo error is known."""
-    digits = 1 if decimals is None else decimals
-    return lambda value: f"{round(value, digits):.{max(digits, 0)}f}"
-
-
-def depth_decimals(depth: Interval, errors: Iterable[float | None], first: float, last: float) -> int:
-    """Known decimals of a best depth and its ends, in every output: one, or fewer if a Monte-Carlo error of their
-    logarithms exceeds a tenth of the interval, which ends with the depths tried, ``first`` to ``last``, where it has no
-    end of its own."""
-    low, high = depth.low or first, depth.high or last
-    if not low or not high or low > high * (1.0 - 1e-9):
-        return 0  # a bound by the outermost net, a whole number
-    return min(1, decimals(ROUNDED_TO * (high - low))) if coarse(errors, math.log(high / low)) else 1
-
-
-def coarse(errors: Iterable[float | None], width: float) -> float:
-    """Error that takes digits: 0, or a twentieth of the interval's width where a Monte-Carlo error exceeds a tenth of
-    it. By the whole error 4.6 … 5.4 to ± 0.1 would be printed as 5 … 5."""
-    largest = max((error for error in errors if error is not None), default=0.0)
-    return ROUNDED_TO * width if largest > WITHOUT_DIGITS * width else 0.0
+    """Form of a best depth that is known to so many ``decimals``, at most one; None: to one."""
+    return in_layers if decimals is None or decimals > 0 else lambda value: f"{round(value, decimals):.0f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +72,10 @@ class Transition(Record):
     n_params: float | None  # crossing, if the curves crossed
     n_params_low: float | None
     n_params_high: float | None
-    n_params_interval = IntervalOf()
+    n_params_interval = IntervalOf(ln=True)
     width: float | None
     width_low: float | None
     width_high: float | None
-    width_interval = IntervalOf()
     se_ln_n: float | None
     slope_difference: float | None  # slope of the loss difference at the crossing, nats per ln of the axis
     sup_t_left: float | None  # largest t of the shallower's lead left of the crossing
@@ -130,29 +95,12 @@ class Transition(Record):
     cause: str  # cause of an undecided pair: noise, noise unknown, no curve, no shared range, few sizes
     tie_low: float | None  # ends of the stretch beyond the bound in which the two do not differ
     tie_high: float | None
-    # Monte-Carlo standard errors of ln of the size and of ln of the ends of its interval, by all losses together
-    n_params_error: float | None = None
-    n_params_low_error: float | None = None
-    n_params_high_error: float | None = None
+    n_params_error: float | None = None  # largest Monte-Carlo error of ln of the size and its ends, by all losses
 
     @property
-    def known(self) -> Interval:
-        """The size and its ends, to the digits that their Monte-Carlo errors support."""
-        return self.n_params_interval.map(lambda value: known_to(value, value * self._coarse))
-
-    @property
-    def known_width(self) -> Interval:
-        """The width and its ends, to the digits that their Monte-Carlo errors support: ln N is twice ln of a width."""
-        return self.width_interval.map(lambda value: known_to(value, value * self._coarse / 2.0))
-
-    @property
-    def _coarse(self) -> float:
-        """Monte-Carlo error of ln N that takes digits."""
-        low, high = self.n_params_low, self.n_params_high
-        if not low or not high:
-            return 0.0
-        errors = (self.n_params_error, self.n_params_low_error, self.n_params_high_error)
-        return coarse(errors, math.log(high / low))
+    def width_interval(self) -> Interval:
+        """The width and its ends, whose logarithms have half the errors of sizes."""
+        return Interval(self.width, self.width_low, self.width_high).with_share(self.n_params_interval.share)
 
     @property
     def name(self) -> str:
@@ -385,7 +333,7 @@ class Optimum(Record):
     depth: float | None
     depth_low: float | None
     depth_high: float | None
-    depth_interval = IntervalOf()
+    depth_interval = IntervalOf(ln=True)
     loss: float
     at_edge: str | None  # edge of the depths tried: below or above
     depth_min: float  # depths that the data span there
@@ -413,16 +361,7 @@ class SizedOptimum(Optimum):
     worst_percent: float | None = None  # its excess over the best depth's loss, percent
     worst_percent_low: float | None = None
     worst_percent_high: float | None = None
-    # Monte-Carlo standard errors of ln depth and of the ln of its interval's ends
-    depth_error: float | None = None
-    depth_low_error: float | None = None
-    depth_high_error: float | None = None
-
-    @property
-    def digits(self) -> int:
-        """Known decimals of the depth and its ends."""
-        errors = (self.depth_error, self.depth_low_error, self.depth_high_error)
-        return depth_decimals(self.depth_interval, errors, self.depth_min, self.depth_max)
+    depth_error: float | None = None  # largest Monte-Carlo standard error of ln of the depth and its ends
 
 
 @dataclass(frozen=True, kw_only=True)

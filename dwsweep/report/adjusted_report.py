@@ -11,7 +11,7 @@ from dwsweep.records.transitions import layers
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
-REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simulations/next_runs.py
+REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simulations/README.md
 
 
 def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:

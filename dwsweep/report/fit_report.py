@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +15,7 @@ from dwsweep.fit.guideline import headline, layer_weights
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
+from dwsweep.interval import layers as in_layers
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
 from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import (
@@ -23,7 +23,6 @@ from dwsweep.records.transitions import (
     GuidelineRow,
     SizedOptimum,
     Transition,
-    known_to,
     layers,
     verdicts,
 )
@@ -132,7 +131,7 @@ def _crossings(result: FitResult) -> str:
     told = rows if len(rows) <= NAMED_PAIRS else [row for row in rows if row.status != "undecided"][:NAMED_PAIRS]
     said = []
     for row in told:
-        size = row.known
+        size = row.n_params_interval
         at = f"at N = {size.format(format_count)}" if size.value else _status(row)
         said.append(f"{row.shallow}→{row.deep} {at}{'' if size.value or size.unbounded else f' ({_ends(size)})'}")
     if len(told) < len(rows):
@@ -259,13 +258,14 @@ def _transitions(result: FitResult) -> list[Part]:
         file="transitions.csv",
     )
     for row in result.verdicts:
+        size, width = row.n_params_interval.known, row.width_interval.known
         table.add(
             f"{row.shallow}→{row.deep}",
             _status(row),
-            shown(row.known.value, format_count),
-            _ends(row.known),
-            shown(row.known_width.value, ".0f"),
-            _ends(row.known_width, ".0f"),
+            shown(size.value, format_count),
+            _ends(size),
+            shown(width.value, ".0f"),
+            _ends(width, ".0f"),
             row.rests_on,
         )
     if not result.provenance.options.paper:
@@ -275,7 +275,13 @@ def _transitions(result: FitResult) -> list[Part]:
         "", [number("pair"), *(one for name in estimators for one in (label(name), INTERVAL))], file="transitions.csv"
     )
     for (shallow, deep), rows in groupby(result.transitions, key=lambda row: (row.shallow, row.deep)):
-        by = {row.estimator: [shown(row.known.value, format_count, _status(row)), _ends(row.known)] for row in rows}
+        by = {
+            row.estimator: [
+                shown(row.n_params_interval.known.value, format_count, _status(row)),
+                _ends(row.n_params_interval),
+            ]
+            for row in rows
+        }
         checks.add(f"{shallow}→{deep}", *(cell for name in estimators for cell in by.get(name, ["", ""])))
     return [table, Fold("As the paper does it: each pair by its own two curves alone", [checks])]
 
@@ -308,15 +314,18 @@ def _other(result: FitResult, other: OtherFit) -> list[Part]:
 def _place(row: Transition) -> str:
     """Crossing of a pair as text, with its interval, or its bound."""
     if row.n_params:
-        return row.known.format(format_count)
-    return " ".join(filter(None, (_status(row), _ends(row.known))))
+        return row.n_params_interval.format(format_count)
+    return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
 
 
 def _by_tokens(result: FitResult) -> Table:
     """Table of each pair's transition size by training tokens."""
     rows = verdicts(result.by_tokens)
     pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    cells = {(row.tokens, row.shallow, row.deep): shown(row.known.value, format_count, _status(row)) for row in rows}
+    cells = {
+        (row.tokens, row.shallow, row.deep): shown(row.n_params_interval.known.value, format_count, _status(row))
+        for row in rows
+    }
     table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
     for tokens in dict.fromkeys(row.tokens for row in rows):
         table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
@@ -361,11 +370,8 @@ def _law(result: FitResult) -> list[Part]:
 
 def _ends_of_constants(law: WidthLaw) -> str:
     """Intervals of the constants of a law, to the digits that their Monte-Carlo errors support."""
-    ends = [
-        Interval(None, *of).map(partial(known_to, error=error)).ends(".4g")
-        for of, error in zip((law.interval_a, law.interval_b), law.coarse, strict=True)
-    ]
-    return f"a {ends[0]}, b {ends[1]}"
+    a, b = (one.ends(".4g") for one in law.constants)
+    return f"a {a}, b {b}"
 
 
 def guideline(result: FitResult) -> Table:
@@ -471,15 +477,15 @@ def _best_depths(result: FitResult) -> list[Part]:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.surface.optima:
-        bounded, depth, form = row in known, row.depth_interval, layers(row.digits)
+        bounded, depth = row in known, row.depth_interval.known
         weights = layer_weights(result, row.depth) if bounded and row.depth else None
         width = width_at(row.n_params, row.depth, weights) if weights else None
         # an upper end of one layer only means that one layer is best
-        empty = row.is_one_layer and (depth.high is None or form(depth.high) == form(1.0))
+        empty = row.is_one_layer and (depth.high is None or depth.high == 1.0)
         table.add(
             format_count(row.n_params),
-            shown(depth.value, form, result.surface.beyond(row)) if bounded else "not known",
-            "" if empty else depth.ends(form),
+            shown(depth.value, in_layers, result.surface.beyond(row)) if bounded else "not known",
+            "" if empty else depth.ends(in_layers),
             *([shown(width, ".0f")] if axis == "N" else []),
         )
     return [table]

@@ -299,10 +299,13 @@ def each_by_itself(found: Comparison) -> str:
 def _ratios(rows: Sequence[ComparedRow], letter: str, title: str, key: str) -> Table:
     table = Table(title, [number(key), label("A"), label(letter), number(f"{letter}/A"), INTERVAL, label("change")])
     for row in rows:
-        change, statuses = row.change_interval, (row.base_status, row.other_status)
+        change, both = row.change_interval, (row.base_interval, row.other_interval)
         table.add(
             f"{row.depth}→{row.deep}" if row.deep else format_count(row.n_params or 0.0),
-            *map(_estimate, row.known, statuses, row.forms),
+            *(
+                _estimate(one, status, row.form)
+                for one, status in zip(both, (row.base_status, row.other_status), strict=True)
+            ),
             shown(change.value, ".2f"),
             "" if change.unbounded else change.ends(".2f"),
             {UNCHANGED: "not shown", NOT_COMPARABLE: MISSING}.get(row.verdict, row.verdict),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ from dwsweep.data.token_store import ShardedTokens
 from dwsweep.errors import InputError
 
 
-@pytest.mark.parametrize("n", [*range(1, 40), 63, 64, 65, 1000, 4097])
+@pytest.mark.parametrize("n", [1, 2, 3, 37, 64, 65, 4097])
 def test_each_epoch_visits_every_window_once(n: int) -> None:
     epochs = 3
     stream = window_indices(7, 0, epochs * n, 1, n).reshape(epochs, n)
@@ -29,7 +26,7 @@ def test_order_changes_with_epoch_and_seed() -> None:
     assert (a == b).sum() < 10 and (a == other).sum() < 10
 
 
-def test_golden_values() -> None:
+def test_the_order_of_all_sweeps_so_far_is_kept() -> None:
     """Frozen: a change here changes every batch of every sweep."""
     assert window_indices(0, 0, 2, 8, 1000).tolist() == [
         [929, 290, 701, 673, 426, 680, 418, 570],
@@ -68,7 +65,7 @@ def test_positions_look_uniform() -> None:
     assert abs(correlation + 1 / (n - 1)) < 0.01
 
 
-def test_gather_gives_shifted_windows() -> None:
+def test_a_window_has_its_tokens_and_the_next_one() -> None:
     tokens = np.arange(101, dtype=np.uint16)
     assert n_windows(101, 10) == 10 and n_windows(100, 10) == 9 and n_windows(0, 10) == 0
     windows = gather(tokens, np.array([[0, 9], [3, 3]]), 10)
@@ -95,13 +92,3 @@ def test_too_little_text_for_a_batch() -> None:
         InputError, match=r"2,048 training tokens make 15 windows of train.seq_len 128.*one batch needs 16"
     ):
         check_enough(16 * 128, 128, 16)
-
-
-def test_importing_the_data_package_stays_light() -> None:
-    code = (
-        "import sys, dwsweep.data.prepare, dwsweep.data.batches, dwsweep.data.heldout\n"
-        "heavy = {'jax', 'tensorflow', 'tensorflow_datasets', 'sentencepiece', 'pyarrow', 'etils'}\n"
-        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

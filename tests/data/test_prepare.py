@@ -88,7 +88,7 @@ def test_a_rerun_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(p.suffix for p in tmp_path.iterdir() if p != store.path) == [".jsonl", ".lock"]
 
 
-def test_what_changes_the_store(tmp_path: Path) -> None:
+def test_settings_and_text_make_another_store_and_workers_do_not(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", articles(100))
     data = spec(source, tmp_path)
     base = prepare(data, progress=False)
@@ -228,25 +228,13 @@ def test_what_a_killed_prepare_of_other_settings_left_is_removed(tmp_path: Path)
     assert sorted(path.name for path in cache.glob("*.partial")) == ["alive.partial", "unknown.partial"]
 
 
-def test_two_at_once(tmp_path: Path) -> None:
+def test_two_that_prepare_at_once_make_one_store(tmp_path: Path) -> None:
     data = spec(write(tmp_path / "a.jsonl", articles(4000)), tmp_path / "cache", workers=1)
     processes = [start(data, tmp_path / "run.py") for _ in range(2)]
     outputs = [p.communicate(timeout=60) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0] == prepare(data, progress=False).data_hash + "\n"
     prepare(data, progress=False).verify()
-
-
-def test_finding_a_store_is_fast_and_light(tmp_path: Path) -> None:
-    data = spec(write(tmp_path / "a.jsonl", articles(100)), tmp_path)
-    prepare(data, progress=False)
-    code = (
-        "import sys\nfrom dwsweep.data.prepare import find\nfrom dwsweep.spec import DataSpec\n"
-        "assert find(DataSpec.model_validate_json(sys.argv[1])) is not None\n"
-        "sys.exit(' '.join({'jax', 'tensorflow', 'sentencepiece', 'etils'} & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, data.model_dump_json()], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def fails(data: DataSpec, message: str) -> None:
@@ -298,15 +286,6 @@ def test_documents_and_dropped_duplicates_are_counted_before_an_error_too(
     with pytest.raises(InputError, match="one document"):
         prepare(spec(f"text:{book}", tmp_path))
     assert "4 documents read (" in (said := capsys.readouterr().err) and says(said, "data: duplicates of one text")
-    (tmp_path / "second.txt").write_text("another text", "utf-8")
-    with pytest.raises(InputError):
-        prepare(spec(f"text:{tmp_path}/*.txt", tmp_path))
-    assert says(capsys.readouterr().err, "data: a file for each document")
-    source = write(tmp_path / "a.jsonl", articles(60))
-    prepare(spec(source, tmp_path))
-    assert says(capsys.readouterr().err, "data: no duplicates")
-    prepare(spec(source, tmp_path))
-    assert "dropped" not in capsys.readouterr().err  # nothing is read where the store is there
 
 
 def test_a_document_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,8 +367,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("of_an_earlier_version", [False, True])
-@pytest.mark.parametrize("what", DAMAGE)
+@pytest.mark.parametrize(
+    ("what", "of_an_earlier_version"), [*((what, False) for what in DAMAGE), ("train-00000.bin", True)]
+)
 def test_a_damaged_store_is_set_aside_and_made_anew(
     tmp_path: Path, what: str, of_an_earlier_version: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -407,7 +387,7 @@ def test_a_damaged_store_is_set_aside_and_made_anew(
         Store.open(whole.path)
     assert len(error.value.lines) == 1 and says(str(error.value), "data: dwsweep prepare with same")
     # one of an earlier version has checksums of all its tokens together
-    named = what.strip() if not (of_an_earlier_version and what == "train-00000.bin") else "its manifest says"
+    named = "its manifest says" if of_an_earlier_version else what.strip()
     assert named in str(error.value)
     made = prepare(data)
     assert made.data_hash == whole.data_hash and find(data) == made
@@ -463,14 +443,7 @@ def test_a_cache_in_a_bucket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
             ask(DataSpec(source="stdlib-docs"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match=r"data.cache_dir: .*cannot be written"):
-        prepare(spec("stdlib-docs", tmp_path / "cache"), progress=False)
-
-
-def test_cache_that_is_a_file(tmp_path: Path) -> None:
+def test_a_cache_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"data.cache_dir: .*cannot be written"):
         prepare(spec("stdlib-docs", tmp_path / "file"), progress=False)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sweep_bucket
 
+from dwsweep import paths
 from dwsweep.data.prepare import find, prepare
 from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
@@ -78,8 +80,9 @@ def example(**features: bytes) -> bytes:
     return made.SerializeToString()
 
 
-def test_tfrecord_shards(root: Path, tmp_path: Path) -> None:
-    """Data set with equal examples in TFRecord files."""
+def test_tfrecord_files_hold_the_same_texts_on_disk_and_in_a_bucket(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from array_record.python.array_record_module import ArrayRecordReader
 
     records = []
@@ -88,7 +91,12 @@ def test_tfrecord_shards(root: Path, tmp_path: Path) -> None:
         records += reader.read_all()
         reader.close()
     shard = tfrecords(root, tmp_path, records)
-    assert read(f"tfds:{tmp_path}")[0] == read(f"tfds:{root}/tiny/en")[0]
+    expected = read(f"tfds:{root}/tiny/en")[0]
+    assert read(f"tfds:{tmp_path}")[0] == expected
+    sweep_bucket.lead_to(tmp_path / "bucket", monkeypatch)
+    for file in (shard, tmp_path / "features.json", tmp_path / "dataset_info.json"):
+        paths.as_path(f"gs://bucket/tiny/en/1.10.0/{file.name}").write_bytes(file.read_bytes())
+    assert read("tfds:gs://bucket/tiny/en")[0] == expected
     shard.write_bytes(shard.read_bytes()[:-9])
     with pytest.raises(InputError, match="truncated or damaged TFRecord file"):
         read(f"tfds:{tmp_path}")

@@ -50,7 +50,7 @@ def test_word_cache_equals_sentencepiece(bpe: Tokenizer, text: str) -> None:
     assert bpe.encode(text).tolist() == bpe.encode(text).tolist() == processor.encode(text)
 
 
-def test_full_cache_changes_nothing(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_of_words_changes_no_token(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CACHED_WORDS", 3)
     small = Tokenizer(bpe.model)
     for text in texts(20):
@@ -65,7 +65,7 @@ def test_bpe_compresses_and_training_is_repeatable(bpe: Tokenizer) -> None:
     assert bpe.vocab_size == len(bpe.pieces) == 400
 
 
-def test_plain_bytes() -> None:
+def test_a_vocabulary_of_256_is_the_bytes() -> None:
     plain = train([], 256)
     assert (plain.vocab_size, plain.end_token, plain.model) == (256, 0, None)
     for text in AWKWARD:
@@ -79,7 +79,7 @@ def test_large_vocabulary_takes_four_bytes() -> None:
     assert token_dtype(65_536) == np.dtype("<u2") and token_dtype(65_537) == np.dtype("<u4")
 
 
-def test_save_and_load(bpe: Tokenizer, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_loaded_tokenizer_encodes_as_the_saved_one(bpe: Tokenizer, tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert bpe.save(tmp_path) == Tokenizer.load(tmp_path).save(tmp_path)
     assert np.array_equal(Tokenizer.load(tmp_path).encode("deeper"), bpe.encode("deeper"))
 
@@ -92,7 +92,7 @@ def test_save_and_load(bpe: Tokenizer, tmp_path) -> None:  # type: ignore[no-unt
         ([], 1000, r"data.vocab_size: 1000; SentencePiece cannot train"),
     ],
 )
-def test_vocabulary_that_does_not_fit(sample: list[str], vocab_size: int, message: str) -> None:
+def test_a_vocabulary_that_the_text_cannot_support_is_refused(sample: list[str], vocab_size: int, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         train(sample, vocab_size)
     assert "\n" not in str(error.value)

@@ -89,7 +89,9 @@ def read(source: str) -> tuple[list[str], Skipped]:
 
 @pytest.mark.parametrize("item_bytes", [1 << 20, 61])
 @pytest.mark.parametrize("packed", [False, True])
-def test_dump(tmp_path: Path, packed: bool, item_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dump_gives_its_articles_as_text(
+    tmp_path: Path, packed: bool, item_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wiki, "ITEM_BYTES", item_bytes)  # 61: pages are cut by the blocks that are read
     data = export(*PAGES)
     path = tmp_path / ("dump.xml.bz2" if packed else "dump.xml")
@@ -109,7 +111,7 @@ def test_dump(tmp_path: Path, packed: bool, item_bytes: int, monkeypatch: pytest
     }
 
 
-def test_truncated_dumps(tmp_path: Path) -> None:
+def test_a_truncated_dump_is_refused(tmp_path: Path) -> None:
     data = export(*PAGES)
     (tmp_path / "cut.xml").write_bytes(data[:-300])
     with pytest.raises(InputError, match=r"cut.xml; truncated: it ends without </mediawiki>"):
@@ -169,7 +171,7 @@ def test_a_page_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.M
     ],
     ids=range(8),
 )
-def test_markup_out_of_bounds(wikitext: str, reason: str) -> None:
+def test_markup_out_of_bounds_is_refused_with_its_reason(wikitext: str, reason: str) -> None:
     with pytest.raises(MarkupError) as error:
         to_text(wikitext)
     assert str(error.value) == reason
@@ -210,7 +212,7 @@ def test_markup_within_bounds_takes_one_pass(wikitext: str, n_characters: int | 
         ("", ""),
     ],
 )
-def test_markup(wikitext: str, text: str) -> None:
+def test_markup_leaves_the_words(wikitext: str, text: str) -> None:
     assert to_text(wikitext) == text
 
 

@@ -12,8 +12,9 @@ import pytest
 
 import dwsweep
 from dwsweep.fit.guideline import headline
+from dwsweep.interval import layers
 from dwsweep.records.fit import Surface
-from dwsweep.records.transitions import SizedOptimum, layers
+from dwsweep.records.transitions import SizedOptimum
 from dwsweep.text import format_count
 
 WIDTHS = (128, 192, 256, 384, 512, 768, 1024, 1536)
@@ -67,10 +68,10 @@ def _at_most(number: str) -> float:
 
 
 def _agrees(clause: re.Match[str], row: SizedOptimum, record: Surface) -> bool:
-    text = layers(row.digits)
-    best = text(row.depth) if row.depth else "1" if row.is_one_layer else record.beyond(row)
+    found = row.depth_interval.known
+    best = layers(found.value) if found.value else "1" if row.is_one_layer else record.beyond(row)
     low, high = clause["low"] or clause["above"], clause["high"] or clause["below"]
-    ends = [None if end is None else text(end) for end in (row.depth_low, row.depth_high)]
+    ends = [None if end is None else layers(end) for end in (found.low, found.high)]
     return clause["best"] == best and (row.is_one_layer or [low, high] == ends)
 
 

@@ -29,12 +29,12 @@ from claims import (
 )
 
 import dwsweep
+from dwsweep import interval
 from dwsweep.fit.answers import answers
 from dwsweep.fit.arms import compare_arms
 from dwsweep.fit.ask import LossSurface
 from dwsweep.guide import answer
 from dwsweep.records import fit as fit_record
-from dwsweep.records import transitions
 from dwsweep.records.record import csv_text
 from dwsweep.records.transitions import TokenTransition, Transition
 from dwsweep.report import fit_report, guide_report
@@ -271,8 +271,8 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
         depth = row.depth_interval
         said = shown[format_count(row.n_params)]
         if depth.value is not None:
-            form = transitions.layers(row.digits)
-            assert said == f"{form(depth.value)} {'' if depth.unbounded else depth.ends(form)}".strip()
+            ends = "" if depth.unbounded else depth.ends(interval.layers)
+            assert said == f"{interval.layers(depth.known.value)} {ends}".strip()
     head = " ".join(result.summary().split()).partition(". ")[0]
     for best, low, high, size in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\) at ([\d.]+[KMB]?)", head):
         assert shown[size] == f"{best} {low} … {high}"
@@ -304,7 +304,7 @@ def decimals_of(cell: str) -> set[int]:
 def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables had 30 (27 … 35) where the comparison below them, the guideline and guide had 29.6 (27.1 … 35.4)."""
     asked = [row.n_params for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
-    monkeypatch.setattr(transitions, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits
+    monkeypatch.setattr(interval, "WITHOUT_DIGITS", 0.0)  # every Monte-Carlo error then takes digits
     other = losses(SmoothTruth((6, 12, 18, 24)), 5, 1e6, 2e8, 7, sigma=0.002, shape_sd=0.002)
     result = dwsweep.fit_table(clean(), compare=[other], params=asked)
     text = plain_text(fit_report.render(result))
@@ -323,7 +323,7 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
         assert shown[best].split()[0] == size
     crossed = {row.pair: row for row in result.verdicts}
     for row in result.comparisons[0].of("transition"):
-        assert row.known[0] == crossed[row.depth, row.deep].known
+        assert row.base_interval.known == crossed[row.depth, row.deep].n_params_interval.known
     fit_record.write(result, tmp_path)
     said = " ".join(plain_text(guide_report.render(answer(asked, fit=tmp_path))).split())
     found = re.findall(r"Best depth (\S+) \(([^)]+)\)", said)

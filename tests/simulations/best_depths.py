@@ -2,10 +2,7 @@
 
 ``python -m tests.simulations.best_depths --out DIR [--n 150] [--processes 2] [SCENARIO …]``
 
-With ``--estimator fit|MODULE:FUNCTION`` any estimator of the best depth is scored (``scores.py``), on these sweeps and
-on those whose truths no model of the fit holds (``scenarios.py``); ``--list`` names them.
-
-The transitions are those of neighbouring depths (estimator ``surface``). The oracle knows the form of the law, the
+The transitions are those of neighbouring depths. The oracle knows the form of the law, the
 sds of the noise.
 """
 
@@ -30,8 +27,6 @@ from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.fit import DepthSpan
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
-from tests.simulations.scenarios import At, scenarios
-from tests.simulations.scores import Scores, study
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
@@ -60,7 +55,7 @@ class Sweep:
     span: tuple[float, float] = (1.0e6, 6.0e8)
     at: tuple[float, ...] = SIZES
 
-    def with_phase(self, index: int) -> Sweep:
+    def numbered(self, index: int) -> Sweep:
         """That of simulation ``index``; phases fill the circle evenly."""
         return replace(self, truth=replace(self.truth, phase=index * GOLDEN_ANGLE)) if self.truth.bend else self
 
@@ -68,6 +63,10 @@ class Sweep:
     def smooth(self) -> SmoothTruth:
         """The curves without their waves, which count as errors of the shapes: what a smooth model is asked for."""
         return replace(self.truth, wiggle=0.0)
+
+    def best_depth(self, n: float) -> float | None:
+        """The true one; None where depth does nothing."""
+        return self.truth.best_depth(n) if self.truth.effect else None
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         budgets = tuple(np.geomspace(*self.span, self.sizes))
@@ -143,7 +142,7 @@ class Simulation(Simulated):
 
 def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Simulation:
     """One sweep drawn, fitted and asked for its best depths."""
-    sweep = scenario.with_phase(index)
+    sweep = scenario.numbered(index)
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
     curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0)))
     surface = fit_loss_model(curves, CONFIDENCE)
@@ -188,7 +187,7 @@ def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Any]:
     true transition.
     """
     sweep = sweeps()[name]
-    drawn = [sweep.with_phase(row.index) for row in rows]
+    drawn = [sweep.numbered(row.index) for row in rows]
     held = [
         bool(sweep.truth.effect) and covers(low, high, true.smooth.crossing(shallow, deep))
         for row, true in zip(rows, drawn, strict=True)
@@ -254,36 +253,7 @@ def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
     ]
 
 
-@dataclass(frozen=True)
-class Request:
-    """A sweep of this module as the scorer of any estimator takes it."""
-
-    sweep: Sweep
-
-    def numbered(self, index: int) -> Request:
-        return Request(self.sweep.with_phase(index))
-
-    @property
-    def at(self) -> tuple[At, ...]:
-        return tuple((n, None) for n in self.sweep.at)
-
-    def rows(self, rng: np.random.Generator) -> list[Row]:
-        return self.sweep.rows(rng)
-
-    def best_depth(self, n: float, tokens: float | None = None) -> float | None:
-        return self.sweep.truth.best_depth(n) if self.sweep.truth.effect else None
-
-    def excess(self, depth: float, n: float, tokens: float | None = None) -> float:
-        x = math.log(n)
-        return float(self.sweep.smooth.loss(depth, x) - self.sweep.smooth.loss(self.sweep.truth.best_depth(n), x))
-
-
-def by_estimator(name: str) -> Study[Scores]:
-    """fit or MODULE:FUNCTION, whose best depths are scored"""
-    return study(name, {**scenarios(), **{of: Request(sweep) for of, sweep in sweeps().items()}})
-
-
-STUDY = Study(__doc__, sweeps(), simulation, Simulation, 150, HEAD, cells, by_estimator=by_estimator)
+STUDY = Study(__doc__, sweeps(), simulation, Simulation, 150, HEAD, cells)
 
 if __name__ == "__main__":
     STUDY.main()

@@ -20,10 +20,9 @@ from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from tests.simulations.best_depths import Request, sweeps
+from tests.simulations.best_depths import Sweep, sweeps
 from tests.simulations.harness import Simulated, Study, mean, median, percent, rms, shown
-from tests.simulations.scenarios import scenarios
-from tests.simulations.scores import Scored
+from tests.simulations.scenarios import Scenario, scenarios
 
 LEVELS = (0.5, 0.8, 0.95)
 DRAWS = 400
@@ -42,7 +41,7 @@ class Calibrated(Simulated):
     seconds: float
 
 
-def simulation(scenario: Scored, rng: np.random.Generator, index: int = 0) -> Calibrated:
+def simulation(scenario: Sweep | Scenario, rng: np.random.Generator, index: int = 0) -> Calibrated:
     """One sweep drawn, fitted and asked."""
     sweep = scenario.numbered(index)
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
@@ -50,12 +49,12 @@ def simulation(scenario: Scored, rng: np.random.Generator, index: int = 0) -> Ca
     started = time.process_time()
     posterior = Posterior.of(Cells.of(curves))
     medians, ends = [], []
-    for n, _ in sweep.at:
+    for n in sweep.at:
         drawn = ask.best_depths(posterior, math.log(n))
         found = [ask.quantiles(drawn, level) for level in LEVELS]
         medians.append(_finite(found[0][1]))
         ends.append(tuple((_finite(low), _finite(high)) for low, _, high in found))
-    best = [sweep.best_depth(*at) for at in sweep.at]
+    best = [sweep.best_depth(n) for n in sweep.at]
     return Calibrated(
         index=index,
         best=tuple(None if depth is None else math.log(depth) for depth in best),
@@ -109,9 +108,9 @@ OUTSIDE = (
 )
 
 
-def studies() -> dict[str, Scored]:
+def studies() -> dict[str, Sweep | Scenario]:
     own, others = sweeps(), scenarios()
-    return {**{name: Request(own[name]) for name in CHOSEN}, **{name: others[name] for name in OUTSIDE}}
+    return {**{name: own[name] for name in CHOSEN}, **{name: others[name] for name in OUTSIDE}}
 
 
 STUDY = Study(__doc__, studies(), simulation, Calibrated, 100, HEAD, cells)

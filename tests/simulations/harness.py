@@ -1,13 +1,13 @@
 """One harness for all studies: sweeps whose truth is known, drawn in parallel, and a table of what intervals hold it.
 
-A study is a module beside this one: ``crossings``, ``best_depths``, ``budgets``, ``arms``, ``along``,
-``heaps``, ``next_runs``, ``design_cost``. Each is run from the root of a checkout:
+A study is a module beside this one: ``crossings``, ``best_depths``, ``calibration``, ``budgets``, ``arms``, ``along``,
+``heaps``, ``flat_heaps``, ``design_cost``. Each is run from the root of a checkout:
 
     python -m tests.simulations.best_depths --out DIR [--n 150] [--processes 2] [SCENARIO …]
 
 Every simulation is one line of DIR/<scenario>.jsonl. The name of the scenario and the number of the simulation seed it.
 An interrupted run therefore goes on where it stopped, and any number of processes gives the same table. Studies have
-scenarios of the same name, so each needs a DIR of its own, as does every estimator (``scores.py``).
+scenarios of the same name, so each needs a DIR of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -55,8 +54,7 @@ class Study(Generic[Line]):
 
     simulate: it draws a scenario, fits what it drew, and keeps what the fit found, of type ``kind``. n: simulations per
     scenario. head: the columns of the table. cells: the rows of one scenario in it. fast: ``simulate`` without what
-    takes most of the time; its docstring is the help of ``--fast``. by_estimator: the study of what an estimator of
-    this name answers; its docstring is the help of ``--estimator``.
+    takes most of the time; its docstring is the help of ``--fast``.
     """
 
     doc: str | None
@@ -67,7 +65,6 @@ class Study(Generic[Line]):
     head: str
     cells: Callable[[str, Sequence[Line]], Iterable[Sequence[str]]]
     fast: Callable[[Any, np.random.Generator, int], Line] | None = None
-    by_estimator: Callable[[str], Study[Any]] | None = None
 
     def one(self, name: str, index: int) -> Line:
         """Simulation ``index`` of a scenario."""
@@ -115,22 +112,15 @@ class Study(Generic[Line]):
             description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
         parser.add_argument("names", nargs="*", metavar="SCENARIO", help="all of them where none is named")
-        parser.add_argument("--scenario", action="append", default=[], metavar="SCENARIO", help="the same, repeatable")
         parser.add_argument("--list", action="store_true", help="the names of the scenarios")
         parser.add_argument("--out", help="folder that keeps the simulations; by default none does")
-        parser.add_argument("--n", "--sweeps", type=int, help="simulations per scenario")
-        parser.add_argument("--processes", "--jobs", type=int, default=2)
+        parser.add_argument("--n", type=int, help="simulations per scenario")
+        parser.add_argument("--processes", type=int, default=2)
         if self.fast:
             parser.add_argument("--fast", action="store_true", help=self.fast.__doc__)
-        if self.by_estimator:
-            parser.add_argument("--estimator", metavar="NAME", help=self.by_estimator.__doc__)
-            parser.add_argument("--path", action="append", default=[], help="where Python looks for the estimator too")
         args = parser.parse_args()
         study: Study[Any] = replace(self, simulate=self.fast) if self.fast and args.fast else self
-        if self.by_estimator and args.estimator:
-            sys.path[:0] = args.path  # spawned processes take it over
-            study = self.by_estimator(args.estimator)
-        names = [*args.names, *args.scenario] or list(study.scenarios)
+        names = args.names or list(study.scenarios)
         if unknown := [name for name in names if name not in study.scenarios]:
             parser.error(f"scenario {unknown[0]!r}; allowed: {', '.join(map(repr, study.scenarios))}")
         if args.list:

@@ -1,7 +1,4 @@
-"""Sweeps whose truths the fit's models do not hold: a truth, the shapes that were trained, and their noise.
-
-A scenario answers what the scorer (``scores.py``) asks: ``rows``, the points ``at``, ``best_depth`` and ``excess``.
-"""
+"""Sweeps whose truths the fit's models do not hold: a truth, the shapes that were trained, and their noise."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +16,6 @@ from tests.simulations.sweeps import widths
 from tests.simulations.truths import TRUTHS, Power, Truth
 
 Shape = tuple[int, int]  # depth and width
-At = tuple[float, float | None]  # a size and a number of tokens (None: the sweep has one)
 
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop" / "results.csv"
 GOLDEN_RATIO = (1.0 + math.sqrt(5.0)) / 2.0
@@ -74,41 +69,30 @@ class Noise:
 class Scenario:
     """A sweep to draw, and the points at which its best depth is asked for.
 
-    tokens: every shape's loss is read after each of these; empty: the table has no such column. inside: sizes asked
-    for, within the data. asked_tokens: at which of ``tokens`` they are asked for. moved: each simulation has its L* at
-    another place, by up to this much in ln L, since what an interval holds depends on where the depths trained lie.
+    inside: sizes asked for, within the data. moved: each simulation has its L* at another place, by up to this much in
+    ln L, since what an interval holds depends on where the depths trained lie.
     """
 
     truth: Truth
     shapes: tuple[Shape, ...] = grid((6, 12, 18, 24, 30), 9)
     noise: Noise = field(default_factory=Noise)
     seeds: int = 3
-    tokens: tuple[float, ...] = ()
     inside: tuple[float, ...] = (1.0e7, 3.0e7, 1.0e8)
-    asked_tokens: tuple[float, ...] = ()
     moved: float = 0.2
 
     @property
-    def sizes(self) -> tuple[float, ...]:
-        """Those asked for: three inside the data, and one outside."""
+    def at(self) -> tuple[float, ...]:
+        """Sizes asked for: three inside the data, and one outside."""
         return (*self.inside, BEYOND * max(n_params(*shape) for shape in self.shapes))
-
-    @property
-    def at(self) -> tuple[At, ...]:
-        return tuple((n, tokens) for tokens, n in product(self.asked_tokens or (None,), self.sizes))
 
     def numbered(self, index: int) -> Scenario:
         """That of simulation ``index``; the places of L* fill their range evenly."""
         place = 2.0 * (index * GOLDEN_RATIO % 1.0) - 1.0
         return replace(self, truth=replace(self.truth, depth=self.truth.depth * math.exp(self.moved * place)))
 
-    def best_depth(self, n: float, tokens: float | None = None) -> float | None:
+    def best_depth(self, n: float) -> float | None:
         """The true one; None where depth does nothing."""
-        return self.truth.best_depth(n, tokens)
-
-    def excess(self, depth: float, n: float, tokens: float | None = None) -> float:
-        """Nats by which a depth is worse than the best one."""
-        return self.truth.excess(depth, n, tokens)
+        return self.truth.best_depth(n)
 
     def rows(self, rng: np.random.Generator) -> list[Row]:
         """One simulated table of runs, under the columns that ``dwsweep.fit_table`` reads."""
@@ -122,11 +106,10 @@ class Scenario:
                 shape_error = noise.along * shape_errors[depth] + math.sqrt(1.0 - noise.along**2) * shape_error
             shape_errors[depth] = shape_error
             place = (math.log(depth) - first) / (last - first)
-            for seed, tokens in product(range(self.seeds), self.tokens or (None,)):
-                loss = self.truth.loss(depth, n, tokens) + shape_error + shared[seed] + rng.normal(0.0, noise.sigma)
+            for seed in range(self.seeds):
+                loss = self.truth.loss(depth, n) + shape_error + shared[seed] + rng.normal(0.0, noise.sigma)
                 loss += noise.deep_seed * place * (seed == 0)
-                row: Row = {"depth": depth, "width": width, "seed": seed, "n_params": n, "loss": float(loss)}
-                rows.append(row if tokens is None else {**row, "tokens": tokens})
+                rows.append({"depth": depth, "width": width, "seed": seed, "n_params": n, "loss": float(loss)})
         if noise.off:
             rows[int(rng.integers(len(rows)))]["loss"] += noise.off * noise.sigma
         return rows
@@ -153,13 +136,6 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         seeds=1,
         inside=(6.0e7, 3.0e8, 7.0e8),
     )
-    # 20 layers at 3e8 after 11e9 tokens, 29 after 100e9
-    with_tokens = replace(
-        gemstones,
-        truth=replace(growing, token_power=math.log(29.0 / 20.0) / math.log(100.0 / 11.0)),
-        tokens=(11.0e9, 30.0e9, 100.0e9),
-        asked_tokens=(11.0e9, 100.0e9),
-    )
     levine = tuple((depth, width) for depth in (6, 12, 18, 24) for width in (128, 184, 256, 360, 512, 720, 1024))
     return {
         "": base,
@@ -173,7 +149,6 @@ def _place(truth: Truth) -> dict[str, Scenario]:
         "laptop, scatter 0.006": replace(laptop, noise=replace(laptop.noise, shape_sd=0.006)),
         "laptop, scatter 0.012": replace(laptop, noise=replace(laptop.noise, shape_sd=0.012)),
         "gemstones": gemstones,
-        "gemstones, tokens": with_tokens,
     }
 
 

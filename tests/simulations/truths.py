@@ -1,8 +1,8 @@
 """Truths of the loss from outside the fit's own family of models.
 
-Every one is, with x = ln N, l = ln L and u = l − ln L*(N, tokens), in nats,
+Every one is, with x = ln N, l = ln L and u = l − ln L*(N), in nats,
 
-    loss = level(x, tokens) + effect·(N/N₀)^(−decay)·penalty(u) − gain(ln d − ln d₀),    d = √(N/(12·L))
+    loss = level(x) + effect·(N/N₀)^(−decay)·penalty(u) − gain(ln d − ln d₀),    d = √(N/(12·L))
 
 The penalty vanishes at u = 0. The gain of width, where there is one, moves the best depth away from L*. The best depth
 is therefore found on a grid of ln L, exact to 2e-4.
@@ -20,7 +20,6 @@ Penalty = Callable[[np.ndarray], np.ndarray]  # nats, of ln L − ln L*
 Optimum = Callable[[float], float]  # L*(N)/L*(N₀), of ln N − ln N₀
 Gain = Callable[[np.ndarray], np.ndarray]  # nats, of ln d − ln d₀
 
-TOKENS = 11.0e9  # to which a truth belongs that is asked for no other number
 DEEPEST, DEPTHS = 400.0, 40_001
 LEAST_SHARE = 0.05  # of the best depth at N₀, so that a logarithmic law stays above zero
 
@@ -163,10 +162,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Truth:
-    """A loss of size, depth and tokens.
+    """A loss of size and depth.
 
-    size, depth: N₀ and L*(N₀, TOKENS); d₀ is the width that they make. token_power: L* ∝ tokens^token_power. effect: a
-    factor on the penalty and on the gain. decay: what depth does goes as (N/N₀)^(−decay).
+    size, depth: N₀ and L*(N₀); d₀ is the width that they make. effect: a factor on the penalty and on the gain.
+    decay: what depth does goes as (N/N₀)^(−decay).
     """
 
     penalty: Penalty = Skewed()
@@ -174,39 +173,37 @@ class Truth:
     gain: Gain = no_gain
     size: float = 3.0e7
     depth: float = 17.0
-    token_power: float = 0.0
     effect: float = 1.0
     decay: float = 0.0
 
-    def valley(self, n_params: float, tokens: float | None = None) -> float:
+    def valley(self, n_params: float) -> float:
         """L*: where the penalty vanishes."""
-        longer = ((tokens or TOKENS) / TOKENS) ** self.token_power
-        return self.depth * self.optimum(math.log(n_params / self.size)) * longer
+        return self.depth * self.optimum(math.log(n_params / self.size))
 
-    def above(self, depth: np.ndarray, n_params: float, tokens: float | None = None) -> np.ndarray:
-        """What depth does to the loss, in nats up to a constant of the size and the tokens."""
+    def above(self, depth: np.ndarray, n_params: float) -> np.ndarray:
+        """What depth does to the loss, in nats up to a constant of the size."""
         y, x = np.log(np.asarray(depth, dtype=float)), math.log(n_params / self.size)
         w = (x - (y - math.log(self.depth))) / 2.0
-        effect = self.penalty(y - math.log(self.valley(n_params, tokens))) - self.gain(w)
+        effect = self.penalty(y - math.log(self.valley(n_params))) - self.gain(w)
         return self.effect * math.exp(-self.decay * x) * effect
 
-    def loss(self, depth: float, n_params: float, tokens: float | None = None) -> float:
+    def loss(self, depth: float, n_params: float) -> float:
         """Nats per token."""
-        level = 1.5 + 3.0 * (n_params / 1.0e7) ** -0.08 + 0.4 * ((tokens or TOKENS) / TOKENS) ** -0.3
-        return level + float(self.above(np.array(depth), n_params, tokens))
+        level = 1.9 + 3.0 * (n_params / 1.0e7) ** -0.08
+        return level + float(self.above(np.array(depth), n_params))
 
-    def best_depth(self, n_params: float, tokens: float | None = None) -> float | None:
+    def best_depth(self, n_params: float) -> float | None:
         """The depth at which the loss of this size is least; None where depth does nothing."""
         depths = np.geomspace(1.0, DEEPEST, DEPTHS)
-        above = self.above(depths, n_params, tokens)
+        above = self.above(depths, n_params)
         return float(depths[above.argmin()]) if np.ptp(above) > 0.0 else None
 
-    def excess(self, depth: float, n_params: float, tokens: float | None = None) -> float:
+    def excess(self, depth: float, n_params: float) -> float:
         """Nats by which a depth is worse than the best one."""
-        best = self.best_depth(n_params, tokens)
+        best = self.best_depth(n_params)
         if best is None:
             return 0.0
-        at = self.above(np.array([depth, best]), n_params, tokens)
+        at = self.above(np.array([depth, best]), n_params)
         return max(float(at[0] - at[1]), 0.0)
 
 

@@ -19,7 +19,7 @@ from dwsweep.train.program import Blueprint
 PROGRAMS: dict[str, Any] = {}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return make_store(tmp_path_factory.mktemp("store"))
 

@@ -42,7 +42,6 @@ def test_rows_are_consistent_and_calibrate_the_plan(store: Store, tmp_path) -> N
         assert row.memory_bytes > 2 * 3 * 4 * pack.shape.n_params_total  # parameters and two moments, two replicas
         assert [point.replicas for point in row.packing] == [1, 2]
     path = bench_record.write(rows, tmp_path)
-    bench_report.render_bench(rows)
     assert bench_record.read(path) == rows
     assert build(spec, data=DataFacts.of(store)).estimates.device_seconds is None
     calibrated = build(spec, data=DataFacts.of(store), calibration=Calibration.read(path)).estimates
@@ -68,16 +67,7 @@ def test_compiling_alone_reports_memory_and_the_devices_there_are(store: Store, 
     assert bare.memory_bytes == rows[0].memory_bytes - store.dtype.itemsize * (
         store.n_train_tokens - spec.train.batch_size * spec.train.seq_len - 1
     )
-    far = replace(
-        bare,
-        target="TPU-v5e:2x4",
-        devices=8,
-        mesh={"replica": 2, "data": 4, "fsdp": 1},
-        concessions=("activations recomputed",),
-    )
-    text = printed(bench_report.render_compiled([bare, far, replace(far, xla_flops=None)]))
-    assert shows(text, "train: compiled programs")
-    assert max(map(len, text.splitlines())) <= 100 and text.count("L d_x") == 2
+    assert shows(printed(bench_report.render_compiled([bare])), "train: compiled programs")
     with pytest.raises(InputError, match=r"--devices: 64; allowed: at most 1"):
         here(plan, [1, 64])
 

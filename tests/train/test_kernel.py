@@ -27,7 +27,7 @@ class Gpu:
     platform = "gpu"
 
 
-def test_what_was_asked_for_and_what_stands_against_it() -> None:
+def test_the_kernel_asked_for_is_taken_or_refused_with_its_reason() -> None:
     cpu = jax.devices("cpu")[0]
     assert choose_kernel("xla", SHAPE, "bfloat16", 8, cpu) == Choice(XLA, "asked for")
     assert choose_kernel("auto", SHAPE, "bfloat16", 8, cpu) == Choice(XLA, "the only kernel on cpu")
@@ -44,11 +44,6 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, 
     choice = choose_kernel("auto", SHAPE, "bfloat16", 8, gpu)
     assert choice.kernel == faster and "cudnn" in choice.why and "xla" in choice.why
     assert choose_kernel("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
-
-
-def test_a_kernel_is_timed_by_a_program_of_many_passes() -> None:
-    """A single pass of a small shape takes a host longer to start than a device to run: 0.28 ms for 0.1 on an H200."""
-    assert 0 < choices._seconds(XLA, 2, 32, 2, 1, 6, "bfloat16", jax.devices("cpu")[0]) < 1
 
 
 def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

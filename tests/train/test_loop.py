@@ -24,7 +24,6 @@ from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.plan import Pack
 from dwsweep.spec import Spec
-from dwsweep.train import pack_trainer
 from dwsweep.train.checkpoint import Checkpoints
 from dwsweep.train.pack_trainer import Outcome, train_pack
 from dwsweep.train.program import Blueprint, Program
@@ -137,7 +136,7 @@ def test_the_rate_that_is_shown_last_is_that_of_the_result(
 
 @pytest.mark.device
 @again
-@pytest.mark.parametrize(("steps", "dispatches"), [(1, 12), (5, 3), (12, 1)])
+@pytest.mark.parametrize(("steps", "dispatches"), [(1, 12), (12, 1)])
 def test_dispatch_length_changes_no_bit(
     store: Store, tmp_path: Path, whole: Whole, steps: int, dispatches: int
 ) -> None:
@@ -149,16 +148,10 @@ def test_dispatch_length_changes_no_bit(
 @pytest.mark.device
 @again
 def test_interrupted_and_resumed_equals_uninterrupted(store: Store, tmp_path: Path, whole: Whole) -> None:
-    parts, outcome = train(make_pack(store), store, tmp_path, 1, 0, 2)
+    parts, outcome = train(make_pack(store), store, tmp_path, 0, 1, 0, 2)
     same_bits(whole.kept, parts)
-    assert parts.resumes == [3, 3, 9] and not outcome.interrupted
+    assert parts.resumes[-3:] == [3, 3, 9] and not outcome.interrupted
     assert parts.results["s0-lr0.01-12"].wall_seconds > 0
-
-
-@again
-def test_interrupted_before_the_first_step(store: Store, tmp_path: Path, whole: Whole) -> None:
-    parts, _ = train(make_pack(store), store, tmp_path, 0)
-    same_bits(whole.kept, parts)
 
 
 @again
@@ -337,15 +330,14 @@ def test_a_checkpoint_that_could_not_be_written_is_written_when_its_step_comes_a
 
 
 @again
-@pytest.mark.parametrize("lacking", [pytest.param(("m",), marks=pytest.mark.slow), ("v",), ("m", "v")])
 def test_moments_that_a_checkpoint_lacks_are_never_made_anew(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole checkpoint with its hashes, of a trainer that did not keep them."""
     save = Checkpoints.save
 
     def without(checkpoints: Checkpoints, arrays: dict, meta: dict) -> None:
-        some = {name: {k: v for k, v in state.items() if k not in lacking} for name, state in arrays.items()}
+        some = {name: {k: v for k, v in state.items() if k != "v"} for name, state in arrays.items()}
         save(checkpoints, some, meta)
 
     pack = make_pack(store)
@@ -355,7 +347,7 @@ def test_moments_that_a_checkpoint_lacks_are_never_made_anew(
     kept = Kept()
     with pytest.raises(InputError) as error:
         train_pack(pack, store, tmp_path, kept)
-    assert all(f"current.{name}.embedding: missing" in "\n".join(error.value.lines) for name in lacking)
+    assert "current.v.embedding: missing" in "\n".join(error.value.lines)
     assert not kept.facts and not kept.rows
 
 
@@ -392,12 +384,6 @@ def test_a_pack_leaves_nothing_behind(whole: Whole) -> None:
     """Neither arrays and programs, in cycles that only a collection ends, nor what JAX caches of other functions."""
     objects, arrays, cached = whole.left
     assert not objects and arrays <= 0 and cached == 0
-
-
-@pytest.mark.device
-def test_nothing_is_transferred_unasked(whole: Whole) -> None:
-    """``whole`` was trained where JAX refuses it."""
-    assert len(whole.outcome.finished) == 2
 
 
 @pytest.mark.device
@@ -461,25 +447,6 @@ def test_what_was_compiled_ahead_in_vain_does_no_harm(store: Store, tmp_path: Pa
     assert len(outcome.finished) == 2
 
 
-def test_the_microbatch_is_reported_before_a_compilation_that_may_fail(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_memory(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(pack_trainer, "compile_program", no_memory)
-    kept = Kept()
-    with pytest.raises(MemoryError):
-        train_pack(make_pack(store, make_spec(execution={"microbatch": 2})), store, tmp_path, kept)
-    assert kept.tried == [2] and not kept.facts
-
-
-def test_too_little_data_is_refused(store: Store, tmp_path: Path) -> None:
-    spec = make_spec(train={"batch_size": 5000})
-    with pytest.raises(InputError, match=r"train\.batch_size"):
-        train(make_pack(store, spec), store, tmp_path)
-
-
 @pytest.mark.parametrize(("split", "resident"), [("train", True), ("train", False), ("validation", True)])
 def test_tokens_beyond_the_vocabulary_are_a_damaged_store_and_no_divergence(
     tmp_path: Path, split: str, resident: bool
@@ -512,7 +479,7 @@ def test_checkpoints_of_another_pack_are_refused_by_name(store: Store, tmp_path:
 
 
 @again
-@pytest.mark.parametrize("keep", [pytest.param("none", marks=pytest.mark.slow), "best", "all"])
+@pytest.mark.parametrize("keep", ["best", "all"])
 def test_parameters_that_are_kept_give_the_loss_of_their_run(store: Store, tmp_path: Path, keep: str) -> None:
     spec = make_spec(
         train={"schedule": "wsd", "tokens": 12 * 64, "token_branches": [6 * 64]}, execution={"keep_params": keep}
@@ -521,7 +488,7 @@ def test_parameters_that_are_kept_give_the_loss_of_their_run(store: Store, tmp_p
     kept, _ = train(pack, store, tmp_path, 1)
     losses = {run_id: result.loss for run_id, result in kept.results.items()}
     best = {min((name for name in losses if name.endswith(f"-{n}")), key=losses.__getitem__) for n in (6, 12)}
-    assert set(kept.params) == {"none": set(), "best": best, "all": set(losses)}[keep]
+    assert set(kept.params) == {"best": best, "all": set(losses)}[keep]
     evaluate = jax.jit(make_evaluate(Blueprint.of(pack, store).model))
     heldout = heldout_set(store, pack.shape.seq_len)
     for run_id, arrays in kept.params.items():

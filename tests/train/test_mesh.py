@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from checkout import TOOLS, environment, free_address
 from train_devices import trained
-from train_support import FEW, make_store
+from train_support import FEW
 
+from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
 from dwsweep.spec import MeshSpec
 from dwsweep.train.mesh import WORTHWHILE_FLOPS, Load, divide
@@ -68,8 +69,8 @@ def test_a_mesh_that_cannot_be_is_refused(asked: MeshSpec, words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def store_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_store(tmp_path_factory.mktemp("store")).path)
+def store_path(store: Store) -> str:
+    return str(store.path)
 
 
 @pytest.fixture(scope="module")

@@ -134,25 +134,6 @@ def test_muon_gives_a_replica_the_bits_that_it_has_alone(store: Store, tmp_path:
     assert single.results[name].loss == whole.results[name].loss
 
 
-def test_moments_are_kept_by_name_where_a_group_has_them() -> None:
-    params = {"a": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
-    labels = {"a": {"kernel": "decayed", "bias": "free"}}
-    settings = {"decayed": optimizer.Settings(1e-8, 0.1, 1.0), "free": optimizer.Settings(1e-8, 0.0, 1.0)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(optimizer.CHAINS, "adamw", optimizer.Chain(mixed, elementwise=False))
-        own = optimizer.Optimizer(tiny(grad_clip=None).train, labels, lambda: settings)
-        moments = own.init(params)
-        grads = jax.tree.map(lambda x: 2 * x, params)
-        _, moments = own.update(grads, moments, params, step=jnp.int32(0), norm=jnp.float32(1), rate=jnp.float32(0.1))
-    found = {
-        name: jax.tree_util.keystr(path)
-        for name, tree in moments.items()
-        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
-    }
-    assert found == {"trace": "['a']['kernel']", "m": "['a']['bias']", "v": "['a']['bias']"}
-    np.testing.assert_array_equal(moments["trace"]["a"]["kernel"], grads["a"]["kernel"])
-
-
 def test_cosine_with_warmup_equals_optax() -> None:
     """Ours counts the step that is being taken: the first one already has a rate, and no step is wasted at zero."""
     train = tiny(steps=100, warmup_steps=10, schedule="cosine").train

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from dwsweep.plan.schedule import Phase, cooldown_start, multipliers, phases
 from dwsweep.spec import TrainSpec
@@ -11,14 +10,6 @@ from dwsweep.spec import TrainSpec
 
 def spec(**keys: object) -> TrainSpec:
     return TrainSpec(steps=100, **keys)
-
-
-def test_cosine_warms_up_peaks_and_goes_to_zero() -> None:
-    rates = multipliers(0, 101, 100, spec(schedule="cosine", warmup_steps=10))
-    np.testing.assert_allclose(rates[:11], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0], rtol=1e-6)
-    assert rates[55] == pytest.approx(0.5)  # half-way between the end of the warm-up and the end
-    assert rates[100] == pytest.approx(0.0, abs=1e-7) and rates[99] > 0
-    assert (np.diff(rates[10:]) < 0).all()
 
 
 def test_wsd_is_flat_then_linear_to_zero() -> None:

@@ -70,7 +70,7 @@ def test_adamw_is_optax_with_one_transform_a_group() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7), ours, theirs)
 
 
-def test_clipping() -> None:
+def test_gradients_above_the_limit_are_scaled_to_it() -> None:
     grads = {"a": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)}
     assert optax.tree.norm(grads) == 5
 
