@@ -521,7 +521,7 @@ def _against_surface(runs: Sequence[Run]) -> list[BadRun]:
 @dataclass(frozen=True)
 class _Surface:
     """Polynomial in ln N and ln L through the losses of shapes (K,). expected: (K,) loss by all other shapes, nats.
-    residual: (K,) studentised distance from it, nats. scale: robust sd of residual, nats. df: its degrees of freedom."""
+    residual: (K,) studentised distance from it, nats. scale: its robust sd, nats. df: its degrees of freedom."""
 
     expected: np.ndarray
     residual: np.ndarray
