@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -17,7 +17,6 @@ from dwsweep.errors import InputError, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.shape import weights
 from dwsweep.fit.data.table import Table, rename
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
@@ -30,7 +29,6 @@ KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
     *("crashed", "killed", "preempted", "preempting", "canceled", "cancelled", "error", "timeout"),
 }
-COUNT_FACTOR = 30.0  # bounds of n_params / (12·L·d²) for any block; thousands and millions lie outside
 HIGHEST_LOSS = 12.0  # nats per token: ln of a vocabulary of 160,000
 OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
     "perplexity": ("ppl", "perplexity"),
@@ -42,7 +40,6 @@ FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of trainin
 FEWEST_POINTS = 5  # fewest points of a training curve that show its fall
 RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
-COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
 
 
@@ -75,7 +72,6 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     """
     if not runs:
         return
-    _counts(runs)
     losses = np.array([run.loss for run in runs])
     rising = [] if shorter else _rising(runs)
     loss_column = data.loss_column
@@ -120,25 +116,6 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
         yield (
             f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, the loss "
             f"of a uniform guess {what}: another depth may be ahead once the nets have learned; train longer"
-        )
-
-
-def _ratios(runs: Iterable[Run]) -> list[float]:
-    """n_params over the weights of the blocks, of the runs whose table has it."""
-    return [run.n_params / weights(run.row) for run in runs if run.row.get("n_params") is not None]
-
-
-def _counts(runs: Sequence[Run]) -> None:
-    ratios = _ratios(runs)
-    if len(ratios) < 2:
-        return
-    ratio = float(np.median(ratios))
-    if max(ratios) < COUNT_FACTOR * min(ratios) and not 1.0 / COUNT_FACTOR < ratio < COUNT_FACTOR:
-        unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(ratio)), "another unit")
-        run = runs[0]
-        raise InputError(
-            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where the blocks hold "
-            f"{weights(run.row):.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
         )
 
 
@@ -240,7 +217,6 @@ def confounds(
     lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
     yield from _negative(runs)
     yield from moved(runs)
-    yield from _counting(runs)
     yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
     if axis == "n_params" and not shorter:
@@ -266,16 +242,6 @@ def moved(runs: Sequence[Run]) -> Iterator[str]:
             f"tokens: {len(over)} of {len(runs)} losses are measured at {min(over):.2f} to {max(over):.2f} times the "
             f"requested tokens and corrected to them by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the "
             f"loss per unit of ln tokens (ASSUMED, as in published laws); every interval includes this error"
-        )
-
-
-def _counting(runs: Sequence[Run]) -> Iterator[str]:
-    ratios = _ratios(runs)
-    low, high = min(ratios, default=1.0), max(ratios, default=1.0)
-    if high > low * (1.0 + COUNT_TOLERANCE):
-        yield (
-            f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
-            f"differently (or the blocks differ) between the shapes compared"
         )
 
 
