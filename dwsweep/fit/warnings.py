@@ -16,8 +16,9 @@ from dwsweep import paths, theory
 from dwsweep.errors import InputError, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.table import Table, rename
+from dwsweep.fit.data.table import Table
 from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult

@@ -62,3 +62,15 @@ def listed_values(values: Iterable[Any]) -> str:
     shown = sorted(set(values), key=lambda v: (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)))
     texts = ["blank" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in shown]
     return join(texts, VALUES_LISTED)
+
+
+def cell_text(value: Any) -> str:
+    """A value of a table in a message."""
+    if isinstance(value, str | bool):
+        return repr(str(value)[:40])
+    try:
+        return f"{value:g}"
+    except (TypeError, ValueError):  # None, or another thing in place of a number
+        return str(value)[:40]
+    except OverflowError:
+        return "a whole number beyond all floats"
