@@ -375,13 +375,18 @@ def impossible(runs: Sequence[Run]) -> tuple[list[BadRun], list[str]]:
     """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
     runs: none is left out then)."""
     bad = find_bad_runs(runs)
-    if len(bad) <= max(1.0, LARGEST_SHARE * len(runs)):
+    if not too_many(len(bad), len(runs)):
         return bad, []
     return [], [
         f"impossible losses: {len(bad)} of {len(runs)} runs lie at least {IMPOSSIBLE:g} robust standard deviations "
         f"off the other seeds of their shape or the other shapes (such as {named(bad[0])}); too many to "
         f"leave out, so all count: check the table"
     ]
+
+
+def too_many(bad: int, runs: int) -> bool:
+    """True if so many losses are off that the model of the noise is wrong, and not the losses."""
+    return bad > max(1.0, LARGEST_SHARE * runs)
 
 
 def named(found: BadRun) -> str:
@@ -448,7 +453,8 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
     linked = sum(value != 0.0 for value in shared.values())
     far = _threshold(count - len(several) - max(linked - 1, 0), count)
     shapes = _of_shapes(runs)
-    surface = _Surface.of(shapes)
+    x, loss = (np.array([at[k] for at in shapes.values()]) for k in (0, 1))
+    surface = _Surface.of(x, np.log([float(shape.depth) for shape in shapes]), loss, np.zeros((len(x), 0)))
     by_others = dict(zip(shapes, surface.expected.tolist(), strict=True)) if surface else {}
     found: list[BadRun] = []
     for key, members in several.items():
@@ -497,31 +503,44 @@ def _of_shapes(runs: Sequence[Run]) -> dict[Shape, tuple[float, float]]:
 
 def _against_surface(runs: Sequence[Run]) -> list[BadRun]:
     """Runs of shapes that lie off a polynomial in ln N and ln L through all other shapes."""
-    left, found = _of_shapes(runs), list[BadRun]()
-    while (whole := _Surface.of(left)) and (shapes := list(left)):
-        # a bad shape spoils the residuals of others: without it the rest agrees best
-        tried = [shapes[k] for k in np.argsort(-np.abs(whole.residual))[:MOST_TRIED]]
-        rests = {shape: _Surface.of({one: at for one, at in left.items() if one != shape}) for shape in tried}
-        known = {shape: rest for shape, rest in rests.items() if rest}
-        if not known:
+    of = _of_shapes(runs)
+    shapes = list(of)
+    x, loss = (np.array([at[k] for at in of.values()]) for k in (0, 1))
+    off = off_surface(x, np.log([float(shape.depth) for shape in shapes]), loss)
+    return [BadRun(run, expected, away) for k, expected, away in off for run in runs if run.shape == shapes[k]]
+
+
+def off_surface(
+    x: np.ndarray, y: np.ndarray, loss: np.ndarray, others: np.ndarray | None = None
+) -> list[tuple[int, float, float]]:
+    """(place, loss by all others, distance in robust sds) of losses (K,) off a polynomial in x and y, the worst first.
+
+    others: (K, ·) further terms of the polynomial.
+    """
+    left, found = np.arange(len(x)), []
+    terms = np.zeros((len(x), 0)) if others is None else others
+    while whole := _Surface.of(x[left], y[left], loss[left], terms[left]):
+        # a bad loss spoils the residuals of others: without it the rest agrees best
+        rests = []
+        for k in np.argsort(-np.abs(whole.residual))[:MOST_TRIED]:
+            kept = np.delete(left, k)
+            if rest := _Surface.of(x[kept], y[kept], loss[kept], terms[kept]):
+                rests.append((float(np.abs(rest.residual).max()), int(k), rest))
+        if not rests:
             break
-        worst = min(known, key=lambda shape: np.abs(known[shape].residual).max())
-        k, rest = shapes.index(worst), known[worst]
+        next_, k, rest = min(rests, key=lambda one: one[0])
         off = abs(float(whole.residual[k]))
-        if off <= max(
-            _threshold(rest.df, len(shapes)) * rest.scale, FARTHER * float(np.abs(rest.residual).max()), LEAST_NATS
-        ):
+        if off <= max(_threshold(rest.df, len(left)) * rest.scale, FARTHER * next_, LEAST_NATS):
             break
-        away = off / max(rest.scale, 1e-12)
-        found += [BadRun(run, float(whole.expected[k]), away) for run in runs if run.shape == worst]
-        del left[worst]
+        found.append((int(left[k]), float(whole.expected[k]), off / max(rest.scale, 1e-12)))
+        left = np.delete(left, k)
     return found
 
 
 @dataclass(frozen=True)
 class _Surface:
-    """Polynomial in ln N and ln L through the losses of shapes (K,). expected: (K,) loss by all other shapes, nats.
-    residual: (K,) studentised distance from it, nats. scale: its robust sd, nats. df: its degrees of freedom."""
+    """Polynomial through losses (K,). expected: (K,) loss by all others, nats. residual: (K,) studentised distance from
+    it, nats. scale: its robust sd, nats. df: its degrees of freedom."""
 
     expected: np.ndarray
     residual: np.ndarray
@@ -529,16 +548,16 @@ class _Surface:
     df: int
 
     @classmethod
-    def of(cls, shapes: Mapping[Shape, tuple[float, float]]) -> _Surface | None:
-        """The polynomial of the highest degree that leaves as many degrees of freedom as it has; None if a parabola
-        does not."""
-        x, loss = (np.array([at[k] for at in shapes.values()]) for k in (0, 1))
-        y = np.log([float(shape.depth) for shape in shapes])
-        u, v = ((values - values.mean()) / max(float(values.std()), 1e-12) for values in (x, y)) if shapes else (x, y)
+    def of(cls, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray) -> _Surface | None:
+        """The polynomial in x and y of the highest degree that leaves as many degrees of freedom as it has, with the
+        ``terms`` (K, ·); None if a parabola does not."""
+        if len(x) < FEWEST:
+            return None
+        u, v = ((values - values.mean()) / max(float(values.std()), 1e-12) for values in (x, y))
         for degree in DEGREES:
-            powers = [(a, b) for a in range(degree + 1) for b in range(degree + 1 - a)]
-            left, size, _ = np.linalg.svd(np.stack([u**a * v**b for a, b in powers], axis=1), full_matrices=False)
-            basis = left[:, size > 1e-9 * size.max(initial=0.0)]
+            powers = [u**a * v**b for a in range(degree + 1) for b in range(degree + 1 - a)]
+            left, size, _ = np.linalg.svd(np.column_stack([*powers, terms]), full_matrices=False)
+            basis = left[:, size > 1e-9 * size.max()]
             if basis.shape[1] > 1 and len(x) >= 2 * basis.shape[1]:
                 free = np.maximum(1.0 - (basis**2).sum(axis=1), 1e-6)
                 rest = loss - basis @ (basis.T @ loss)

@@ -20,12 +20,12 @@ import numpy as np
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
-from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
+from dwsweep.fit.cells import beyond_all, off_surface, too_many
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TOKENS, Covariates
+from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.recipes import one_recipe
 from dwsweep.fit.data.roles import is_date
-from dwsweep.fit.data.rows import Row, is_number, no_loss, positive, why_no_loss
+from dwsweep.fit.data.rows import Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
@@ -37,8 +37,6 @@ from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
 
 BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
-FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
-ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 
 @dataclass(frozen=True)
@@ -233,22 +231,16 @@ def _fitted(
     out: Mapping[str, int],
     budget: Budget | None,
 ) -> Heap:
-    rows, columns, impossible = list(found.rows), found.columns, list[Row]()
-    for round_ in range(ROUNDS):
-        means = means_of(rows, x, y, columns, options.noise)
-        frame = Frame.of(means.x, means.y)
-        design = design_of(means, frame)
-        cells = cells_of(means, design, options)
-        surface = surface_of(cells, means, options)
-        posterior = ask.read(surface)
-        z, _ = posterior.held_out()
-        far = np.abs(z) > FAR_Z
-        if round_ == ROUNDS - 1 or not far.any() or too_many_far(far):
-            break
-        stays = ~far[means.of]
-        impossible += [row for row, stay in zip(rows, stays, strict=True) if not stay]
-        rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
-        columns = tuple(one.at_rows(stays) for one in columns)
+    rows, columns = list(found.rows), found.columns
+    stays = ~_off(rows, x, y, columns, options.noise)
+    impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
+    rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
+    columns = tuple(one.at_rows(stays) for one in columns)
+    means = means_of(rows, x, y, columns, options.noise)
+    design = design_of(means, Frame.of(means.x, means.y))
+    cells = cells_of(means, design, options)
+    surface = surface_of(cells, means, options)
+    posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
@@ -260,9 +252,10 @@ def _fitted(
     others = [one[means.of] for one in design.values]
     said[1:1] = follows.sentences(rows, data.roles, others, taken, data.unit, not (budget or of_length))
     record = replace(record, sentences=tuple(said))
+    shown = join((f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in impossible), 3)
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
-        *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
+        *([LeftOutRows(rows=len(impossible), why=f"have an impossible loss ({shown})")] if impossible else []),
         *(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()),
     ]
     settings = dict(zip(design.names, design.values, strict=True))
@@ -290,8 +283,7 @@ def _fitted(
 def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:
     """Sentences of ``follows`` on a table whose losses are adjusted for nothing. at_budgets: True if runs were trained
     at equal compute."""
-    rows = [row for row in data.rows if not why_no_loss(row) and is_number(row.get("loss"))]
-    rows = [row for row in rows if 0.0 < n_params_of(row) < math.inf and math.isfinite(row["loss"])]
+    rows, _ = _usable(data.rows)
     if options.arm or not rows:
         return []
     shared = [name for name in ("tokens", "learning_rate") if all(positive(row.get(name)) for row in rows)]
@@ -318,13 +310,14 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
     )
 
 
-def too_many_far(far: np.ndarray) -> bool:
-    """True if so many runs lie far off that the noise is large, and none is left out."""
-    return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
-
-
-def _impossible(rows: Sequence[Row]) -> str:
-    """Reason for leaving out runs far from their prediction, with the first three."""
-    named = [f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in rows[:3]]
-    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
-    return f"have a loss more than {FAR_Z:g} standard deviations off ({', '.join(named)}{more})"
+def _off(
+    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: float | None
+) -> np.ndarray:
+    """(n,) True for runs whose loss is impossible beside all others at their settings."""
+    means = means_of(rows, x, y, columns, noise)
+    terms = []
+    for one in means.columns:
+        w = (one.value - one.value.mean()) / float(one.value.std())
+        terms += [w, *([w * w] if one.kind != TEXT else []), *([w * means.x, w * means.y] if one.kind == RATE else [])]
+    off = [k for k, _, _ in off_surface(means.x, means.y, means.mean, np.stack(terms, axis=1))]
+    return np.isin(means.of, [] if too_many(len(off), len(means.x)) else off)

@@ -42,6 +42,8 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
 RATIOS = {D_FF: "mlp_ratio", HEAD_SIZE: "head_size"}
 """Covariate of OF_SHAPE → the one of its columns that is a value to hold; its others grow with the width."""
+ALL = NUMBERS | OF_SHAPE
+WORDS = {column: word for word, columns in ALL.items() for column in columns}
 TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
     *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
@@ -170,34 +172,21 @@ def by_bare_name(present: Iterable[str]) -> dict[str, str]:
 
 def word_of(column: str) -> str:
     """Name of a column's covariate in words."""
-    known = {one: name for name, columns in (NUMBERS | OF_SHAPE).items() for one in columns}
-    return known.get(bare(column), bare(column).replace("_", " "))
+    return WORDS.get(bare(column), bare(column).replace("_", " "))
 
 
-def asked_for(names: Iterable[str], theirs: Mapping[str, str], roles: Roles, option: str) -> dict[str, str]:
-    """{covariate in words: our column} of the ``names`` that a user gave, by the table's names or ours.
-
-    Raises:
-        InputError: the table has no such column, or it is no setting.
-    """
-    known = {column: name for name, columns in (NUMBERS | OF_SHAPE).items() for column in columns}
-    every = set(roles)
-    short = by_bare_name(every)
-    found = {}
-    for given in names:
-        ours = theirs.get(given, given)
-        ours = next((columns[0] for name, columns in (NUMBERS | OF_SHAPE).items() if given == name), ours)
-        column = ours if ours in every else next((one for one in every if plain(one) == plain(given)), None)
-        column = column or short.get(bare(ours))
-        if column is None and known.get(ours) in OF_SHAPE:
-            column = next((one for one in OF_SHAPE[known[ours]] if one in every), None)
-        if column is None:
-            shown = [one for one in every if not why_refused(one, roles[one])]
-            raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
-        if why := why_refused(column, roles[column]):
-            raise InputError(f"{option}: {given!r}; {why}")
-        found[word_of(column)] = column
-    return found
+def _asked_for(given: str, theirs: Mapping[str, str], roles: Roles, option: str) -> tuple[str, str]:
+    """(covariate in words, our column) that a user named by the table's name, by ours or in words."""
+    ours = next((columns[0] for word, columns in ALL.items() if given == word), theirs.get(given, given))
+    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
+    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
+    column = next((one for one in near if one in roles), None)
+    if column is None:
+        shown = [one for one in roles if not why_refused(one, roles[one])]
+        raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
+    if why := why_refused(column, roles[column]):
+        raise InputError(f"{option}: {given!r}; {why}")
+    return word_of(column), column
 
 
 @dataclass(frozen=True)
@@ -215,31 +204,29 @@ def request(
     """Options of a user by covariate.
 
     Raises:
-        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio; or
-            two names of one column have a value.
+        InputError: the table has no such column, or it is no setting; a value is held of a count that grows with the
+            net, in place of its ratio; two names of one column have a value.
     """
+    option = argument("at", "--at")
+    held: dict[str, Any] = {}
+    columns: dict[str, str] = {}
     for name, value in at.items():
-        ours = theirs.get(name, name)
-        word = word_of(ours)
+        ours, word = theirs.get(name, name), word_of(theirs.get(name, name))
         if word in RATIOS and ours in OF_SHAPE[word] and ours != RATIOS[word]:
             raise InputError(
-                f"{argument('at', '--at')}: {name}={value}; {name} grows with the width, so that all nets are "
-                f"compared at one {word}; allowed: {RATIOS[word]}=VALUE"
+                f"{option}: {name}={value}; {name} grows with the width, so that all nets are compared at one {word}; "
+                f"allowed: {RATIOS[word]}=VALUE"
             )
-    of = {name: asked_for([name], theirs, roles, argument("at", "--at")) for name in at}
-    held: dict[str, Any] = {}
-    for name, found in of.items():
-        word = next(iter(found))
+        word, column = _asked_for(name, theirs, roles, option)
         if word in held:
-            values = f"{word}={held[word]} and {name}={at[name]}"
-            raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
-        held[word] = at[name]
-    more = {word: column for found in of.values() for word, column in found.items()}
-    both = {**asked_for(adjust, theirs, roles, argument("adjust", "--adjust")), **more}
-    not_for = asked_for(leave, theirs, roles, argument("no_adjust", "--no-adjust"))
-    if again := set(both) & set(not_for):
-        name = sorted(again)[0]
-        raise InputError(f"{argument('no_adjust', '--no-adjust')}: {name!r}; also adjusted for; allowed: one of both")
+            values = f"{word}={held[word]} and {name}={value}"
+            raise InputError(f"{option}: {values}; one answer holds one value of a column")
+        held[word], columns[word] = value, column
+    both = dict(_asked_for(name, theirs, roles, argument("adjust", "--adjust")) for name in adjust) | columns
+    option = argument("no_adjust", "--no-adjust")
+    not_for = {_asked_for(name, theirs, roles, option)[0] for name in leave}
+    if again := sorted(both.keys() & not_for):
+        raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
     return Request(both, frozenset(not_for), held)
 
 
@@ -364,7 +351,7 @@ def find(
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
     numbers = {
         name: [short[one] for one in columns if one in short] if name in OF_SHAPE else _apart(rows, columns, short)
-        for name, columns in (NUMBERS | OF_SHAPE).items()
+        for name, columns in ALL.items()
     }
     texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]
     texts = [(word, column) for word, column in texts if column not in asked.adjust.values()]
