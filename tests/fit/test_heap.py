@@ -113,20 +113,13 @@ def test_all_rows_of_a_heap_count_and_give_the_truth() -> None:
     holds(mixed())
 
 
-@pytest.mark.parametrize("off", [0.2, -0.2])
-def test_one_impossible_loss_of_a_heap_is_named_and_left_out(off: float) -> None:
+def test_one_impossible_loss_of_a_heap_is_named_and_left_out() -> None:
     """Of 60 runs one loss of 1 nat too much stayed in, unsaid: its own error widened the scatter that judged it."""
     rows = piled(60, more=batches)
-    rows[17]["loss"] += off
+    rows[17]["loss"] -= 0.2
     found = heap(rows)
     assert [one.rows for one in found.data.account if one.why.startswith("have an impossible loss (")] == [1]
-    assert found.surface == mixed_without(17).surface
-
-
-@cache
-def mixed_without(place: int) -> Heap:
-    rows = piled(60, more=batches)
-    return heap([*rows[:place], *rows[place + 1 :]])
+    assert found.surface == heap([*rows[:17], *rows[18:]]).surface
 
 
 def test_the_first_lines_say_what_is_held() -> None:
