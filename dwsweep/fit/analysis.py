@@ -18,8 +18,7 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
-from dwsweep.fit.data.recipes import COUNT_TOLERANCE
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import ALIKE, Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.drawn_curves import fit_curves, pair_curves
 from dwsweep.fit.guideline import (
@@ -446,7 +445,7 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
         return int(value)
 
     counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
-    alike = counts and len(counts) == len(runs) and max(counts) <= COUNT_TOLERANCE * min(counts)
+    alike = counts and len(counts) == len(runs) and max(counts) <= ALIKE * min(counts)
     weights = heap.record.layer_weights if heap else None
     ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
     if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:

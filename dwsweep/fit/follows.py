@@ -17,9 +17,8 @@ import numpy as np
 
 from dwsweep.errors import argument, either
 from dwsweep.fit.data.covariates import FEWEST_OF_LEVEL, left, quadratic
-from dwsweep.fit.data.recipes import COUNT_TOLERANCE
 from dwsweep.fit.data.roles import KNOWN, LENGTHS, Role, hashable, is_beside_blanks, is_date, is_index
-from dwsweep.fit.data.rows import VALUES_LISTED, Row, is_number, positive
+from dwsweep.fit.data.rows import ALIKE, VALUES_LISTED, Row, is_number, positive
 from dwsweep.fit.data.shape import places
 from dwsweep.fit.noise import f_tail
 from dwsweep.text import OF_TEXT, format_count, join
@@ -96,7 +95,7 @@ def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bo
     by_depth = {d: Counter(v for own, v in zip(y, levels, strict=True) if own == d) for d in np.unique(y)}
     one_value = sum(max(counts.values()) for counts in by_depth.values()) >= ONE_VALUE * len(cells)
     counts = of_length and all(map(positive, levels))
-    alike = counts and max(levels) <= COUNT_TOLERANCE * min(levels)
+    alike = counts and max(levels) <= ALIKE * min(levels)
     if one_value and not alike and (code[:, None] != code)[equal].mean() >= MOSTLY:
         return _shown(by_depth)
     return _by_count(x, y, np.log(levels), equal) if counts else ""

@@ -25,7 +25,7 @@ from dwsweep.fit.data import covariates as found_in
 from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
 from dwsweep.fit.data.recipes import one_recipe
 from dwsweep.fit.data.roles import is_date
-from dwsweep.fit.data.rows import Row, no_loss, positive, why_no_loss
+from dwsweep.fit.data.rows import ALIKE, Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
@@ -165,7 +165,7 @@ def _alike(held: Any, same: Any) -> bool:
     if None in numbers:
         return same is not None and str(held) == str(same)
     low, high = sorted(float(number or 0.0) for number in numbers)
-    return high <= low * found_in.SAME_NUMBER
+    return high <= low * ALIKE
 
 
 def _why_unadjusted(data: Table, word: str) -> str:

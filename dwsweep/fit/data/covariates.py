@@ -21,7 +21,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.roles import Roles, bare, chosen_numbers, is_beside_blanks, why_refused
-from dwsweep.fit.data.rows import Row, is_number, plain, positive
+from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import BLOCK, inner_width
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.text import format_count, join
@@ -51,7 +51,6 @@ TEXTS = (
 )
 LEAST_OWN = 0.02  # share of a column's variance beyond shape, below which the column follows shape
 SAME = 1e-9
-SAME_NUMBER = 1.02  # largest over smallest value of a number that counts as constant
 FEWEST_OF_LEVEL = 5  # rows with a text's value that it takes to compare the value
 FEWEST_SHAPES = 3  # fewest shapes that may have that value
 LARGE = 1e4  # numbers from which a value is written as a count
@@ -315,7 +314,7 @@ class _Search:
             self.keep &= ~blank
         number = np.array([math.nan if value is None else value for value in values])
         inside = number[self.keep]
-        if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * SAME_NUMBER:
+        if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * ALIKE:
             return None
         shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
         ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)

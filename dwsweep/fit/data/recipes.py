@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.roles import LENGTHS, OFTEN, RECIPE, TUNING, hashable
-from dwsweep.fit.data.rows import Row, is_number, listed_values, positive
+from dwsweep.fit.data.rows import ALIKE, Row, is_number, listed_values, positive
 from dwsweep.fit.data.shape import BLOCK
 
-COUNT_TOLERANCE = 1.02  # largest over smallest count of equal runs: an incomplete last batch
 COUNTED_APART = 3.0  # largest over smallest count of tokens that replicates happened to take
 TELLING_DIGITS = 4  # decimals of a loss: two runs that agree to these are one run
 
@@ -58,7 +57,7 @@ class _Setting:
 
     def _differ(self, seen: Collection[Any]) -> bool:
         if self.name in LENGTHS and all(map(positive, seen)):
-            return max(seen) > COUNT_TOLERANCE * min(seen)
+            return max(seen) > ALIKE * min(seen)
         return len(seen) > 1
 
 

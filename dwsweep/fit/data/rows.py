@@ -13,6 +13,7 @@ Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 
 VALUES_LISTED = 6
+ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch
 ARM = "arm"  # column that tells the arms of one sweep apart
 
 
