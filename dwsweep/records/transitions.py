@@ -137,21 +137,11 @@ def verdicts(rows: Iterable[Judged]) -> list[Judged]:
     found: dict[tuple[Any, ...], Judged] = {}
     for row in rows:
         if row.estimator in VERDICT:
-            key = (getattr(row, "tokens", None), *row.pair)
+            key = row.pair
             best = found.setdefault(key, row)
             if VERDICT.index(row.estimator) < VERDICT.index(best.estimator):
                 found[key] = row
     return list(found.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AtTokens(Record):
-    tokens: Numeric
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenTransition(Transition, _AtTokens):
-    """A transition of the runs of one token count: ``transitions_by_tokens.csv``, ``tokens`` first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,22 +300,6 @@ class LawBand(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidelineBand(Sampled):
-    """Best depth and width against size under a law, with the band at fixed size."""
-
-    name: str
-    n_params: Values
-    depth: Values
-    depth_low: Values
-    depth_high: Values
-    width: Values
-    width_low: Values
-    width_high: Values
-    valid_from: float  # non-embedding parameters
-    valid_to: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Optimum(Record):
     """The best depth at one size by the loss surface; None: at or beyond the edge of the depths that were tried."""
 
@@ -387,16 +361,6 @@ class FixedSize(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedModel(Record):
-    """A model of GPT-3's paper as it was trained."""
-
-    name: str
-    n_params: Numeric  # 12·L·d²
-    depth: Positive
-    width: Positive
-
-
-@dataclass(frozen=True, kw_only=True)
 class FitCurves(Record):
     """All curves of a fit. Laws by form: ``exponential``, ``linear``, ``power`` where there are any, ``published``."""
 
@@ -407,8 +371,6 @@ class FitCurves(Record):
     pairs: tuple[PairCurve, ...]
     laws: dict[str, LawBand]
     fixed_n: tuple[FixedSize, ...]
-    guideline: dict[str, GuidelineBand]
-    gpt3: tuple[TrainedModel, ...]
 
     @property
     def size_name(self) -> str:

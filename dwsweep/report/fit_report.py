@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from itertools import groupby
 from typing import Any
@@ -17,14 +16,12 @@ from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
-from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import (
     CHECKS,
     GuidelineRow,
     SizedOptimum,
     Transition,
     layers,
-    verdicts,
 )
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
@@ -89,14 +86,12 @@ def answer(result: Fit) -> list[str]:
     told = result.provenance.account
     if told is not None and told.one_variable:
         return lines
-    if result.at_one_size:
-        lines = [_at_one_size(result.at_one_size)]
-    elif result.equal_budgets and not result.curves.depths:
+    if result.equal_budgets and not result.curves.depths:
         lines = [_best_at(row) for row in result.equal_budgets.best]
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
         lines = [said or "Best depth: not known, these losses bound it at no size."]
-        lines += [_crossings(result), _shape_matters(result), _beyond(result)]
+        lines += [_crossings(result), _shape_matters(result)]
     lines += [line for found in result.comparisons for line in found.answer[:1]]
     return [line for line in lines if line][:ANSWER_LINES]
 
@@ -107,22 +102,6 @@ def _best_at(row: Any) -> str:
         return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
     size = row.n_params_interval.format(format_count)
     return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
-
-
-def _at_one_size(found: AtOneSize) -> str:
-    """Sentence on nets of one size: the best depth, and the loss of the worst one."""
-    size = f"N = {format_count(found.n_params)}"
-    if not found.known:
-        return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
-    if found.flat:
-        return f"At {size} no effect of depth is shown (p = {found.effect_p:.2g})."
-    ends = found.depth_interval
-    best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
-    if not ends.value and not ends.unbounded:
-        best += f" ({ends.ends('.3g')})"
-    assert found.worst_depth is not None and found.worst_percent is not None
-    low, high = found.worst_percent_low, found.worst_percent_high
-    return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."
 
 
 def _crossings(result: FitResult) -> str:
@@ -137,24 +116,6 @@ def _crossings(result: FitResult) -> str:
     if len(told) < len(rows):
         said.append(f"{len(rows) - len(told)} more of {len(rows)} pairs in the table")
     return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
-
-
-def _beyond(result: FitResult) -> str:
-    """Sentence on the largest size of the guideline."""
-    if not result.guideline_law:
-        return "These losses give no answer beyond their sizes."
-    known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
-    if not known:
-        return ""
-    row = known[-1]
-    far, depth = row.extrapolation_factor, row.depth_interval
-    size = f"At N = {format_count(row.n_params)}"
-    outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    text = layers(row.depth_decimals)
-    if depth.high is None and far > 1:  # an average of forms without bounds is no answer
-        bound = "unbounded" if depth.low is None else f"above {text(depth.low)}"
-        return f"{size} the best depth is {bound} by these losses{outside}."
-    return f"{size} the best depth is {depth.format(text)} by these losses{outside}."
 
 
 def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
@@ -174,18 +135,16 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
     told = result.provenance.account
-    if result.transitions and not result.at_one_size and not (told and told.one_variable):
+    if result.transitions and not (told and told.one_variable):
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    if result.by_tokens:
-        found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
     found.append(("law", "Width law", _law(result)))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
-        notes = Lines([f"{BUILD}.", *_of_standard_blocks(result)], indent=2)
+        notes = Lines([f"{BUILD}."], indent=2)
         found.append(("guideline", "Guideline", [guideline(result), notes]))
     return found
 
@@ -318,20 +277,6 @@ def _place(row: Transition) -> str:
     return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
 
 
-def _by_tokens(result: FitResult) -> Table:
-    """Table of each pair's transition size by training tokens."""
-    rows = verdicts(result.by_tokens)
-    pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    cells = {
-        (row.tokens, row.shallow, row.deep): shown(row.n_params_interval.known.value, format_count, _status(row))
-        for row in rows
-    }
-    table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
-    for tokens in dict.fromkeys(row.tokens for row in rows):
-        table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
-    return table
-
-
 def _law(result: FitResult) -> list[Part]:
     """The law of the best depth, its alternatives, and below them the law of the pairs as a check."""
     law = result.width_law
@@ -350,7 +295,8 @@ def _law(result: FitResult) -> list[Part]:
         _ends_of_constants(law),
         f"its best depths span N = {span}; published: {published_law.A} + {published_law.B}·L",
     ]
-    if _of_standard_blocks(result):
+    weights = result.nets.layer_weights
+    if weights is not None and are_other_blocks(weights, STANDARD):
         more.append(
             f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
         )
@@ -407,18 +353,6 @@ def guideline(result: FitResult) -> Table:
     return table
 
 
-def _of_standard_blocks(result: FitResult) -> list[str]:
-    """Sentence on the blocks of a guideline whose nets have others than the nets of the table, as a list of one or
-    none."""
-    weights = result.nets.layer_weights if result.nets else None
-    if weights is None or not are_other_blocks(weights, STANDARD):
-        return []
-    return [
-        f"Widths and shapes of the guideline have {STANDARD:g}·d² weights in a layer, your nets {weights:.3g}·d²: at "
-        f"one N and depth your nets are {math.sqrt(STANDARD / weights):.3g} times as wide"
-    ]
-
-
 def _best(row: GuidelineRow) -> list[str]:
     """Cells of the best depth and its interval; only a range without a known best depth."""
     found = row.depth_interval
@@ -455,7 +389,6 @@ def _guideline_notes(result: FitResult) -> list[str]:
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
         "the deep end of L.",
         f"{BUILD[:1].upper()}{BUILD[1:]}.",
-        *(f"{line}." for line in _of_standard_blocks(result)),
     ]
     if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
         notes.append(

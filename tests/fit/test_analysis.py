@@ -20,8 +20,8 @@ import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import analysis, curves, laws, token_group
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import find_bad_runs, select_runs
-from dwsweep.fit.guideline import own_guide
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500
@@ -67,9 +67,10 @@ def test_noise_free_losses_return_the_guideline():
     table = draw(
         SmoothTruth((6, 12, 18, 24, 30, 36, 48)), rng(), budgets=np.geomspace(1e6, 3e9, 12), sigma=0.0, seed_sd=0.0
     )
-    guide = own_guide(analysis.fit_table(table, draws=DRAWS).surface)
+    surface = LossSurface(analysis.fit_table(table, draws=DRAWS).surface)
     for name, n, _ in published_law.targets():
-        depth, low, _ = guide.depth(n)
+        found = surface.at(n)
+        depth, low = found.value, found.low
         best = laws.published().depth(n)[0]
         if n <= 3e9:
             assert depth == pytest.approx(best, rel=0.015), name
@@ -371,16 +372,6 @@ def test_the_best_learning_rate_is_chosen_and_its_curse_taken_off():
     assert np.mean(naive) == pytest.approx(-0.0013, abs=2e-4)
     assert abs(np.mean(errors)) < 0.6 * abs(np.mean(naive))
     assert any("edge" in line for line in result.warnings)
-
-
-def test_tokens_give_transitions_at_each_count(base_rows):
-    table = [{**r, "tokens": t, "loss": r["loss"] + 1e3 / t**0.5} for r in base_rows for t in (1_000_000, 4_000_000)]
-    result = dwsweep.fit_table(table, draws=DRAWS, paper=True)
-    by = {(row["tokens"], row["shallow"]): row for row in result.by_tokens if row["estimator"] == "pchip"}
-    assert set(by) == {(t, d) for t in (1_000_000, 4_000_000) for d in (6, 12, 18, 24)}
-    assert len(alone(result)) == 4
-    assert any(line.startswith("tokens:") for line in result.warnings)
-    assert "Transitions against tokens" in summary(result)
 
 
 def test_axis_flops_moves_the_transition(base_rows):

@@ -29,7 +29,7 @@ from dwsweep.shapes import attention_weights, mlp_weights
 from dwsweep.text import format_count, join
 
 BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
-COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
+COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size", "experts", "top_k")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = re.compile(r"glu|(?<!un)(?<!non.)(?<!not.)gated")
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
@@ -89,9 +89,16 @@ def weights(row: Row, gated: bool | None = None) -> float:
     size = size or width / heads
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
+    used = top_k(row) or 1.0  # experts that a token passes
     if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
-        return depth * (attention + mlp_weights(width, 4.0 * width, False))
-    return depth * (attention + mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
+        return depth * (attention + used * mlp_weights(width, 4.0 * width, False))
+    return depth * (attention + used * mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
+
+
+def top_k(row: Row) -> float | None:
+    """Experts that a token passes; None if the row names no experts, or not how many a token passes."""
+    experts, used = (_at_least_one(row.get(name)) for name in ("experts", "top_k"))
+    return min(experts, used) if experts and used else None
 
 
 def n_params_of(row: Row) -> float:
@@ -125,9 +132,13 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
     columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
     said: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    counts = (_Counts.of(rows, column, columns, names(column), source) for column in ("n_params", "n_params_total"))
+    experts = sorted({(row["experts"], used) for row in rows if (used := top_k(row))})
+    known = ("n_params",) if experts else ("n_params", "n_params_total")  # all experts together explain nothing
+    counts = (_Counts.of(rows, column, columns, names(column), source) for column in known)
     count = next(filter(None, counts), None)
-    if count is None:
+    if count is None and experts:
+        found = Reading()
+    elif count is None:
         said, found = tuple(_counted_from(rows, columns, names)), Reading()
     elif trusted and count.column == "n_params":
         count.check_unit()
@@ -145,6 +156,10 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             row["n_params"] = own
         elif (count or set(columns) - {"heads"}) and row["depth"] and row["width"]:
             row["n_params"] = found.times * weights(row, found.gated or None)
+    if experts:
+        named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
+        how = f"N counts the weights that a token uses, of {named} experts; all of them: --axis n_params_total"
+        said = (*said, how)
     return Settled(said, doubts)
 
 
