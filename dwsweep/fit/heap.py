@@ -72,21 +72,24 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         )
     # two budgets give a net two token counts, which show the effect of tokens: all rows count
     several = trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows)
-    tries: list[tuple[list[Row], Budget | None]] = [(data.rows, None)] if several or not budget else []
-    tries += [(trained.rows[trained.main] if trained else data.rows, budget)] if budget else []
-    for rows_, spent in tries:
-        rows, out = _usable(rows_)
+    tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
+    if budget:
+        tries.append((trained.rows[trained.main] if trained else data.rows, budget))
+    for of, spent in tries:
+        rows, out = _usable(of)
         if len(rows) < ask.FEWEST_CELLS:
             return None
-        if (others := len(data.rows) - len(rows) - sum(out.values())) and trained:
-            out[f"were trained to other values of {trained.axis}"] = others
+        if trained and len(of) < len(data.rows):
+            out[f"were trained to other values of {trained.axis}"] = len(data.rows) - len(of)
         found = _found(data, asked, rows, bool(spent), bool(several))
         if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
             break
-    x, y = places(found.rows) if found else (np.zeros(0), np.zeros(0))
-    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns) if found else False
-    few = ask.distinct_sizes(x) < ask.FEWEST_SIZES or len(np.unique(y)) < ask.FEWEST_DEPTHS if enough else True
-    if found is None or few or _one_variable(x, y):
+    if found is None:
+        return None
+    x, y = places(found.rows)
+    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
+    spread = ask.distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= ask.FEWEST_DEPTHS
+    if not (enough and spread) or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
     return _fitted(data, options, asked, found, x, y, out, spent)
