@@ -79,7 +79,7 @@ class TokenGroup:
         curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)
-        warnings += confounds(runs, curves, options.axis, shorter, data.unit, selection.lost_rates)
+        warnings += confounds(runs, curves, options.axis, shorter, selection.lost_rates)
         compared = analyse_pairs(curves, options.confidence, surface) if pairs else []
         if bad:
             warnings.insert(0, left_out_line(bad))
