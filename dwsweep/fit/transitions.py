@@ -167,7 +167,6 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, c
         df=None if found.difference is None else found.difference.df,
         confidence=confidence,
         interval_method="" if c.critical is None else "two trained widths" if estimator == LEVINE else "band inversion",
-        threshold=0.0,
         sup_t_critical=c.critical,
         axis_value=axis.value,
         axis_low=axis.low,

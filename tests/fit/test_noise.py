@@ -163,6 +163,24 @@ def test_one_sigma_stands_for_all_depths_and_where_it_does_not_a_test_shows_it()
     assert different.bartlett_p < 1e-3 and different.sigma == pytest.approx(math.sqrt((1 + 16) / 2) * 0.001, rel=0.2)
 
 
+def test_noise_that_follows_depth_is_named_once_and_one_sigma_is_printed():
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "depth": d,
+            "width": 64 * k,
+            "seed": s,
+            "loss": 4.0 - 0.1 * math.log(k) + rng.normal(0, 1e-3 if d < 9 else 8e-3),
+        }
+        for d in (6, 12)
+        for k in range(2, 8)
+        for s in range(4)
+    ]
+    result = fit_table(rows, draws=100)
+    (line,) = [line for line in result.warnings if line.startswith("noise: ")]
+    assert "differ by depth" in line and f"{result.noise['sigma']:.2g}" in line
+
+
 def test_shape_noise_that_seeds_share_is_added():
     cells, seeds = grid(45, 3)
     depth, x = np.repeat(np.arange(5), 9), np.tile(np.linspace(14, 20, 9), 5)
