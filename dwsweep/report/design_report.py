@@ -58,7 +58,7 @@ def _pair_errors(errors: Errors) -> Table:
     for pair in errors.pairs:
         cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
         if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
-            table.add(*cells, "outside the sizes")
+            table.add(*cells, "too few runs" if pair.inside else "outside the sizes")
             continue
         half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
         table.add(*cells, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}")
@@ -98,10 +98,9 @@ def _halving(study: Study) -> str:
 
 LEGEND = (
     "N, width: size and shallower net's width of the transition that the prior expects. ±: one standard deviation, "
-    "bias: error of the interpolation between sizes, P(crossed): chance of a crossing, all three by the pair's own two "
-    "curves; all losses together, by which `fit` judges, err less and cross more often. Best depth ±: its error from "
-    "noise and from forms of the law that these runs cannot reject, in layers; stated ±: half of the central 68 % "
-    "that `fit` would give, which also allows for departures from every form. FLOPs: training, all learning rates."
+    "bias: of the forms, P(crossed): chance of a crossing, all by the posterior of all losses, by which `fit` judges. "
+    "Best depth ±: its error from noise and from forms of the law that these runs cannot reject, in layers; stated ±: "
+    "half of the central 68 % that `fit` would give. FLOPs: training, all learning rates."
 )
 
 
