@@ -128,6 +128,7 @@ def fit(
     paper: Annotated[
         bool, typer.Option("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
     ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every table, not the answer alone.")] = False,
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
@@ -190,14 +191,16 @@ def fit(
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
-    terminal.show(lambda: fit_report.render(result), result.to_dict, json)
+    terminal.show(lambda: fit_report.render(result) if full else fit_report.brief(result, out), result.to_dict, json)
     if note:
         print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
     # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
-    print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
+    first, *others = written
+    names = ", ".join(path.rpartition("/")[2] for path in others)
+    print(printable(f"wrote {first}{f', {names}' if names else ''}"), file=sys.stderr if json else sys.stdout)
 
 
 def _note(line: str) -> None:

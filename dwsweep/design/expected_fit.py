@@ -1,5 +1,5 @@
-"""Expected errors of a planned sweep, by the posterior of ``fit`` (fit/posterior.py): its data are the prior's losses, free
-of noise, and the noise of the planned runs is declared.
+"""Expected errors of a planned sweep, by the posterior of ``fit`` (fit/posterior.py): its data are the prior's losses,
+free of noise, and the noise of the planned runs is declared.
 
 The spread of its draws predicts the intervals that ``fit`` will state, of the best depth at a size and of the crossing
 of two depths; the distance of their middle from the truth is the bias of the forms.
