@@ -81,7 +81,8 @@ def answered(question: Question, source: Source | None = None) -> Answer:
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
-    verdicts = tuple(verdict(*shape, source, options) for shape in question.judged)
+    judged = [(depth, width, own.for_nets(source.nets)) for depth, width, own in question.judged]
+    verdicts = tuple(verdict(depth, width, source, own) for depth, width, own in judged)
     targets = () if budgets or verdicts else published_law.targets()
     return Answer(
         sources=(SourceNote(source.name, source.notes),),

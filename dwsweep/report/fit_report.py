@@ -103,9 +103,7 @@ def _next(result: Fit, folder: Any) -> str:
         table = shlex.quote(result.provenance.input)
         return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
     size = format_count(known[-1])
-    return (
-        f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build at the largest size known"
-    )
+    return f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build"
 
 
 def document(result: Fit) -> list[Part]:

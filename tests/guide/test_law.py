@@ -217,6 +217,26 @@ def test_heads_may_be_apart_from_the_width() -> None:
     assert {c.heads for c in searched} == {24} and {c.head_size for c in searched} <= set(HEAD_SIZES)
 
 
+def test_a_config_of_a_model_is_judged_in_its_own_block(tmp_path: Any) -> None:
+    """Qwen3 0.6B: 16 heads of 128 at a width of 1024, 8 for keys and values, a gated MLP of 3072."""
+    config = tmp_path / "config.json"
+    fields = {"num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8}
+    fields |= {"head_dim": 128, "intermediate_size": 3072, "hidden_act": "silu", "vocab_size": 151936}
+    config.write_text(json.dumps(fields))
+    (row,) = answer(shapes=[str(config)]).verdicts
+    qwen = next(model for model in practice.models() if model.model == "Qwen3 0.6B")
+    assert (row.depth, row.width, row.optimum.n_params) == (28, 1024, qwen.n_params)
+    config.write_text(json.dumps({"n_layer": 24, "n_embd": 1024, "n_head": 16, "activation_function": "gelu_new"}))
+    assert answer(shapes=[str(config)]).verdicts[0].optimum.n_params == 12 * 24 * 1024**2
+    for content, said in (("{", "must be a model's config.json"), ("{}", "holds no num_hidden_layers")):
+        config.write_text(content)
+        with pytest.raises(InputError, match=said):
+            answer(shapes=[str(config)])
+    config.write_text(json.dumps({**fields, "num_local_experts": 8}))
+    with pytest.raises(InputError, match="has 8 experts; allowed: a dense net"):
+        answer(shapes=[str(config)])
+
+
 def test_models_of_families_are_facts_with_a_source() -> None:
     """Their counts are those that the families state for all parameters, less embeddings."""
     models = {model.model: model for model in practice.models()}
