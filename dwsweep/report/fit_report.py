@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from itertools import groupby
 from typing import Any
 
