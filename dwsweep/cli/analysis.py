@@ -13,9 +13,12 @@ from dwsweep import paths, terminal
 from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     BLOCK,
+    ERRORS,
+    HELD,
     OUTPUT,
     PLAN,
     SPEC_SUFFIXES,
+    TABLE,
     TIME,
     AsJson,
     Axis,
@@ -38,6 +41,7 @@ from dwsweep.cli.options import (
     path_option,
     path_value,
     size_value,
+    text_option,
     whole_numbers,
     whole_option,
 )
@@ -88,42 +92,48 @@ def fit(
     axis: Annotated[Axis, typer.Option(help="Size at which depths are compared.")] = Axis.n_params,
     unit: Annotated[
         Unit | None,
-        typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
+        typer.Option(
+            help="Unit of the losses: nats or bits per token, bits per byte; default: by their name.",
+            rich_help_panel=TABLE,
+        ),
     ] = None,
-    noise: Noise = None,
+    noise: Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.", ERRORS)] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="OURS=THEIRS", help="Read a column under our name, or the part that a pattern finds."),
+        text_option("OURS=THEIRS", "Read a column under our name, or the part that a pattern finds.", TABLE),
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Ignore this column of the table.")] = None,
-    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that names a run's arm.")] = None,
+    drop: Annotated[list[str] | None, text_option("COLUMN", "Ignore this column of the table.", TABLE)] = None,
+    arm: Annotated[str | None, text_option("COLUMN", "Column that names a run's arm.", TABLE)] = None,
     adjust: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Adjust losses for this column, besides the usual settings."),
+        text_option("COLUMN", "Adjust losses for this column, besides the usual settings.", HELD),
     ] = None,
     no_adjust: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Leave this column to follow depth as in the table.")
+        list[str] | None,
+        text_option("COLUMN", "Leave this column to follow depth as in the table.", HELD),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Answer for this value, such as batch=256; default the commonest."),
+        text_option("COLUMN=VALUE", "Answer for this value, such as batch=256; default the commonest.", HELD),
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
+        text_option("EXPR", "Keep rows such as 'warmup == 400', by the table's names or ours.", TABLE),
     ] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
-        float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.")
+        float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.", ERRORS)
     ] = 0.95,
-    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.")] = 2000,
-    shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
+    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.", ERRORS)] = 2000,
+    shape_noise: Annotated[
+        float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.", ERRORS)
+    ] = None,
     at_tokens: Annotated[
         float | None,
-        count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest."),
+        count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest.", HELD),
     ] = None,
     tokens_per_param: Annotated[
-        float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.")
+        float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.", HELD)
     ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
@@ -265,7 +275,6 @@ def guide(
     tensor_parallel: Annotated[
         int, whole_option("N", "Tensor-parallel ranks; must divide heads and inner width.", BLOCK)
     ] = 1,
-    pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
         str,
         typer.Option(
@@ -318,7 +327,6 @@ def guide(
         tied_embeddings=tied_embeddings,
         context=context,
         tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
         total=total,
         at=at.value,
         tokens=tokens,

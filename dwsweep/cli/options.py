@@ -155,6 +155,10 @@ def hours_option(help: str, panel: str | None = None) -> Any:
     return typer.Option(metavar="H", parser=hours_value, help=help, rich_help_panel=panel)
 
 
+def text_option(metavar: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel)
+
+
 def number_option(metavar: str, help: str, panel: str | None = None) -> Any:
     return typer.Option(metavar=metavar, parser=number_value, help=help, rich_help_panel=panel)
 
@@ -200,6 +204,7 @@ Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 
 
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
+TABLE, HELD, ERRORS = "The table", "Settings held", "Errors"  # panels of `fit --help`
 PLAN = "A spec to write"  # panel of `design --help`
 TiedEmbeddings = Annotated[
     bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)

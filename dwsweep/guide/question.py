@@ -37,9 +37,9 @@ class Question:
     """Question, with all that it must meet.
 
     params: budgets. shapes: to be judged, such as ``96x12288``, or a model's config.json. flops, hours: budget of
-    training on ``options.device``, which determines parameters and tokens. None of them: the GPT-3 sizes. fit: a fit's directory or
-    fit.json; None: public evidence. law: ``levine2020``, the published law in place of the evidence. by_source: adds
-    the answer of each public source. options: constraints on the shapes.
+    training on ``options.device``, which determines parameters and tokens. None of them: the GPT-3 sizes. fit: a fit's
+    directory or fit.json; None: public evidence. law: ``levine2020``, the published law in place of the evidence.
+    by_source: adds the answer of each public source. options: constraints on the shapes.
 
     Raises:
         InputError: numbers, shapes or combinations that cannot be; all errors at once.

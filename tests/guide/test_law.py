@@ -151,7 +151,7 @@ def test_near_best_sets_end_where_the_loss_says() -> None:
         Options(),
         Options(width_multiple=256, head_size=64),
         Options(mlp="gated", kv_heads=4, head_size=64),
-        Options(tensor_parallel=4, pipeline_parallel=8),
+        Options(tensor_parallel=4),
         Options(total=True, tied_embeddings=True, vocab_size=128_000),
     ],
     ids=str,
@@ -167,7 +167,7 @@ def test_candidates_have_true_counts_and_fit_the_hardware(options: Options) -> N
         tables = 1 if options.tied_embeddings else 2
         assert c.n_params_total == c.n_params + tables * options.vocabulary * d + (2 * L + 1) * d
         assert d % options.step(d) == 0 and d == c.heads * c.head_size and is_round(c.heads)
-        assert c.heads % options.tensor_parallel == 0 and L % options.pipeline_parallel == 0
+        assert c.heads % options.tensor_parallel == 0
         assert c.mlp_hidden % (8 * options.tensor_parallel) == 0
         # no other width is nearer to the budget, but one that is above it by too much
         widths, counts = options.widths.counts(L)
@@ -259,7 +259,7 @@ ASKED = [
             [3e7, 3e9],
             [None, 8],
             [None, 128],
-            [{}, {"width_multiple": 256, "mlp": "gated"}, {"pipeline_parallel": 4, "total": True}],
+            [{}, {"width_multiple": 256, "mlp": "gated"}, {"total": True}],
         )
     )
 ]
@@ -295,18 +295,17 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
 
 @pytest.mark.parametrize("budget", [2.8e7, 2.99e7, 2.5e9, 2.8e9, 3e9])
 @pytest.mark.parametrize("total", [False, True])
-def test_heads_and_layers_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
+def test_heads_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
     """The head size follows the size of the shape, also with key/value heads, even if the budget is another size."""
-    options = Options(kv_heads=2, tensor_parallel=4, pipeline_parallel=2, mlp="gated", total=total)
+    options = Options(kv_heads=2, tensor_parallel=4, mlp="gated", total=total)
     for c in by_law([budget], options=options).budgets[0].candidates:
-        assert c.heads % 4 == 0 and c.depth % 2 == 0 and c.mlp_hidden % 8 == 0 and c.head_size % 2 == 0
+        assert c.heads % 4 == 0 and c.mlp_hidden % 8 == 0 and c.head_size % 2 == 0
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"tensor_parallel": 5}, "6 heads are no multiple of tensor_parallel 5"),
-        ({"pipeline_parallel": 5}, "12 layers are no multiple of pipeline_parallel 5"),
         ({"width_multiple": 100}, "the width 768 is no multiple of width_multiple 100"),
     ],
 )
@@ -515,7 +514,7 @@ def test_options_that_change_no_shape_go_without_a_size() -> None:
 
 
 def test_where_no_shape_is_left_the_options_that_leave_none_are_named() -> None:
-    found = answer([1e9], options=Options(heads=3, head_size=7, pipeline_parallel=2))
+    found = answer([1e9], options=Options(heads=3, head_size=7))
     said = " ".join(str(guide_report._build(found.budgets[0])).split())
     assert found.budgets[0].recommended is None
     assert says(said, "guide: limits that no width meets")
@@ -676,7 +675,6 @@ def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
     assert max(b / a for a, b in pairwise(whole[126:])) < 1.02
     for low, high in ((3, 40), (3.2, 39.9), (100, 700.5)):
         assert lattice(low, high) == [depth for depth in whole if math.floor(low) <= depth <= math.ceil(high)]
-    assert lattice(9, 26, unit=4) == [8, 12, 16, 20, 24, 28]
 
 
 @pytest.mark.parametrize("n_params", [2e7, 9.5675e7, 1.674e8, 3e9])

@@ -26,7 +26,7 @@ SIZES = tuple(float(n) for n in np.geomspace(10**4.5, 1e9, 60))
 OPTIONS = {
     "as they are": {},
     "coarse": {"width_multiple": 64, "head_size": 64},
-    "dealt out": {"kv_heads": 2, "tensor_parallel": 2, "pipeline_parallel": 2, "mlp": "gated"},
+    "dealt out": {"kv_heads": 2, "tensor_parallel": 2, "mlp": "gated"},
     "of everything": {"total": True, "tied_embeddings": True, "vocab_size": 256},
 }
 NEWER = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
