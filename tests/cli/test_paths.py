@@ -15,7 +15,7 @@ import fsspec
 import pytest
 import sweep_bucket
 from cli_tools import Command
-from report_sweeps import few_answers, rows
+from report_sweeps import rows
 
 from dwsweep import paths
 from dwsweep.data import prepare
@@ -50,7 +50,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[
 def test_every_command_reads_and_writes_in_a_bucket(
     dwsweep: Command, bucket: Callable[[], set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few_answers(monkeypatch)
     table = io.StringIO()
     made = rows((2, 4), sizes=4, low=1e5, high=1e6)
     writer = csv.DictWriter(table, list(made[0]))
