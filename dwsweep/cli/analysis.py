@@ -17,7 +17,6 @@ from dwsweep.cli.options import (
     HELD,
     OUTPUT,
     PLAN,
-    SPEC_SUFFIXES,
     TABLE,
     TIME,
     AsJson,
@@ -34,7 +33,6 @@ from dwsweep.cli.options import (
     Unit,
     count_option,
     folder_option,
-    folder_or_spec_value,
     hours_option,
     layer_time_value,
     number_option,
@@ -360,7 +358,7 @@ def guide(
 
 @_command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
-    "dwsweep design SPEC --fit runs/mini --target 1B --out next · dwsweep design --hours 6 --device H100",
+    "dwsweep design SPEC --fit runs/mini --target 1B · dwsweep design --hours 6 --device H100",
 )
 def design(
     spec: Annotated[
@@ -371,8 +369,8 @@ def design(
     depths: Annotated[
         str | None, typer.Option(metavar="L,L,…", help="Use these depths in that spec.", rich_help_panel=PLAN)
     ] = None,
-    write: Annotated[
-        PathValue | None, path_option("--write", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
+    out: Annotated[
+        PathValue | None, path_option("--out", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
     fit: Annotated[
         PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
@@ -383,14 +381,6 @@ def design(
         float | None, count_option("N", "With a table in place of SPEC: propose runs for the best depth here.")
     ] = None,
     runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = NEXT_RUNS,
-    out: Annotated[
-        PathValue | None,
-        typer.Option(
-            metavar="DIR|FILE",
-            parser=folder_or_spec_value,
-            help="Folder for the figure; a name that ends in .yaml: the file of the spec, as --write.",
-        ),
-    ] = None,
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -402,7 +392,7 @@ def design(
 
     if params is not None:
         others = {"--fit": fit, "--target": target, "--out": out, "--set": set_, "--hours": hours, "--depths": depths}
-        others |= {"--write": write, "--device": None if device == DEVICE else device}
+        others |= {"--device": None if device == DEVICE else device}
         if given := [name for name, value in others.items() if value]:
             raise InputError(f"{', '.join(given)}: not allowed with --params, which proposes runs for a table")
         _propose(spec, params, runs, noise, json)
@@ -415,21 +405,16 @@ def design(
         raise InputError("SPEC: missing; give a sweep spec, or --hours H to have one written")
     if spec is not None and hours is not None:
         raise InputError("SPEC: give either a sweep spec or --hours, which writes one; not both")
-    if out is not None and out.suffix in SPEC_SUFFIXES:
-        if write is not None or hours is None:
-            why = f"the spec is written to {write}" if write else "no spec is written without --hours"
-            raise InputError(f"--out: {out}; names a YAML file, but {why}; must be a folder")
-        out, write = None, out
-    if hours is None and (write is not None or depths is not None):
-        raise InputError("--write, --depths: allowed only with --hours, which writes a spec")
-    filled, file = None, write
+    if hours is None and (out is not None or depths is not None):
+        raise InputError("--out, --depths: allowed only with --hours, which writes a spec")
+    filled, file = None, out
     with terminal.waiting("judging"):
         if hours is not None:
             chosen = whole_numbers(depths, "--depths") if depths is not None else ()
             filled = fill(hours, device, make_prior(fit, noise)[0], chosen, set_ or ())
-            file = write or paths.as_path(f"{filled.spec.name}.yaml")
+            file = out or paths.as_path(f"{filled.spec.name}.yaml")
             if file.exists():
-                raise InputError(f"--write: {file} is there already; allowed: a name that is free")
+                raise InputError(f"--out: {file} is there already; allowed: a name that is free")
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
         found = study(sweep, fit=fit, noise=noise, target=target)
     if filled and file is not None:
@@ -437,8 +422,6 @@ def design(
         paths.write_atomic(file, filled.text)
         print(f"wrote {file}", file=sys.stderr)
     terminal.show(lambda: design_report.render_design(found), found.to_dict, json)
-    if out is not None:
-        print(f"wrote {design_report.draw(found, out / 'design.png')}", file=sys.stderr)
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:

@@ -21,7 +21,6 @@ Project = StrEnum("Project", ["hf", "nanochat"])
 Retry = StrEnum("Retry", ["failed", "diverged"])
 
 
-SPEC_SUFFIXES = (".yaml", ".yml")
 
 if TYPE_CHECKING:
     PathValue = Any  # a pathlib.Path, or an epath.Path in a bucket
@@ -50,12 +49,6 @@ def folder_value(text: str) -> Any:
                 where = "a file" if part == path else f"below {part}, which is a file"
                 raise typer.BadParameter(f"{text!r}; is {where}; must be a folder")
     return path
-
-
-def folder_or_spec_value(text: str) -> Any:
-    """Parse the path of a folder as ``folder_value`` does, or of a YAML file."""
-    path = path_value(text)
-    return path if path.suffix in SPEC_SUFFIXES else folder_value(text)
 
 
 def count_value(text: str) -> float:

@@ -256,18 +256,14 @@ def test_one_depth_is_refused() -> None:
         study(spec(depths=[6]))
 
 
-def test_tables_and_figure(tmp_path: Path) -> None:
-
-    from dwsweep.report.design_report import draw, render_design
+def test_tables() -> None:
+    from dwsweep.report.design_report import render_design
 
     for planned, key in ((spec(), "design: a study"), (spec(budgets=[5e5, 1e6]), "design: a study of two sizes")):
         result = study(planned)
         text = printed(render_design(result))
         assert max(map(len, text.splitlines())) <= 100
         assert shows(text, key)
-        for name in ("design.png", "design.svg"):
-            path = draw(result, tmp_path / name)
-            assert path.stat().st_size > 2000
 
 
 def test_prior_slope_is_the_integral_of_the_density() -> None:
