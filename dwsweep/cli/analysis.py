@@ -206,9 +206,9 @@ def fit(
     # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
-    first, *others = written
-    names = ", ".join(path.rpartition("/")[2] for path in others)
-    print(printable(f"wrote {first}{f', {names}' if names else ''}"), file=sys.stderr if json else sys.stdout)
+    print(
+        printable(f"wrote {written[0]} and {len(written) - 1} more beside it"), file=sys.stderr if json else sys.stdout
+    )
 
 
 def _note(line: str) -> None:

@@ -21,7 +21,6 @@ Project = StrEnum("Project", ["hf", "nanochat"])
 Retry = StrEnum("Retry", ["failed", "diverged"])
 
 
-
 if TYPE_CHECKING:
     PathValue = Any  # a pathlib.Path, or an epath.Path in a bucket
 else:
