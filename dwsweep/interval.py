@@ -22,7 +22,7 @@ Form = str | Callable[[float], str]
 
 def layers(value: float) -> str:
     """A best depth as text, to one decimal at most: a whole number is a net, or known to no decimal."""
-    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    return f"{value:.0f}" if math.isclose(value, round(value)) else f"{value:.1f}"
 
 
 def written(value: float, text: Form) -> str:

@@ -341,7 +341,7 @@ def _answers(name: str, rows: Sequence[tuple[LossSurface, float, float]], loss: 
 def own_slope(surface: LossSurface, x: float) -> float:
     """−dloss/d ln N of the best depth by a fitted surface, nats, at ln N = x inside its data."""
     record = surface.record
-    step = min(SLOPE_STEP, (record.high - record.low) / 2.0)
+    step = min(SLOPE_STEP, (record.high - record.low) / 2.0) or SLOPE_STEP  # one size has the published slope
     middle = min(max(x, record.low + step), record.high - step)
     return max((surface.level(middle - step) - surface.level(middle + step)) / (2.0 * step), FLATTEST)
 

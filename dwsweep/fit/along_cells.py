@@ -39,6 +39,7 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument, example
 from dwsweep.fit.arm import Arm
+from dwsweep.fit.ask import enough
 from dwsweep.fit.cells import BadRun, Run, impossible, select_runs
 from dwsweep.fit.curves import Curves, SimultaneousBand, build_curves
 from dwsweep.fit.data.account import LeftOut
@@ -46,11 +47,13 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance, of_influences
+from dwsweep.fit.model import Cells
 from dwsweep.fit.noise import FLOOR_NATS
-from dwsweep.fit.one_size import posterior_of
+from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.pairing import TOLERANCE, Pairing, at_size
+from dwsweep.fit.posterior import Posterior
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.warnings import left_out_line, moved, still_falling
+from dwsweep.fit.warnings import left_out_line, still_falling
 from dwsweep.interval import Interval
 from dwsweep.records import columns
 from dwsweep.records.fit import FitOptions
@@ -248,7 +251,7 @@ def arms_along(tables: Sequence[Table], names: Sequence[str], column: str, optio
             continue
         if not usable:
             raise InputError(f"table: {data.source}; {name or 'it'} has no finished run with a usable loss")
-        warnings = [*said, *moved(usable), *(still_falling(data.directory, usable) if data.directory else [])]
+        warnings = [*said, *(still_falling(data.directory, usable) if data.directory else [])]
         runs = [replace(run, depth=number[_curve(run.row, column)]) for run in usable]
         bad, too_many = impossible(runs)
         warnings += [*too_many, *([left_out_line(bad)] if bad else [])]
@@ -276,7 +279,8 @@ def _judged(curves: Curves, runs: Sequence[Run], column: str, options: FitOption
     """The curves of an arm with the scatter between shapes: of a plain fit of ``runs`` where each curve is a depth."""
     if column not in ("depth", *SIZES):
         return judged(curves)
-    return judged(curves, posterior_of(curves, runs, options.seed))
+    alone = width_follows(runs) or not enough(curves)
+    return judged(curves, None if alone else Posterior.of(Cells.of(curves), options.seed))
 
 
 def _curve(row: Row, column: str) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dwsweep.errors import InputError, argument, check_keywords, either, example
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.at_budgets import AtBudgets
+from dwsweep.fit.budgets import AtBudgets
 from dwsweep.fit.cells import Run
 from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
@@ -68,13 +68,12 @@ from dwsweep.records.fit import (
     TrainedNets,
 )
 from dwsweep.records.footing import versions
-from dwsweep.records.transitions import TokenTransition, verdicts
+from dwsweep.records.transitions import verdicts
 from dwsweep.text import OF_TEXT, format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
-MOST_JOINT_COUNTS = 12  # most token counts at which the model of all depths is fitted
 N_PARAMS = "n_params"  # default axis
 # known settings beside the shape, the length, the tokenizer, and rates that a rule may set by the depth
 CHOSEN = tuple(name for name in (*RECIPE, *TUNING) if name not in (*SHAPE, *OF_LENGTH, "min_lr"))
@@ -100,9 +99,9 @@ def fit_table(
     interval. params: further budgets (non-embedding parameters) for the guideline.
     documents: use the held-out losses per document of a sweep directory, where every run has them.
     at_tokens, tokens_per_param: compare losses after this many tokens, or after this many per non-embedding parameter.
-        The loss of a run that was not measured there is interpolated between its own losses, or moved by at most a
-        factor of two in tokens with the slope of published laws. Default: losses as they are; if a run has several
-        counts, the count that most shapes have; of two, the larger.
+        The loss of a run that was not measured there is interpolated between its own losses; with ``at_tokens`` runs of
+        many lengths are adjusted for their tokens. Default: losses as they are; if a run has several counts, the count
+        that most shapes have; of two, the larger.
     beside: other tables, read and fitted with the same options: their transitions are listed in ``others`` and do not
     enter the fit.
     unit: of the losses, nats or bits per token or bpb (bits per byte); None: by the name of their column.
@@ -217,8 +216,8 @@ class Request:
         trained = self.trained
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
-    def group(self, rows: list[Row], joint: bool = True) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, joint=joint, heap=self.heap)
+    def group(self, rows: list[Row]) -> TokenGroup:
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, heap=self.heap)
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -319,24 +318,16 @@ def _transitions_found(asked: Request) -> FitResult:
     """Curves over the axis, pair by pair and all together: transitions, best depths, width law, guideline."""
     rows, axis, confidence = asked.rows(), asked.options.axis, asked.options.confidence
     main = largest(rows)
-    # each model of all depths takes a second or two
-    joint = rows if len(rows) <= MOST_JOINT_COUNTS else (main,)
-    by_count = {key: replace(asked.group(of_key, joint=key in joint), tokens=key) for key, of_key in rows.items()}
-    group = by_count[main]
+    group = replace(asked.group(rows[main]), tokens=main)
     curves, drawn = group.curves, group.surface
     warnings = [*group.warnings, *token_warnings(rows, main)]
     if asked.trained and asked.trained.axis != axis:
         warnings.insert(0, other_axis_warning(asked.trained, axis))
-    if len(joint) < len(rows):
-        warnings.append(
-            f"tokens: {len(rows):,} counts; at most {MOST_JOINT_COUNTS} are compared by all losses together; the "
-            "pairs of depths at every other count but the main one are compared by their own two curves"
-        )
     report = LawReport.none("no finished run with a usable loss")
     if curves:
         report = fit_laws(curves, drawn, group.pairs, confidence)
     structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
-    if curves and not drawn and not group.one_variable and not group.alone and structural:
+    if curves and not drawn and not group.one_variable and structural:
         warnings.append(
             f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths, since it needs nine shapes "
             "of three depths and three sizes; no two depths are compared at equal size"
@@ -356,8 +347,7 @@ def _transitions_found(asked: Request) -> FitResult:
         ]
     if group.one_variable:
         asked = replace(asked, data=replace(asked.data, notes=(group.one_variable, *asked.data.notes)))
-    found = _result(asked, group, [group], report, warnings, curves, drawn)
-    return replace(found, at_one_size=group.alone, by_tokens=_by_tokens(by_count, asked.options))
+    return _result(asked, group, [group], report, warnings, curves, drawn)
 
 
 def _result(
@@ -391,7 +381,6 @@ def _result(
         published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
-        by_tokens=[],
         curves=fit_curves(curves, pairs, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
@@ -462,18 +451,6 @@ def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
     if len(names) >= HEAP:
         shown = ", ".join(names)
         yield f"{shown} differ between the shapes compared, and losses are not adjusted for them: see the warnings"
-
-
-def _by_tokens(by_count: dict[float | None, TokenGroup], options: FitOptions) -> list[TokenTransition]:
-    """Transitions at each token count, if there are several."""
-    if len(by_count) < 2:
-        return []
-    return [
-        TokenTransition(tokens=key, **vars(row))
-        for key, other in sorted(by_count.items(), key=lambda item: item[0] or 0.0)
-        if key is not None
-        for row in other.transitions(options)
-    ]
 
 
 def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:

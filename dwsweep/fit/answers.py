@@ -15,7 +15,6 @@ from dwsweep.records.comparison import BEST_DEPTH as COMPARED_DEPTH
 from dwsweep.records.comparison import LOSS, TRANSITION, Comparison
 from dwsweep.records.equal_budgets import EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitResult
-from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.record import csv_text
 from dwsweep.shapes import width_at
 
@@ -37,7 +36,7 @@ def answers(fit: Fit) -> list[AnswerRow]:
     found = list(_along(fit.along)) if fit.along else []
     if isinstance(fit, AlongFit):
         return found
-    best = [*_by_size(fit), *(_at_one_size(fit.at_one_size) if fit.at_one_size else ())]
+    best = list(_by_size(fit))
     best += _by_budget(fit.equal_budgets) if fit.equal_budgets else ()
     if fit.adjusted:
         sizes = {row.n_params for row in best}
@@ -95,24 +94,6 @@ def _widths(fit: FitResult, n_params: float, depth: Interval) -> Interval:
         return width_at(n_params, layers, weights) if layers and weights else None
 
     return Interval(width(depth.value), width(depth.high), width(depth.low))
-
-
-def _at_one_size(found: AtOneSize) -> Iterator[AnswerRow]:
-    why = f"{found.at_edge} the depths tried" if found.at_edge else ""
-    if not found.known:
-        why = f"the noise is not known; {found.lowest} layers have the least loss"
-    elif found.flat:
-        why = "no effect of depth is shown"
-    claimed = found.known and not found.flat
-    yield AnswerRow(
-        question=BEST_DEPTH,
-        equal=N_PARAMS,
-        n_params=found.n_params,
-        **(found.depth_interval if claimed else Interval()).columns("depth"),
-        worst_depth=found.worst_depth if claimed else None,
-        worst_percent=found.worst_percent if claimed else None,
-        reason=why,
-    )
 
 
 def _by_budget(found: EqualBudgets) -> Iterator[AnswerRow]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dwsweep.errors import InputError
 from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.model import FORMS, Cells, Column, Model, Prior
+from dwsweep.fit.model import FORMS, SAME_SIZE, Cells, Column, Model, Prior, is_one_size
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
     DRAWS,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of layers
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
+FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 AT_ONCE = 2000  # losses per draw
@@ -390,7 +391,8 @@ class LossSurface:
     @cached_property
     def _hull(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         # rounded widths move a shape by some percent: without that much room a size of the grid would have one depth
-        reached = ((span.low - SAME_BUDGET, span.high + SAME_BUDGET, span.depth) for span in self.record.spans)
+        room = math.log(SAME_SIZE) if self.posterior.frame.one_size else SAME_BUDGET
+        reached = ((span.low - room, span.high + room, span.depth) for span in self.record.spans)
         return hull((end, math.log(depth)) for *both, depth in reached for end in both)
 
     def penalties(self, n: float, depths: np.ndarray, trained: bool = False) -> np.ndarray:
@@ -446,8 +448,8 @@ def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.nd
 
 
 def fit_loss_model(curves: Curves, confidence: float, seed: int = 0, compared: bool = False) -> Surface | None:
-    """The posterior of a table's cell means; None with fewer than nine shapes, three depths or three sizes. The shapes
-    may lie anywhere. compared: for a comparison alone, see ``surface_of``."""
+    """The posterior of a table's cell means, which may lie anywhere; None if they are not ``enough``. compared: for a
+    comparison alone, see ``surface_of``."""
     if not enough(curves):
         return None
     cells = Cells.of(curves)
@@ -458,9 +460,20 @@ def fit_loss_model(curves: Curves, confidence: float, seed: int = 0, compared: b
 
 
 def enough(curves: Curves) -> bool:
-    """True if a table has enough shapes, sizes and depths for a posterior over sizes."""
-    few = len(curves.x) < FEWEST_CELLS or distinct_sizes(curves.x) < FEWEST_SIZES or len(curves.depths) < FEWEST_DEPTHS
-    return not few
+    """True if a table has enough shapes for a posterior: three depths at one size, whose noise replicates or a
+    declaration show, or seven at one size, eight at two, nine at three or more."""
+    sizes = min(distinct_sizes(curves.x), FEWEST_SIZES)
+    if len(curves.depths) < FEWEST_DEPTHS:
+        return False
+    if len(curves.x) >= FEWEST_ALONE - 1 + sizes and (sizes == FEWEST_SIZES or _shared_depths(curves)):
+        return True
+    return curves.noise.replicate_df > 0.0 and not curves.noise.why_unknown and _shared_depths(curves)
+
+
+def _shared_depths(curves: Curves) -> bool:
+    """True if three depths have nets of one size."""
+    near = np.abs(curves.x[:, None] - curves.x) <= max(SAME_BUDGET, is_one_size(curves.x) * np.ptp(curves.x))
+    return any(len(np.unique(curves.depth[row])) >= FEWEST_SHARED_DEPTHS for row in near)
 
 
 def surface_of(
@@ -624,8 +637,9 @@ def with_optima(record: Surface) -> Surface:
     surface = LossSurface(record)
     ends = (x for span in record.spans for x in (span.low, span.high))
     shared = [x for x in ends if len(surface.present(x)) >= FEWEST_SHARED_DEPTHS] or [record.low, record.high]
+    sizes = np.linspace(min(shared), max(shared), ROWS)
     rows = []
-    for x in np.linspace(min(shared), max(shared), ROWS):
+    for x in [np.mean(record.cells.x)] if surface.posterior.frame.one_size else sizes:
         found = surface.sized(float(x))
         if found is not None:
             rows.append(replace(found, **surface.worst(float(x))))

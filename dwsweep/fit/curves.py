@@ -14,7 +14,6 @@ from dwsweep.errors import InputError, argument
 from dwsweep.fit.cells import Candidate, Run, Shape
 from dwsweep.fit.documents import FEW_DOCUMENTS, Documents
 from dwsweep.fit.interpolation import pchip, spline
-from dwsweep.fit.lengths import LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import (
     FLOOR_NATS,
     MeanCovariance,
@@ -259,10 +258,6 @@ def build_curves(
         tilt = np.log([[candidate.shape.depth] for candidate in candidates])
         tilt = seed_slope.sd * (tilt - tilt.mean())
         covariance = covariance.plus(tilt)
-    moved = np.array([run.loss * run.row.get(MOVED, 0.0) for run in runs])
-    if moved.any():  # one slope tilts all losses, and it has an error
-        of_cells = np.bincount(cell, moved, len(candidates)) / np.bincount(cell, minlength=len(candidates))
-        covariance = covariance.plus(LENGTH_SLOPE_SD * of_cells[:, None])
     all_draws = covariance.draws(n_draws, rng)
     all_draws += means.mean
     draws = np.stack([all_draws[:, group].min(axis=1) for group in groups], axis=1)

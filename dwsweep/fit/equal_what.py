@@ -12,7 +12,7 @@ c is the logarithm of a token's cost at the held values: a quadratic in x and y 
 covariate, by least squares of the runs' own ln(cost / tokens); each draw of the loss has a draw of its coefficients. A
 table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdhery et al. 2022; n the context, where it is
 known): an assumption that the output states. Where all runs have one count of tokens, the loss moves with ln tokens by
-the slope of published laws (``lengths``): at equal size, and over a factor of two in tokens at most.
+the slope of published laws: at equal size, and over a factor of two in tokens at most.
 
 Where every run had one budget of time or FLOPs its tokens follow from its shape: the uncorrected losses answer at that
 budget, and nothing answers at equal tokens.
@@ -33,15 +33,18 @@ from dwsweep.fit import ask
 from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import n_params_of
-from dwsweep.fit.lengths import FARTHEST, LENGTH_SLOPE, LENGTH_SLOPE_SD, TrainedBudgets
-from dwsweep.fit.parabola import lowest
+from dwsweep.fit.lengths import TrainedBudgets
+from dwsweep.fit.nets import LEAST_POINTS, UP, Grid, Nets, interval, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
 from dwsweep.records.adjusted import EqualWhat
 from dwsweep.text import format_count, format_duration
 
+# per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
+# 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
+LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
+FARTHEST = math.log(2.0)  # largest distance in ln tokens over which a loss is moved by that slope
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
-ACROSS, UP = 41, 61  # points in ln N and ln L
 FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
 FAR = 4.0  # robust standard deviations beyond which a run's time belongs to another machine
 SAME = 1.02  # largest over smallest count of tokens within which counts are equal
@@ -49,7 +52,6 @@ EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
 TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
 SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
-LEAST_POINTS = 3  # fewest points of a curve with an inner minimum
 SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
 SAME_TOKENS = 0.1  # scatter of ln tokens about a curve in ln N within which tokens follow the size
 
@@ -151,6 +153,7 @@ class _Question:
         self.surface, self.runs, self.rng = surface, runs, rng
         self.posterior: Posterior = surface.posterior
         record = surface.record
+        self.grid = Grid.of(runs.x, runs.y)
         self.x = [record.low + share * (record.high - record.low) for share in SHARES]
         self.tokens = np.log(runs.numbers("tokens"))
         known = self.tokens[np.isfinite(self.tokens)]
@@ -206,17 +209,12 @@ class _Question:
         for size in self.x:
             depth = self.surface.at(math.exp(size))
             yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
-        x, y, inside = self._net_grid()
-        rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
-        rows[:, inside] = self._net_losses
-        yield self._of_nets(budget.unit, budget.value, budget.said, x, y, rows)[0]
+        yield self._of_nets(budget.unit, budget.value, budget.said, self._net_losses)[0]
 
-    def _of_nets(
-        self, equal: str, spent: float, said: str, x: np.ndarray, y: np.ndarray, rows: np.ndarray
-    ) -> tuple[EqualWhat, float | None]:
-        """(the line of the best net, its ln N) of losses ``rows`` (D, UP·ACROSS)."""
-        found = least_of_nets(x.reshape(UP, ACROSS)[0], y.reshape(UP, ACROSS)[:, 0], rows.reshape(-1, UP, ACROSS))
-        size, depth = (self._interval(value, found.edge) for value in (found.x, found.y))
+    def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[EqualWhat, float | None]:
+        """(the line of the best net, its ln N) of losses ``rows`` (D, n) of the nets of ``grid``."""
+        *best, edge = Nets(self.grid, rows).best
+        size, depth = (self._interval(value, edge) for value in best)
         at = math.log(size.value) if size.value else None
         return replace(self._row(equal, spent, said, at, depth, None), **size.columns("n_params")), at
 
@@ -262,20 +260,16 @@ class _Question:
         """Best depth at a cost inside the range of the runs, each depth at its best size."""
         if not self.runs.column:
             return
-        x, y, inside = self._net_grid()
-        per_token = cost.ln(x[inside], y[inside])
-        losses = self._net_losses
+        per_token = cost.ln(*self.grid.flat)
         for share in SHARES:
             spent = float(np.nanquantile(cost.spent, share))
             t = spent - per_token
-            allowed = np.zeros(len(inside), dtype=bool)
-            allowed[inside] = self._between(np.median(t, axis=0))
+            allowed = self._between(np.median(t, axis=0))
             if not allowed.any():
                 continue
-            rows = np.full((self.posterior.n_draws, len(inside)), math.inf)
-            rows[:, inside] = losses + self._moved(losses, t, self.runs.at, self._net_by_tokens)
+            rows = self._net_losses + self._moved(self._net_losses, t, self.runs.at, self._net_by_tokens)
             rows[:, ~allowed] = math.inf
-            row, at = self._of_nets(cost.unit, math.exp(spent), self._said(cost), x, y, rows)
+            row, at = self._of_nets(cost.unit, math.exp(spent), self._said(cost), rows)
             if at is not None and row.depth:
                 tokens = spent - float(np.median(cost.ln(np.array([at]), np.log([row.depth]))))
                 row = replace(row, tokens=math.exp(tokens))
@@ -402,44 +396,20 @@ class _Question:
         first, last = self.surface.reach(x)
         return first - 1e-9 <= y <= last + 1e-9
 
-    def _net_grid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(x, y, whether it lies inside the hull of the shapes), each (UP·ACROSS,): depths first."""
-        record = self.surface.record
-        x = np.linspace(record.low, record.high, ACROSS)
-        y = self._depths()
-        inside = np.array([[self._inside(a, b) for a in x] for b in y])
-        return np.tile(x, UP), np.repeat(y, ACROSS), inside.ravel()
-
     @cached_property
     def _net_losses(self) -> np.ndarray:
-        """(D, n) losses of the nets of ``_net_grid`` inside the hull."""
-        x, y, inside = self._net_grid()
-        return self.posterior.losses(x[inside], y[inside])
+        """(D, n) losses of the nets of ``grid``."""
+        return self.posterior.losses(*self.grid.flat)
 
     @cached_property
     def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray] | None:
         """``_by_tokens`` of the same nets: kept for all budgets and costs, since they took most of a heap's fit."""
-        x, y, inside = self._net_grid()
-        return self._by_tokens(x[inside], y[inside])
+        return self._by_tokens(*self.grid.flat)
 
     # Answers
 
     def _interval(self, drawn: np.ndarray, edge: np.ndarray | float = 0.0) -> Interval:
-        """The interval of draws of a logarithm, of which some may be infinite: no value where more than half are.
-
-        edge: (D,) ±inf where a draw is only a bound, since its best size lies beyond those tried.
-        """
-        side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
-        drawn = np.where(self.posterior.without_effect, side, drawn)
-        below, above = np.where(edge == -np.inf, -np.inf, drawn), np.where(edge == np.inf, np.inf, drawn)
-        middle = np.where(edge == 0.0, drawn, edge)
-        confidence = self.surface.record.confidence
-        found = (
-            ask.quantiles(middle, confidence)[1],
-            ask.quantiles(below, confidence)[0],
-            ask.quantiles(above, confidence)[2],
-        )
-        return Interval(*(value if math.isfinite(value) else None for value in found)).map(math.exp)
+        return interval(self.posterior, drawn, self.surface.record.confidence, edge).map(math.exp)
 
     def _row(
         self, equal: str, budget: float, said: str, x: float | None, depth: Interval, tokens: float | None
@@ -452,33 +422,3 @@ class _Question:
             tokens=None if tokens is None else math.exp(tokens),
             **depth.columns("depth"),
         )
-
-
-def least(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """(D,) where ``rows`` (D, n) are least over y (n,); ±inf at an end."""
-    found = lowest(y, rows)
-    return np.where(found.edge == 0, found.place, np.copysign(np.inf, found.edge))
-
-
-@dataclass(frozen=True)
-class Nets:
-    """Best nets of D draws. x, y: (D,) ln N, ln L. edge: (D,) ±inf where the best size lies beyond those tried, else
-    0."""
-
-    x: np.ndarray
-    y: np.ndarray
-    edge: np.ndarray
-
-
-def least_of_nets(x: np.ndarray, y: np.ndarray, rows: np.ndarray) -> Nets:
-    """Where ``rows`` (D, n_y, n_x) are least, each depth at its best size; inf where a net is not allowed."""
-    usable = np.isfinite(rows[0])
-    deep = np.flatnonzero(usable.any(axis=1))
-    first, last = usable.argmax(axis=1)[deep], (usable.shape[1] - 1 - usable[:, ::-1].argmax(axis=1))[deep]
-    own = rows[:, deep]
-    at = own.argmin(axis=2)
-    edge = np.where(at <= first, -np.inf, np.where(at >= last, np.inf, 0.0))
-    size, best, _ = lowest(x, own)
-    depth = least(y[deep], best) if len(deep) >= LEAST_POINTS else np.full(len(rows), np.inf)
-    each, k = np.arange(len(rows)), best.argmin(axis=1)
-    return Nets(size[each, k], depth, edge[each, k])

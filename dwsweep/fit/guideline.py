@@ -211,8 +211,10 @@ def _below_from_the_smallest(record: Surface) -> list[SizedOptimum]:
 
 
 def _trend(record: Surface, known: Sequence[SizedOptimum], size: str) -> str:
-    """Direction of the trend, by paired posterior draws, since intervals may overlap: growth from the size of the least
-    upper end to a larger one, of the greatest lower end; a fall the other way."""
+    """Direction of the trend over sizes, by paired posterior draws, since intervals may overlap: growth from the size
+    of the least upper end to a larger one, of the greatest lower end; a fall the other way."""
+    if len(record.optima) == 1:
+        return "Best depth"
     if _rises(record, known, 1):
         return f"The best depth grows with {size}"
     if _rises(record, known, -1):

@@ -28,7 +28,7 @@ from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
-from dwsweep.fit.lengths import FARTHEST, TrainedBudgets, token_groups
+from dwsweep.fit.lengths import TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame
 from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.records.adjusted import Adjustment
@@ -116,12 +116,10 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
     """The heap at the tokens that ``options`` ask for, where runs of many lengths lie on one surface over ln tokens;
-    None if not requested, if runs are measured near those tokens, or if they have one length."""
+    None if not requested, if each run's own losses reach those tokens, or if they have one length."""
     if options.at_tokens is None or TOKENS in options.no_adjust or data.directory:
         return None
-    counts = [float(row["tokens"]) for row in data.rows if found_in.positive(row.get("tokens"))]
-    far = [count for count in counts if abs(math.log(count / options.at_tokens)) > FARTHEST]
-    if TOKENS not in options.adjust and not far:  # read losses near those tokens, or move them by published laws
+    if TOKENS not in options.adjust and all_reach(data.rows, options.at_tokens):
         return None
     heap = heap_of(data, options)
     return heap if heap and any(one.column == TOKENS for one in heap.record.columns) else None

@@ -1,10 +1,7 @@
 """Training lengths: losses after equally many tokens, and groups of runs of equal compute.
 
 *Tokens.* The loss of a run at the requested number of tokens is interpolated between its own losses before and after
-it. The loss of a run of another length is moved by the slope of published laws, with an error that all such runs
-share:
-
-    loss(D) = loss(D_run)·(1 + s·ln(D/D_run)),    s = −0.07 ± 0.035
+it; runs that have none are left out. Losses of many lengths on one surface are a heap's, with a column of tokens.
 
 *Compute.* The requested compute is a column of the table (``train_flops`` or ``train_seconds``) or a key of the runs'
 config.json. Otherwise runs whose own values agree form a budget: FLOPs are
@@ -35,12 +32,7 @@ from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.text import format_count, join
 
-# per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
-# 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
-LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
-FARTHEST = math.log(2.0)  # largest distance in ln tokens over which a loss is moved
-AS_IT_IS = 0.005  # distance in ln tokens within which a loss stays as it is
-MOVED = "moved_ln_tokens"  # column that holds the distance in ln tokens over which a row's loss was moved
+AS_IT_IS = 0.02  # distance in ln tokens within which a loss stays as it is: about 1e-3 of it
 RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 
@@ -77,24 +69,31 @@ def at_equal_length(data: Table, options: FitOptions) -> Table:
     found = [row for row in read if row]
     if not found:
         had = [row["tokens"] / unit(row) for row in data.rows if _value(row, "tokens")]
-        allowed = (
-            f"from {format_count(min(had) / 2)} to {format_count(max(had) * 2)}" if had else "none, no row has any"
-        )
+        allowed = f"from {format_count(min(had))} to {format_count(max(had))}" if had else "none, no row has any"
         name = argument("at_tokens" if ratio is None else "tokens_per_param")
         raise InputError(f"{name}: {asked:g}; allowed, as {data.source} has tokens: {allowed}")
     left = {
-        "with more than twice or less than half the tokens": len(runs) - len(found),
+        "without a loss after as many tokens": len(runs) - len(found),
         "without a count of tokens": unknown,
     }
     out = {**data.left_out, **{why: n for why, n in left.items() if n}}
     points = sum(map(len, runs.values())) - len(runs)
     account = [
         LeftOutRows(rows=points, why="are other points of a run's curve"),
-        LeftOutRows(rows=len(runs) - len(found), why="were trained on more than twice or less than half the tokens"),
+        LeftOutRows(rows=len(runs) - len(found), why="have no loss after as many tokens"),
         LeftOutRows(rows=unknown, why="have no count of tokens"),
     ]
     account = [one for one in account if one.rows]
     return replace(data, rows=[*found, *others], left_out=out, account=(*data.account, *account))
+
+
+def all_reach(rows: Sequence[Row], tokens: float) -> bool:
+    """True if the losses of each run reach that count of tokens, or run past it."""
+    counts: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in rows:
+        if (count := _value(row, "tokens")) is not None:
+            counts[tuple(row.get(name) for name in RUN)].append(math.log(count / tokens))
+    return all(min(off) <= AS_IT_IS and max(off) >= -AS_IT_IS for off in counts.values())
 
 
 def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
@@ -105,8 +104,7 @@ def _ends(data: Table, curves: tuple[str, list[list[Row]]]) -> Table:
 
 
 def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row]) -> Row | None:
-    """The row of one run after ``asked`` units of tokens, from its rows by their tokens; None if all are too far
-    off."""
+    """The row of one run after ``asked`` units of tokens, by its rows of other counts; None if they do not reach it."""
     counts = sorted(measured)
     logs = {count: math.log(count) for count in counts}
     at = math.log(asked) + math.log(unit(measured[counts[0]]))  # the product may overflow
@@ -118,9 +116,7 @@ def _after(asked: float, unit: Callable[[Row], float], measured: dict[float, Row
         losses = np.array([[measured[count]["loss"] for count in counts]])
         loss = float(pchip(np.array(list(logs.values())), losses, np.array([at]))[0, 0])
         return {**row, **_spent(row, off), "loss": loss}
-    if abs(off) > FARTHEST:
-        return None
-    return {**row, **_spent(row, off), "loss": row["loss"] * (1.0 + LENGTH_SLOPE * off), MOVED: off}
+    return None
 
 
 def _spent(row: Row, off: float) -> Row:
@@ -152,8 +148,8 @@ def token_warnings(groups: dict[float | None, list[Row]], main: float | None) ->
     others = join(format_count(key) for key in sorted(k for k in groups if k is not None) if key != main)
     used = format_count(main) if main is not None else "an unknown number of"
     return [
-        f"tokens: the fit uses the runs at {used} tokens; transitions at {others} are for reference; "
-        + either(f"{argument('at_tokens')} asks for another count")
+        f"tokens: the fit uses the runs at {used} tokens, and not those at {others}; "
+        + either(f"{argument('at_tokens')} asks for another count, {argument('adjust')} tokens fits all of them")
     ]
 
 

@@ -68,6 +68,9 @@ PRIORS: Mapping[str, Prior] = {
 }  # fmt: skip
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
 WIDE = 30.0  # prior scale of E and A, nats: unknown
+# slope of ln loss in ln N (Kaplan et al. 2020), where nets have one size and show none; its error is as large
+SIZE_SLOPE = -0.076
+SAME_SIZE = 1.3  # largest over smallest N of nets that have one size
 # sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
 # E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
 ENDS_SD, GAIN_SD, SKEW_SD = 6.0, 1.5, 0.15
@@ -84,7 +87,7 @@ TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 ROUGHER = 4.0  # size of depth effects over what a quadratic leaves of them where they have a ridge
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
 QUADRATURE = 10
-AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size
+AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size: waves in x are constants within it
 FARTHEST = 6.0  # prior sds of a hyperparameter
 FEWER = 0.6  # cells per coefficient below which the cells' covariance is the smaller matrix
 ONE_SIZE = 0.35  # distance in ln N of shapes that held-out residuals count as one size
@@ -278,21 +281,27 @@ def pooled(base: Cells, other: Cells, arm: str) -> Cells:
     return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(arm, member),))
 
 
+def is_one_size(x: np.ndarray) -> bool:
+    """True if nets of ln N = x (K,) have one size."""
+    return float(np.ptp(x)) <= math.log(SAME_SIZE)
+
+
 @dataclass(frozen=True)
 class Frame:
-    """Range of the data: low and high x; first, last of y."""
+    """Range of the data: low and high x; first, last of y. one_size: low and high lie about the size of all nets."""
 
     low: float
     high: float
     first: float
     last: float
+    one_size: bool = False
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Frame:
-        low, high = float(x.min()), float(x.max())
-        if high == low:  # nets of one size: waves in x are constants with the variance of a range
-            low, high = low - AT_ONE_SIZE, high + AT_ONE_SIZE
-        return cls(low, high, float(y.min()), float(y.max()))
+        low, high, one = float(x.min()), float(x.max()), is_one_size(x)
+        if one:
+            low, high = (low + high) / 2.0 - AT_ONE_SIZE, (low + high) / 2.0 + AT_ONE_SIZE
+        return cls(low, high, float(y.min()), float(y.max()), one)
 
     @property
     def x0(self) -> float:
@@ -521,7 +530,12 @@ class Model:
         # centre the wide level at least squares: sums of squares then keep their digits
         start = np.hstack([level[0], asymptotic(np.array(TYPICAL_ALPHA), cells.x, frame)[:, None]])
         start = np.hstack([start, *(one.centred(one.value, *at) for one in cells.columns)])
-        self.shift = np.linalg.lstsq(start, cells.mean, rcond=None)[0]
+        self.steepness_sd, slope, free = WIDE, 0.0, np.ones(start.shape[1], dtype=bool)
+        if frame.one_size:
+            slope = self.steepness_sd = -SIZE_SLOPE * float(np.abs(cells.mean).mean())
+            free[1] = False
+        self.shift = np.full(len(free), slope)
+        self.shift[free] = np.linalg.lstsq(start[:, free], cells.mean - slope * start[:, 1], rcond=None)[0]
         self.y = cells.mean - start @ self.shift
         members = [np.flatnonzero(self.group == k) for k in range(len(self.groups))]
         self.XX = np.array([self.X[m].T @ self.X[m] for m in members])
@@ -604,6 +618,7 @@ class Model:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""
         n, E, frame = len(eta["alpha"]), self.effect.E, self.frame
         one = np.ones((n, 1))
+        steepness = one * self.steepness_sd
         waves = np.exp(eta["level"])[:, None] * frame.smooth_sd(np.log(LEVEL_LENGTH * frame.xs))[1:]
         own = [one * c.sds[k] for c in self.cells.columns for k in c.kept]
         waving = [waves for c in self.cells.columns if c.waves]
@@ -613,7 +628,7 @@ class Model:
         shared = np.exp(eta["scatter"] + eta["depthwise"])[:, None] * frame.smooth_sd(np.log(frame.xs))[: self.n_own]
         fixed.append(np.tile(shared, len(self.depths)))
         if not self.form.effect:
-            return np.hstack([one * WIDE, *fixed])
+            return np.hstack([steepness, *fixed])
         moving = [E * np.exp(eta["interact"])[:, None] * SHIFT_SD for _ in self.moving]
         # unit of the skew is c, about as large as E: see Effect
         law = [one * ENDS_SD * E, one * ENDS_SD * E, one * SKEW_SD * E, *moving]
@@ -621,7 +636,7 @@ class Model:
         # departures of another arm's depth effects from the first arm's, not from the form
         of_arm = OWN_DEPARTURES * np.exp(eta["interact"] - eta["share"])[:, None] * waves
         departing = [of_arm for c in self.cells.columns if c.departs]
-        return np.hstack([one * WIDE, *law, *fixed, waves, *departing, one * GAIN_SD * E])
+        return np.hstack([steepness, *law, *fixed, waves, *departing, one * GAIN_SD * E])
 
     def departure_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, J, M) prior sd of the waves of δ, in units of S."""

@@ -194,7 +194,7 @@ class Scatter:
     @property
     def judged(self) -> bool:
         """True if the losses show the scatter; else it is its prior, or no seed of a shape repeats."""
-        return self.sizes >= FEWEST_SIZES
+        return self.joint or self.sizes >= FEWEST_SIZES
 
     @property
     def separable(self) -> bool:

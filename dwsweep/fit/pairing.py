@@ -30,8 +30,8 @@ from dwsweep.fit.cells import Candidate
 from dwsweep.fit.curves import Curves, distinct, gaussian
 from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
 from dwsweep.fit.interpolation import pchip
+from dwsweep.fit.model import SIZE_SLOPE
 from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
-from dwsweep.fit.one_size import SIZE_SLOPE
 from dwsweep.fit.scatter import of_curves
 
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dwsweep.fit import one_size
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import BadRun, Selection, select_runs, without_bad_runs
 from dwsweep.fit.curves import MOST_DRAWN, Curves, build_curves
@@ -17,11 +16,11 @@ from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.documents import Documents, document_covariance
 from dwsweep.fit.heap import Heap
+from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import Pair, analyse_pairs, transition_rows
 from dwsweep.fit.warnings import check_runs, confounds, left_out_line, noise_warnings, still_falling
 from dwsweep.records.fit import FitOptions, NoiseSummary
-from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import Cell, RateRun, Transition
 
 
@@ -39,7 +38,6 @@ class TokenGroup:
     n_rows: int = 0
     tokens: float | None = None  # tokens of the runs, if the table holds several counts
     one_variable: str = ""  # reason for no statement about shape, if width follows from depth
-    alone: AtOneSize | None = None  # the best depth, if all nets have one size
 
     @classmethod
     def of(
@@ -49,13 +47,11 @@ class TokenGroup:
         options: FitOptions,
         shorter: bool = False,
         pairs: bool = True,
-        joint: bool = True,
         heap: Heap | None = None,
         fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
-        depths. ``joint``: True to compare them by the model of all depths too; ``heap`` has that model, if fitted, and
-        ``fit`` fits it (default: ``joint_model``)."""
+        depths, by the model of all depths where there is one: of ``heap``, or by ``fit`` (default: ``joint_model``)."""
         fit, own = fit or joint_model, LossSurface(heap.surface) if heap and heap.surface else None
         selection = select_runs(rows, options.axis, data.named, data.unit, data.settings)
         # losses of a heap have been held against its surface
@@ -75,14 +71,9 @@ class TokenGroup:
             warnings += held_out.warnings
         if data.directory:
             warnings += still_falling(data.directory, runs)
-        one_variable = one_size.width_follows(runs)
-        single, alone = None, None
-        if pairs and options.axis == "n_params":
-            single = one_size.at_size(curves, options.seed)
-            alone = one_size.at_one_size(curves, single, options.confidence)
-        joint = pairs and joint and not one_variable and alone is None
-        surface = (own or fit(curves, options)) if joint else None
-        curves = judged(curves, surface.posterior if surface else single)
+        one_variable = width_follows(runs)
+        surface = (own or fit(curves, options)) if pairs and not one_variable else None
+        curves = judged(curves, surface.posterior if surface else None)
         warnings += noise_warnings(curves, pairs, data.unit, surface is not None)
         warnings += thinned(curves, surface, options.draws)
         warnings += confounds(runs, curves, options.axis, shorter, data.unit, selection.lost_rates)
@@ -99,7 +90,6 @@ class TokenGroup:
             held_out,
             len(rows),
             one_variable=one_variable,
-            alone=alone,
         )
 
     def transitions(self, options: FitOptions) -> list[Transition]:

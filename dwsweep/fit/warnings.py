@@ -21,7 +21,6 @@ from dwsweep.fit.curves import FEW_SIZES, Curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.shape import weights
 from dwsweep.fit.data.table import Table, rename
-from dwsweep.fit.lengths import LENGTH_SLOPE, LENGTH_SLOPE_SD, MOVED
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
@@ -178,8 +177,7 @@ def noise_warnings(curves: Curves, pairs: bool = True, unit: str = NATS, joint: 
     all depths. unit: of losses."""
     nats, noise = SHORT[unit], curves.noise
     if not noise.known and not noise.why_unknown:
-        alone = pairs and not joint
-        claimed = "no transition is claimed" if alone else "errors rest on the scatter about the surface of all shapes"
+        claimed = "no transition is claimed" if pairs else "errors rest on the scatter about the surface of all shapes"
         yield (
             f"noise: one run per shape and fewer than four sizes per depth leave nothing to estimate the noise from; "
             f"{claimed} (repeat with more seeds, or declare the noise of one run)"
@@ -260,7 +258,6 @@ def confounds(
     """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less. unit: of
     losses. lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
     yield from _negative(runs)
-    yield from moved(runs)
     alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit in OF_TEXT else ())}
     yield from _differing(runs, SHOULD_AGREE.keys() - alike)
     yield from _counting(runs)
@@ -278,17 +275,6 @@ def _negative(runs: Sequence[Run]) -> Iterator[str]:
             f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
             f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
             f"({either(rename('loss'))})"
-        )
-
-
-def moved(runs: Sequence[Run]) -> Iterator[str]:
-    """A line about the losses that were moved to another number of tokens."""
-    over = [math.exp(-run.row[MOVED]) for run in runs if MOVED in run.row]
-    if over:
-        yield (
-            f"tokens: {len(over)} of {len(runs)} losses are measured at {min(over):.2f} to {max(over):.2f} times the "
-            f"requested tokens and corrected to them by {-100 * LENGTH_SLOPE:g} ± {100 * LENGTH_SLOPE_SD:g} % of the "
-            f"loss per unit of ln tokens (ASSUMED, as in published laws); every interval includes this error"
         )
 
 

@@ -1,4 +1,4 @@
-"""Record of runs at equal budgets: ``equal_budgets`` of fit.json, ``equal_budgets.csv``, ``equal_budget_depths.csv``.
+"""Record of runs at equal budgets: ``equal_budgets`` of fit.json, ``equal_budgets.csv``.
 
 A minimum is given only if it is reached: the loss is shown to fall before it and to rise after it, within the tried
 range. Otherwise the existing bound is given, and the other end and the minimum are None. Intervals hold one
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dwsweep.interval import Interval, IntervalOf
+from dwsweep.interval import IntervalOf
 from dwsweep.records.record import Count, Positive, Record, one_of
 from dwsweep.records.transitions import Numeric, Values
 
@@ -22,56 +22,18 @@ MINIMUM_STATUSES = (REACHED, NOT_REACHED_LOW, NOT_REACHED_HIGH, UNDECIDED, TOO_F
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthAtBudget(Record):
-    """Best size of one depth at one budget."""
+class AtBudget(Record):
+    """Best shape at one budget: of all depths, or of one tried depth (``of_depth``), at its best size."""
 
     axis: str  # the equal quantity: flops or device_seconds
     budget: float  # value of the equal quantity
-    depth: Positive
-    status: Annotated[str, one_of(*MINIMUM_STATUSES)]
-    n_params: float | None = None  # non-embedding, at the minimum
-    n_params_low: float | None = None
-    n_params_high: float | None = None
-    n_params_interval = IntervalOf()
-    width: float | None = None
-    width_low: float | None = None
-    width_high: float | None = None
-    tokens: float | None = None
-    tokens_per_param: float | None = None
-    loss: float | None = None  # nats per token, at the minimum
-    loss_low: float | None = None
-    loss_high: float | None = None
-    above_best: float | None = None  # nats above the best depth of this budget
-    above_best_low: float | None = None
-    above_best_high: float | None = None
-    above_best_interval = IntervalOf()
-    sizes: Count  # distinct ones tried
-    smallest: float  # non-embedding parameters
-    largest: float
-    tried_width: Numeric  # width of this depth's shape with the lowest mean loss
-    tried_n_params: Numeric
-    tried_loss: float | None
-    misfit: float | None = None  # factor that widens the errors if no smooth curve passes the points
-    confidence: float
-    reason: str  # reason why there is no minimum
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestAtBudget(Record):
-    """Best shape at one budget: the depth whose best size has the least loss, between the tried depths."""
-
-    axis: str
-    budget: float
-    spread: float  # largest / smallest value of the runs, − 1
-    runs: Count
-    shapes: Count
-    depths: Count
+    of_depth: Positive | None = None
     status: Annotated[str, one_of(*MINIMUM_STATUSES)]
     depth: float | None = None
     depth_low: float | None = None
     depth_high: float | None = None
     depth_interval = IntervalOf()
-    n_params: float | None = None
+    n_params: float | None = None  # non-embedding
     n_params_low: float | None = None
     n_params_high: float | None = None
     n_params_interval = IntervalOf()
@@ -80,46 +42,22 @@ class BestAtBudget(Record):
     width_high: float | None = None
     width_interval = IntervalOf()
     tokens: float | None = None
-    tokens_low: float | None = None
-    tokens_high: float | None = None
-    tokens_interval = IntervalOf()
-    tokens_per_param: float | None = None
-    loss: float | None = None
-    loss_low: float | None = None
-    loss_high: float | None = None
-    loss_interval = IntervalOf()
+    loss: float | None = None  # nats per token
+    above_best: float | None = None  # nats of a depth above the best one; of the worst depth in the row of all depths
+    above_best_low: float | None = None
+    above_best_high: float | None = None
+    above_best_interval = IntervalOf()
     worst_depth: float | None = None  # worst depth tried, each at its best size
-    worst_nats: float | None = None  # loss above the best depth
-    worst_nats_low: float | None = None
-    worst_nats_high: float | None = None
-    worst_nats_interval = IntervalOf()
-    worst_percent: float | None = None  # excess in percent of the loss
-    tried_depth: int | None  # depth of the shape with the lowest mean loss
-    tried_width: Numeric | None
-    tried_n_params: Numeric | None
-    tried_loss: float | None
-    misfit: float | None = None
-    noise_source: str
+    worst_percent: float | None = None  # its excess over the best loss, percent
+    tried_depth: int  # the shape tried with the lowest mean loss, of all depths or of this one
+    tried_width: Numeric
+    tried_loss: float
     confidence: float
-    reason: str
+    reason: str  # reason why there is no minimum
 
-    def of(self, quantity: str) -> Interval:
-        """Interval of a quantity that has a trend over the budgets, one of ``TRENDS``."""
-        found = (self.n_params_interval, self.tokens_interval, self.depth_interval, self.width_interval)
-        return dict(zip(TRENDS, found, strict=True))[quantity]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BudgetCurve(Record):
-    """Loss of one depth against size at one budget, for the figure; sizes are non-embedding parameters."""
-
-    depth: Positive
-    n_params: Values
-    mean: Values
-    se: Values | None  # None if the noise is unknown
-    grid: Values
-    loss: Values
-    half: Values | None  # half the pointwise band
+    @property
+    def tokens_per_param(self) -> float | None:
+        return self.tokens / self.n_params if self.tokens and self.n_params else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,16 +66,15 @@ class DepthProfile(Record):
 
     depth: Values
     loss: Values
-    half: Values
+    half: Values  # half the pointwise band
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Record):
     """Results of one budget."""
 
-    best: BestAtBudget
-    depths: tuple[DepthAtBudget, ...]
-    curves: tuple[BudgetCurve, ...] = field(repr=False)
+    best: AtBudget
+    depths: tuple[AtBudget, ...]
     profile: DepthProfile | None = field(repr=False)
 
 
@@ -151,9 +88,6 @@ class BudgetTrend(Record):
     exponent_high: float | None
     exponent_interval = IntervalOf()
     budgets: Count
-    at_budget: float  # the geometric mean of the budgets …
-    value: float  # the quantity at that budget
-    misfit: float = 1.0  # factor that widens the errors if no power law passes the points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,11 +101,10 @@ class EqualBudgets(Record):
     trends: tuple[BudgetTrend, ...]  # trends, if there are three budgets or more
 
     @property
-    def best(self) -> list[BestAtBudget]:
-        """The rows of equal_budgets.csv."""
+    def best(self) -> list[AtBudget]:
         return [budget.best for budget in self.budgets]
 
     @property
-    def depths(self) -> list[DepthAtBudget]:
-        """The rows of equal_budget_depths.csv."""
-        return [row for budget in self.budgets for row in budget.depths]
+    def rows(self) -> list[AtBudget]:
+        """The rows of equal_budgets.csv: of each budget the best shape, then each depth."""
+        return [row for budget in self.budgets for row in (budget.best, *budget.depths)]

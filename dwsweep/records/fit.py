@@ -19,8 +19,7 @@ from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
 from dwsweep.records.along import Along, AlongRow
 from dwsweep.records.comparison import ComparedRow, Comparison
-from dwsweep.records.equal_budgets import BestAtBudget, DepthAtBudget, EqualBudgets
-from dwsweep.records.one_size import AtOneSize
+from dwsweep.records.equal_budgets import AtBudget, EqualBudgets
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
     Cell,
@@ -31,7 +30,6 @@ from dwsweep.records.transitions import (
     RateRun,
     Rival,
     SizedOptimum,
-    TokenTransition,
     Transition,
     verdicts,
 )
@@ -190,8 +188,8 @@ class Surface(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low is None or self.high is None or not self.low < self.high:
-            raise ValueError(f"low must be a number below high, found {self.low} and {self.high}")
+        if self.low is None or self.high is None or not self.low <= self.high:
+            raise ValueError(f"low must be a number not above high, found {self.low} and {self.high}")
         if not self.spans:
             raise ValueError("spans must name a depth")
         if not any(form.counts for form in self.forms):
@@ -424,7 +422,7 @@ class OtherFit(Record):
         return next(found, None)
 
 
-Format = Literal[2]  # of fit.json: raised when a field leaves or changes its meaning
+Format = Literal[3]  # of fit.json: raised when a field leaves or changes its meaning
 (FORMAT,) = get_args(Format)
 
 
@@ -470,7 +468,6 @@ class FitResult(_Kept):
     published: PublishedLaw
     warnings: list[str]  # one warning per line
     noise: NoiseSummary
-    by_tokens: list[TokenTransition]  # transitions by tokens, if the table holds several token counts
     curves: FitCurves
     rates: list[RateRun]
     left_out: list[LeftOutRun]  # impossible losses
@@ -479,7 +476,6 @@ class FitResult(_Kept):
     comparisons: list[Comparison] = field(default_factory=list)  # comparisons with other recipes, paired if possible
     along: Along | None = None  # the loss against a column
     adjusted: Adjustment | None = None  # adjustment, if runs differ in more than depth and size
-    at_one_size: AtOneSize | None = None  # the best depth, if all nets have nearly one size
     nets: TrainedNets
     unit: str  # unit of every loss here
     provenance: Provenance
@@ -604,10 +600,9 @@ def _other_format(file: Any, name: str) -> str:
 
 
 def write(result: Fit, out_dir: Any) -> list[str]:
-    """Write fit.json, cells.csv, transitions.csv and guideline.csv (and transitions_by_tokens.csv where there are
-    several token counts, equal_budgets.csv and equal_budget_depths.csv where runs were trained at equal compute,
-    equal_what.csv of a heap that answers at equal cost, comparison.csv where arms were compared); along.csv of a
-    column, which has only fit.json beside it where nothing else was fitted; each atomically. Returns the paths.
+    """Write fit.json and its tables: cells.csv, transitions.csv and guideline.csv; equal_budgets.csv where
+    runs were trained at equal compute; equal_what.csv of a heap that answers at equal
+    cost; comparison.csv of arms; along.csv of a column. Each is written atomically. Returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -629,13 +624,10 @@ def tables_of(result: Fit) -> dict[str, str]:
     if isinstance(result, FitResult):
         if result.comparisons:
             texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
-        if result.by_tokens:
-            texts["transitions_by_tokens.csv"] = csv_text(result.by_tokens, TokenTransition)
         if result.adjusted and result.adjusted.equal:
             texts["equal_what.csv"] = csv_text(result.adjusted.equal, EqualWhat)
         if result.equal_budgets:
-            texts["equal_budgets.csv"] = csv_text(result.equal_budgets.best, BestAtBudget)
-            texts["equal_budget_depths.csv"] = csv_text(result.equal_budgets.depths, DepthAtBudget)
+            texts["equal_budgets.csv"] = csv_text(result.equal_budgets.rows, AtBudget)
     return texts
 
 

@@ -137,21 +137,11 @@ def verdicts(rows: Iterable[Judged]) -> list[Judged]:
     found: dict[tuple[Any, ...], Judged] = {}
     for row in rows:
         if row.estimator in VERDICT:
-            key = (getattr(row, "tokens", None), *row.pair)
+            key = row.pair
             best = found.setdefault(key, row)
             if VERDICT.index(row.estimator) < VERDICT.index(best.estimator):
                 found[key] = row
     return list(found.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AtTokens(Record):
-    tokens: Numeric
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenTransition(Transition, _AtTokens):
-    """A transition of the runs of one token count: ``transitions_by_tokens.csv``, ``tokens`` first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,12 @@ from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
 from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
-from dwsweep.records.one_size import AtOneSize
 from dwsweep.records.transitions import (
     CHECKS,
     GuidelineRow,
     SizedOptimum,
     Transition,
     layers,
-    verdicts,
 )
 from dwsweep.report import console
 from dwsweep.report.adjusted_report import adjusted_parts
@@ -138,9 +136,7 @@ def answer(result: Fit) -> list[str]:
     told = result.provenance.account
     if told is not None and told.one_variable:
         return lines
-    if result.at_one_size:
-        lines = [_at_one_size(result.at_one_size)]
-    elif result.equal_budgets and not result.curves.depths:
+    if result.equal_budgets and not result.curves.depths:
         lines = [_best_at(row) for row in result.equal_budgets.best]
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
@@ -156,22 +152,6 @@ def _best_at(row: Any) -> str:
         return f"At {budget_text(row, unit=True)}: best depth not reached, {row.reason}"
     size = row.n_params_interval.format(format_count)
     return f"At {budget_text(row, unit=True)}: {depth.format('.1f')} layers, N = {size}"
-
-
-def _at_one_size(found: AtOneSize) -> str:
-    """Sentence on nets of one size: the best depth, and the loss of the worst one."""
-    size = f"N = {format_count(found.n_params)}"
-    if not found.known:
-        return f"At {size} {found.lowest} layers have the least loss; the noise is not known, so nothing is claimed."
-    if found.flat:
-        return f"At {size} no effect of depth is shown (p = {found.effect_p:.2g})."
-    ends = found.depth_interval
-    best = ends.format(".1f") if ends.value else f"{found.at_edge} the depths tried"
-    if not ends.value and not ends.unbounded:
-        best += f" ({ends.ends('.3g')})"
-    assert found.worst_depth is not None and found.worst_percent is not None
-    low, high = found.worst_percent_low, found.worst_percent_high
-    return f"At {size} the best depth is {best}; {loses(found.worst_depth, found.worst_percent, low, high, size)}."
 
 
 def _crossings(result: FitResult) -> str:
@@ -205,15 +185,13 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     if result.surface and result.surface.optima:
         found.append(("depths", "Best depth at each size", _best_depths(result)))
     told = result.provenance.account
-    if result.transitions and not result.at_one_size and not (told and told.one_variable):
+    if result.transitions and not (told and told.one_variable):
         found.append(("transitions", "Transitions", _transitions(result)))
     for other in result.others:
         found.append(("others", f"Beside {other.name}", _other(result, other)))
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    if result.by_tokens:
-        found.append(("tokens", "Transitions against tokens", [_by_tokens(result)]))
     found.append(("law", "Width law", _law(result)))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
         notes = Lines([f"{BUILD}."], indent=2)
@@ -347,20 +325,6 @@ def _place(row: Transition) -> str:
     if row.n_params:
         return row.n_params_interval.format(format_count)
     return " ".join(filter(None, (_status(row), _ends(row.n_params_interval))))
-
-
-def _by_tokens(result: FitResult) -> Table:
-    """Table of each pair's transition size by training tokens."""
-    rows = verdicts(result.by_tokens)
-    pairs = list(dict.fromkeys((row.shallow, row.deep) for row in rows))
-    cells = {
-        (row.tokens, row.shallow, row.deep): shown(row.n_params_interval.known.value, format_count, _status(row))
-        for row in rows
-    }
-    table = Table("Transitions against tokens", [number("tokens"), *(number(f"{a}→{b}") for a, b in pairs)])
-    for tokens in dict.fromkeys(row.tokens for row in rows):
-        table.add(format_count(tokens), *(cells.get((tokens, *pair), MISSING) for pair in pairs))
-    return table
 
 
 def _law(result: FitResult) -> list[Part]:

@@ -24,8 +24,7 @@ from dwsweep.records.equal_budgets import (
     NOT_REACHED_LOW,
     REACHED,
     TOO_FEW,
-    BestAtBudget,
-    DepthAtBudget,
+    AtBudget,
     EqualBudgets,
 )
 from dwsweep.report.document import INTERVAL, MISSING, Column, Lines, Part, Table, estimate, label, number, shown
@@ -39,71 +38,46 @@ HEADS = {"flops": "FLOPs", "device_seconds": "time"}
 
 def budget_parts(found: EqualBudgets, unit: str = NATS) -> list[Part]:
     """Parts on budgets: the best shape at each, the best size of each depth, the next runs to train."""
-    level = round(100 * found.budgets[0].best.confidence)
     parts: list[Part] = []
-    if any(row.status != TOO_FEW for row in found.best):
-        parts += [_budget_best(found, level), Lines([*shape_matters(found, unit), *trend_lines(found)], indent=2)]
-    if any(row.status != TOO_FEW for row in found.depths):
-        parts += [_budget_depths(found, level, len(found.budgets) > 1, SHORT[unit]), Lines(to_bracket(found), indent=2)]
+    if any(row.status != TOO_FEW for row in found.rows):
+        said = [*shape_matters(found, unit), *trend_lines(found), *to_bracket(found)]
+        parts += [_budget_table(found, SHORT[unit]), Lines(said, indent=2)]
     if short := [f"{tried(row)}; best depth not known: {row.reason}" for row in found.best if row.status == TOO_FEW]:
         parts.append(Lines(short, apart=True))
     return [*parts, Lines([f"budgets from {found.known_from}"])]
 
 
-def _budget_best(found: EqualBudgets, level: int) -> Table:
+def _budget_table(found: EqualBudgets, nats: str) -> Table:
+    """Table of each budget: the best depth, then the tried depths, each at its best size."""
+    level = round(100 * found.budgets[0].best.confidence)
     table = Table(
-        f"Best depth at each budget, every depth at its best size ({level} % intervals)",
+        f"Best depth at each budget, each depth at its best size ({level} % intervals; above the best in 10⁻³ {nats})",
         [
-            *(number(HEADS[found.axis]), number("depth"), INTERVAL, number("N"), INTERVAL, number("width"), INTERVAL),
-            *(*map(number, ("tokens", "tokens/N", "loss")), INTERVAL),
+            *(number(HEADS[found.axis]), number("depth"), INTERVAL, number("N"), INTERVAL),
+            *(*map(number, ("width", "tokens", "tokens/N", "loss", "above")), INTERVAL),
         ],
-        optional=("tokens/N",),
+        keys=2,
+        optional=("width", "tokens", "tokens/N", "loss"),
         file="equal_budgets.csv",
     )
-    for row in found.best:
-        if row.status == TOO_FEW:
+    for row in found.rows:
+        best = row.of_depth is None
+        if best and row.status == TOO_FEW:
             continue
-        table.add(
-            budget_text(row),
-            shown(row.depth, ".1f", _word(row.status)),
-            row.depth_interval.ends(".1f"),
-            *estimate(row.n_params_interval, format_count),
-            *estimate(row.width_interval, ".0f"),
-            shown(row.tokens, format_count),
-            shown(row.tokens_per_param, ".3g"),
-            *estimate(row.loss_interval, ".4f"),
-        )
-    return table
-
-
-def _budget_depths(found: EqualBudgets, level: int, several: bool, nats: str) -> Table:
-    where = "each budget" if several else budget_text(found.budgets[0].best, unit=True)
-    table = Table(
-        f"Best size of each depth at {where} ({level} % intervals; above the best depth in 10⁻³ {nats})",
-        [
-            *([number(HEADS[found.axis])] * several),
-            *(number("depth"), number("N"), INTERVAL, *map(number, ("width", "tokens", "tokens/N"))),
-            *(number("loss"), number("above"), INTERVAL),
-        ],
-        keys=2 if several else 1,
-        optional=("width", "tokens", "tokens/N", "loss"),
-        file="equal_budget_depths.csv",
-    )
-    last = None
-    for row in found.depths:
-        budget = [budget_text(row) if row.budget != last else ""] if several else []
-        last = row.budget
         above = row.above_best_interval.map(lambda v: MILLI * v)
         table.add(
-            *budget,
-            str(row.depth),
-            shown(row.n_params, format_count, _word(row.status)),
-            row.n_params_interval.ends(format_count) if row.status != TOO_FEW else "",
+            budget_text(row) if best else "",
+            shown(row.depth, ".1f", _word(row.status)) if best else str(row.of_depth),
+            row.depth_interval.ends(".1f") if best else "",
+            shown(row.n_params, format_count, "" if best else _word(row.status)),
+            row.n_params_interval.ends(format_count)
+            if row.status == REACHED or not (best or row.status == TOO_FEW)
+            else "",
             shown(row.width, ".0f"),
             shown(row.tokens, format_count),
             shown(row.tokens_per_param, ".3g"),
             shown(row.loss, ".4f"),
-            *estimate(above if above.bounded else Interval(), ".1f"),
+            *estimate(above if above.bounded and not best else Interval(), ".1f"),
         )
     return table
 
@@ -112,18 +86,16 @@ def _word(status: str) -> str:
     return {NOT_REACHED_LOW: "not reached", NOT_REACHED_HIGH: "not reached", TOO_FEW: "few sizes"}.get(status, status)
 
 
-def budget_text(row: BestAtBudget | DepthAtBudget, unit: bool = False) -> str:
+def budget_text(row: AtBudget, unit: bool = False) -> str:
     """Text of a budget: ``1e18``, with ``unit`` ``1e18 FLOPs``; or a time."""
     if row.axis == "device_seconds":
         return format_duration(row.budget)
     return format_count(row.budget) + (" FLOPs" if unit else "")
 
 
-def tried(row: BestAtBudget) -> str:
+def tried(row: AtBudget) -> str:
     """Sentence on the best shape trained at a budget."""
-    shape = f"{row.tried_depth}×{row.tried_width:g}" if row.tried_width is not None else "none"
-    loss = f", loss {row.tried_loss:.4f}" if row.tried_loss is not None else ""
-    return f"best shape tried at {budget_text(row)}: {shape}{loss}"
+    return f"best shape tried at {budget_text(row)}: {row.tried_depth}×{row.tried_width:g}, loss {row.tried_loss:.4f}"
 
 
 def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
@@ -131,11 +103,10 @@ def shape_matters(found: EqualBudgets, unit: str = NATS) -> list[str]:
     reached."""
     rows = [row for row in found.best if row.worst_percent is not None and row.status == REACHED]
 
-    def said(row: BestAtBudget) -> str:
-        assert row.worst_nats is not None
-        ends = row.worst_nats_interval.ends(".2g")
+    def said(row: AtBudget) -> str:
+        ends = row.above_best_interval.ends(".2g")
         return (
-            f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.worst_nats:.2g} "
+            f"{row.worst_depth:g} layers lose {row.worst_percent:.2g} % of the loss ({row.above_best:.2g} "
             f"{SHORT[unit]}, {ends}) at {budget_text(row)}"
         )
 
@@ -155,7 +126,7 @@ def to_bracket(found: EqualBudgets) -> list[str]:
     for budget in found.budgets:
         wanted = []
         for status, what in ((NOT_REACHED_LOW, "smaller"), (NOT_REACHED_HIGH, "larger")):
-            depths = [str(row.depth) for row in budget.depths if row.status == status]
+            depths = [str(row.of_depth) for row in budget.depths if row.status == status]
             if depths:
                 wanted.append(f"{what} sizes at L {', '.join(depths)}")
             if budget.best.status == status:
@@ -175,13 +146,7 @@ def trend_lines(found: EqualBudgets) -> list[str]:
         for trend in found.trends
     ]
     used = max(trend.budgets for trend in found.trends)
-    widened = [SYMBOLS[trend.quantity] for trend in found.trends if trend.misfit > 1.0]
-    note = f"; no power law passes {_and(widened)}: errors widened" if widened else ""
-    return [f"over {used} budgets C ({level} %): {', '.join(powers)}{note}"]
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return [f"over {used} budgets C ({level} %): {', '.join(powers)}"]
 
 
 def along_parts(found: Along, said: int = 0) -> list[Part]:

@@ -223,10 +223,8 @@ class _Sweep:
             pack.pack_id, self.plan.labels.get(pack.pack_id, pack.shape.label), self.store.log_path(pack.pack_id)
         )
         directory = paths.absolute(self.store.directory)  # workers may start elsewhere; Orbax requires it
-        following = self.waiting[0].pack if self.waiting else None
-        self.executor.start(
-            Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.claim)
-        )
+        following = self.waiting[0].pack.pack_id if self.waiting else None
+        self.executor.start(Job(pack.pack_id, directory, self.store_path, unit.frozen, following, self.claim))
 
     def _handle(self, pack_id: str, event: Event) -> None:
         self.silence.heard(pack_id, event)

@@ -374,16 +374,6 @@ def test_the_best_learning_rate_is_chosen_and_its_curse_taken_off():
     assert any("edge" in line for line in result.warnings)
 
 
-def test_tokens_give_transitions_at_each_count(base_rows):
-    table = [{**r, "tokens": t, "loss": r["loss"] + 1e3 / t**0.5} for r in base_rows for t in (1_000_000, 4_000_000)]
-    result = dwsweep.fit_table(table, draws=DRAWS, paper=True)
-    by = {(row["tokens"], row["shallow"]): row for row in result.by_tokens if row["estimator"] == "pchip"}
-    assert set(by) == {(t, d) for t in (1_000_000, 4_000_000) for d in (6, 12, 18, 24)}
-    assert len(alone(result)) == 4
-    assert any(line.startswith("tokens:") for line in result.warnings)
-    assert "Transitions against tokens" in summary(result)
-
-
 def test_axis_flops_moves_the_transition(base_rows):
     """Attention costs a deep net more at equal N, so at equal FLOPs it overtakes later."""
     table = [

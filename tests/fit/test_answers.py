@@ -17,7 +17,6 @@ from dwsweep.records.along import WORSE
 from dwsweep.records.answers import AnswerRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.fit import FitResult
-from dwsweep.records.one_size import AtOneSize
 
 CONTRACT = (
     *("question", "equal", "n_params", "tokens", "cost", "arm", "column", "value", "depth", "depth_low", "depth_high"),
@@ -60,21 +59,6 @@ def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth() -> None:
     assert row.depth is None and row.reason == "these losses bound it on neither side"
     (row, *_) = answers.answers(replace(fit(), surface=replace(surface, optima=(none,), effect_p=0.5)))
     assert row.reason == "no effect of depth is shown" and row.worst_percent is None
-
-
-@pytest.mark.parametrize(
-    ("facts", "depth", "reason"),
-    [
-        ({"known": True, "depth": 4.0, "depth_low": 3.0}, 4.0, ""),
-        ({"known": True, "at_edge": "above", "depth_low": 8.0}, None, "above the depths tried"),
-        ({"known": True, "effect_p": 0.4, "depth": 4.0}, None, "no effect of depth is shown"),
-        ({"known": False}, None, "the noise is not known; 4 layers have the least loss"),
-    ],
-)
-def test_a_table_of_one_size_has_one_answer(facts: dict, depth: float | None, reason: str) -> None:
-    found = AtOneSize(n_params=1e6, confidence=0.95, lowest=4, **facts)
-    (row,) = answers.answers(replace(fit(), surface=None, at_one_size=found))
-    assert (row.question, row.n_params, row.depth, row.reason) == ("best_depth", 1e6, depth, reason)
 
 
 def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> None:

@@ -220,7 +220,7 @@ def test_one_run_of_each_shape_is_answered_with_the_scatter_of_the_shapes_as_its
     truth = SmoothTruth()
     rows = draw(truth, np.random.default_rng(1), budgets=lambda depth: np.geomspace(1e6, 1e8, 3), seeds=1, sigma=0.002)
     result = dwsweep.fit_table(rows, draws=400, params=SIZES)
-    assert result.noise.source == "none"
+    assert result.noise.source == "scatter"
     for n, (depth, low, high) in zip(SIZES, best_depths(result, len(SIZES)), strict=True):
         assert low < truth.best_depth(n) < high and abs(math.log(depth / truth.best_depth(n))) < 0.15
 

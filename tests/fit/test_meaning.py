@@ -24,6 +24,7 @@ from dwsweep.fit.data.table import read_table
 from dwsweep.records.fit import FitResult
 from dwsweep.records.record import table_text
 from dwsweep.report import fit_report
+from dwsweep.text import format_count
 
 pytestmark = pytest.mark.usefixtures("surfaces_again")
 
@@ -466,11 +467,11 @@ def test_one_size_has_a_best_depth_without_a_flag(apart: float) -> None:
             value = loss(12 * depth * width**2, depth) + rng.normal(0, 0.003)
             rows.append({"n_layer": depth, "d_model": width, "seed": seed, "val_loss": value})
     result = fitted(rows)
-    found = result.at_one_size
-    assert found and found.depth and found.depth_low and found.depth_high
+    (found,) = result.surface.optima
     assert found.depth_low < best(found.n_params) < found.depth_high < 1.6 * found.depth_low
-    (line,) = fit_report.answer(result)
-    assert line.startswith(f"At N = {found.n_params / 1e6:.3g}M the best depth is 1") and "4 layers lose" in line
+    first, _, effect, _ = fit_report.answer(result)
+    assert first.startswith("Best depth: 1") and first.endswith(f"at {format_count(found.n_params)}.")
+    assert "4 layers lose" in effect
 
 
 def test_a_best_depth_below_the_depths_tried_is_said_so() -> None:

@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 import dwsweep
-from dwsweep.fit import ask, one_size
+from dwsweep.evidence import levels
+from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior, with_odd_depths
+from dwsweep.guide.sources import source_of
 from dwsweep.interval import Interval
 
 Effect = Callable[[float, float], float]  # nats, of ln L and ln N
 Table = list[dict[str, Any]]
-ONE, THREE, EIGHT = (7e7,), (2e7, 5e7, 1.2e8), tuple(np.geomspace(5e6, 3e8, 8).tolist())
+ONE, TWO, THREE, EIGHT = (7e7,), (4e7, 1.6e8), (2e7, 5e7, 1.2e8), tuple(np.geomspace(5e6, 3e8, 8).tolist())
 SIX_DEPTHS = (5, 8, 12, 16, 22, 30)
 GROWN = 0.25  # power of N with which the best depth grows
 
@@ -45,8 +47,8 @@ def cells(rows: Table) -> Cells:
 def best(rows: Table, sizes: Sequence[float], confidence: float = 0.95) -> list[Interval]:
     """Best depth, layers, at each of ``sizes``."""
     curves = build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0))
-    found = one_size.at_size(curves) or Posterior.of(Cells.of(curves))
-    at = [float(found.cells.x[0])] if len(sizes) == 1 else [math.log(n) for n in sizes]
+    found = Posterior.of(Cells.of(curves))
+    at = [float(found.cells.x.mean())] if len(sizes) == 1 else [math.log(n) for n in sizes]
     return [ask.best_depth_interval(found, x, confidence).map(math.exp) for x in at]
 
 
@@ -89,6 +91,28 @@ def test_where_every_deeper_net_is_better_the_best_depth_is_above_the_deepest(
     for found in best(table(effect, depths, sizes), sizes):
         assert found.value is None and found.high is None
         assert depths[-2] < (found.low or 0.0) <= depths[-1] * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seeds"), [(ONE, 1), (ONE, 3), (TWO, 1), (TWO, 3)], ids=["one, alone", "one", "two, alone", "two"]
+)
+def test_one_and_two_sizes_have_a_best_depth_that_guides(sizes: Sequence[float], seeds: int) -> None:
+    rows = [row for row in table(bowl(0.06), (4, 6, 8, 11, 15, 20, 28, 38), sizes) if row["seed"] < seeds]
+    result = dwsweep.fit_table(rows, draws=200)
+    optima = result.surface.optima
+    assert len(optima) == (1 if sizes == ONE else 9)
+    for row in (optima[0], optima[-1]):
+        assert row.depth_low < optimum(row.n_params) < row.depth_high < 1.6 * row.depth_low
+    assert seeds > 1 or any("estimated from the scatter about the surface" in line for line in result.warnings)
+    own = source_of(result, "runs").near.own
+    n = optima[0].n_params
+    assert own.bounds_both(n) and 0.3 < own.slope(n) / levels.slope(n) < 3.0
+
+
+def test_few_shapes_without_a_second_seed_claim_nothing() -> None:
+    rows = [row for row in table(bowl(0.06), (4, 6, 8, 11, 15, 20), ONE) if not row["seed"]]
+    result = dwsweep.fit_table(rows, draws=200)
+    assert result.surface is None and {row.status for row in result.verdicts} == {"undecided"}
 
 
 @pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one size", "three sizes"])

@@ -35,7 +35,7 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.guide import answer
 from dwsweep.records import fit as fit_record
 from dwsweep.records.record import csv_text
-from dwsweep.records.transitions import TokenTransition, Transition
+from dwsweep.records.transitions import Transition
 from dwsweep.report import fit_report, guide_report
 from dwsweep.report import page as sweep_page
 from dwsweep.terminal import plain_text
@@ -181,25 +181,6 @@ def test_where_no_effect_of_depth_is_shown_nothing_is_claimed_of_a_pair() -> Non
     assert {claim.status for claim in verdicts(result).values()} == {"undecided"}
     assert re.search(r"No effect of depth is shown: .* \(p = 0\.\d+\)", " ".join(result.summary().split()))
     assert "show no effect" not in result.summary()
-
-
-@pytest.mark.parametrize("name", ["lengths", pytest.param("laptop-tokens", marks=pytest.mark.slow)])
-def test_the_verdicts_at_each_count_of_tokens_agree(name: str) -> None:
-    result = fitted(name)
-    expected = first_rows(csv_text(result.by_tokens, TokenTransition))
-    main = max(tokens for tokens, *_ in expected)
-    at_main = {
-        pair: of_row(row) for (tokens, *pair), row in expected.items() if tokens == main for pair in [tuple(pair)]
-    }
-    agree(verdicts(result), at_main, "the main count")
-    pairs = sorted({tuple(pair) for _, *pair in expected})
-    for count, *cells in table_of(result.summary(), "Transitions against tokens"):
-        for pair, cell in zip(pairs, cells, strict=True):
-            (row,) = (
-                row for (tokens, *of), row in expected.items() if (format_count(tokens), tuple(of)) == (count, pair)
-            )
-            claim = of_row(row)
-            assert re.split("[,:]", cell)[0] == (claim.size or claim.status)
 
 
 def test_a_table_beside_another_has_the_verdicts_of_its_own_fit() -> None:

@@ -57,7 +57,6 @@ def test_the_answer_comes_first_with_its_powers() -> None:
     text = printed(fit_report.render(fitted("three budgets")), 100)
     found = fitted("three budgets").equal_budgets
     assert found is not None
-    assert text.index("Best depth at each budget") < text.index("Best size of each depth")
     assert "Guideline" not in text  # public evidence alone answers: no row rests on these losses
     for row in found.best:
         assert f"{row.depth:.1f}" in text and f"{row.depth_low:.1f} … {row.depth_high:.1f}" in text
@@ -95,7 +94,7 @@ def test_the_figure_shows_the_best_loss_of_each_depth() -> None:
         made = registry.figures(fit)["loss_vs_depth"]()
     (axes,) = made.axes
     drawn = {(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata() if len(line.get_xdata()) == 1}
-    assert {(row.depth, row.loss) for row in fit.equal_budgets.depths if row.loss} <= drawn
+    assert {(row.of_depth, row.loss) for row in fit.equal_budgets.budgets[0].depths if row.loss} <= drawn
     assert f"best depth {fit.equal_budgets.best[0].depth_interval.format('.1f')}" in words_of(made)
     deep = fitted("too deep")
     assert deep.equal_budgets is not None
@@ -112,7 +111,7 @@ def test_the_page_answers_with_the_best_shape(tmp_path: Path) -> None:
     text = sweep_page.write(tmp_path / "fit").read_text()
     best = fit.equal_budgets.best[0]  # type: ignore[union-attr]
     assert says(text, "report: best shape each budget") and f"At 1e18 FLOPs: {best.depth:.1f} (" in text
-    assert "N ∝ C^" in text and says(text, "report: best size each depth")
+    assert "N ∝ C^" in text and "each depth at its best size" in text
     assert "Fewer than two depths" not in text and "not known" not in text.split("<section")[1]
 
 
@@ -125,7 +124,7 @@ def test_the_command_writes_the_tables_and_the_figures(dwsweep: Command, tmp_pat
         writer.writerows(content)
     done = dwsweep("fit", table, "--axis", "flops", "--draws", "200")
     assert done.returncode == 0, done.stderr
-    assert {"equal_budgets.csv", "equal_budget_depths.csv", "loss_vs_depth.png", "answers.csv"} <= {
+    assert {"equal_budgets.csv", "loss_vs_depth.png", "answers.csv"} <= {
         path.name for path in (tmp_path / "runs-fit").iterdir()
     }
     by_size = dwsweep("fit", table, "--draws", "200")

@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dwsweep.fit.budget_surface import FLOPS, Measured, answered
+from dwsweep.fit.budgets import FLOPS, Measured, answered
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
@@ -208,14 +208,12 @@ def truth_of(name: str) -> tuple[tuple[tuple[float, float, float], dict[int, tup
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation(Simulated):
-    """One item per budget, and of the sizes and losses of the depths one per depth in it."""
+    """One item per budget, and of the sizes of the depths one per depth in it."""
 
     sizes: tuple[tuple[Point, ...], ...]
-    losses: tuple[tuple[Point, ...], ...]
     parabolas: tuple[tuple[Point, ...], ...]
     depth: tuple[Point, ...]
     best_size: tuple[Point, ...]
-    best_loss: tuple[Point, ...]
     exponent: Point
 
 
@@ -228,15 +226,14 @@ def simulation(scenario: BudgetSweep, rng: np.random.Generator, index: int = 0) 
         measured[budget] = Measured(runs, judged(build_curves(runs, None, DRAWS, np.random.default_rng(0))))
     found = answered(FLOPS, measured, CONFIDENCE)
     assert found
-    trend = next((trend for trend in found.trends if trend.quantity == "n_params"), None)
+    answers, trends, _ = found
+    trend = next((trend for trend in trends if trend.quantity == "n_params"), None)
     return Simulation(
         index=index,
-        sizes=tuple(tuple(_point(row, "n_params") for row in b.depths) for b in found.budgets),
-        losses=tuple(tuple(_point(row, "loss") for row in b.depths) for b in found.budgets),
+        sizes=tuple(tuple(_point(row, "n_params") for row in b.depths) for b in answers),
         parabolas=tuple(_parabolas(cells) for _, cells in measured.values() if cells),
-        depth=tuple(_point(b.best, "depth") for b in found.budgets),
-        best_size=tuple(_point(b.best, "n_params") for b in found.budgets),
-        best_loss=tuple(_point(b.best, "loss") for b in found.budgets),
+        depth=tuple(_point(b.best, "depth") for b in answers),
+        best_size=tuple(_point(b.best, "n_params") for b in answers),
         exponent=_point(trend, "exponent") if trend else (None, None, None),
     )
 
@@ -270,7 +267,7 @@ def _parabolas(cells: Curves) -> tuple[Point, ...]:
 @dataclass(frozen=True, kw_only=True)
 class Score(Record):
     """One quantity over all simulations (and depths, and budgets): reached, coverage: shares, the coverage of all
-    intervals, open ones too. bias, rmse, width (median): of ln of it, of a loss in nats, where it is reached."""
+    intervals, open ones too. bias, rmse, width (median): of ln of it, of an exponent itself, where it is reached."""
 
     reached: float
     coverage: float
@@ -297,42 +294,40 @@ def score(points: Sequence[Point], truths: Sequence[float], ln: bool) -> Score:
 def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Score]:
     """Everything of a scenario against its truth.
 
-    depth, best_size, best_loss: of the best shape. parabola: of plain parabolas in place of ``size``. exponent: of N*
+    depth, best_size: of the best shape. parabola: of plain parabolas in place of ``size``. exponent: of N*
     over the budgets.
     """
     scenario, truths = scenarios()[name], truth_of(name)
     each = [(row, b, i) for row in rows for b in range(len(truths)) for i in range(len(scenario.depths))]
-    ns, losses = ([truths[b][1][scenario.depths[i]][k] for _, b, i in each] for k in (0, 1))
+    ns = [truths[b][1][scenario.depths[i]][0] for _, b, i in each]
     over = [(row, b) for row in rows for b in range(len(truths))]
-    depth, n, loss = ([truths[b][0][k] for _, b in over] for k in range(3))
+    depth, n = ([truths[b][0][k] for _, b in over] for k in range(2))
     exponent = math.nan
     if len(truths) > 1:
         exponent = float(np.polyfit(np.log(scenario.budgets), np.log([best[1] for best, _ in truths]), 1)[0])
     return {
         "size": score([row.sizes[b][i] for row, b, i in each], ns, True),
         "parabola": score([row.parabolas[b][i] for row, b, i in each], ns, True),
-        "loss": score([row.losses[b][i] for row, b, i in each], losses, False),
         "depth": score([row.depth[b] for row, b in over], depth, True),
         "best_size": score([row.best_size[b] for row, b in over], n, True),
-        "best_loss": score([row.best_loss[b] for row, b in over], loss, False),
         "exponent": score([row.exponent for row in rows], [exponent] * len(rows), False),
     }
 
 
-HEAD = "scenario | n | N* of a depth | by a parabola | its loss | best depth | its N | its loss | exponent"
+HEAD = "scenario | n | N* of a depth | by a parabola | best depth | its N | exponent"
 
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
-    """One row: covered, bias and rmse of each, in percent (of the loss in millinats)."""
+    """One row: covered, bias and rmse of each, in percent."""
     scores = summarise(name, rows)
-    texts = [_text(found, 1000.0 if "loss" in what else 100.0) for what, found in scores.items()]
+    texts = [_text(found) for found in scores.values()]
     return [[name, str(len(rows)), *texts[:-1], texts[-1] if scores["exponent"].reached else "–"]]
 
 
-def _text(found: Score, scale: float) -> str:
+def _text(found: Score) -> str:
     if found.bias is None or found.rmse is None or found.width is None:
         return f"{100 * found.coverage:.0f} (reached 0)" if found.reached == 0.0 else "–"
-    numbers = f"{scale * found.bias:+.1f} ± {scale * found.rmse:.1f}, {scale * found.width:.1f} wide"
+    numbers = f"{100 * found.bias:+.1f} ± {100 * found.rmse:.1f}, {100 * found.width:.1f} wide"
     return f"{100 * found.coverage:.0f} (reached {100 * found.reached:.0f}): {numbers}"
 
 

@@ -10,8 +10,8 @@ import pytest
 def coarse(patch: pytest.MonkeyPatch) -> None:
     """Guidelines of figures on a quarter of their points, nets at equal cost on a quarter of theirs, and heaps of as
     many draws as plain tables. Best depths are read from none of the curves, and every answer keeps its interval."""
-    from dwsweep.fit import equal_what, heap_design
+    from dwsweep.fit import heap_design, nets
 
-    patch.setattr(equal_what, "ACROSS", 21)
-    patch.setattr(equal_what, "UP", 31)
+    patch.setattr(nets, "ACROSS", 21)
+    patch.setattr(nets, "UP", 31)
     patch.setattr(heap_design, "TIMES", 1)

@@ -171,8 +171,6 @@ def numbers(folder: Path) -> dict[str, dict[str, Any]]:
     for row in fit.get("answers") or ():  # the same question where answers are one list
         if row.get("question") == "best_depth" and row.get("equal") == "n_params" and not row.get("column"):
             _add(rows, f"best depth at {_digits(row['n_params'])}", row)
-    if fit.get("at_one_size"):
-        _add(rows, "best depth at one size", fit["at_one_size"])
     laws = [fit.get("width_law"), fit.get("pairs_law")]
     of_best = any(law and law.get("of") == "best_depth" for law in laws)
     for row in [*laws, *(fit.get("rivals") or ())]:

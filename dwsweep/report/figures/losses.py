@@ -9,7 +9,7 @@ import numpy as np
 
 from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
-from dwsweep.records.equal_budgets import Budget, DepthAtBudget, EqualBudgets
+from dwsweep.records.equal_budgets import Budget, EqualBudgets
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import (
     PCHIP,
@@ -160,7 +160,7 @@ def _at_budgets(fit: FitResult, found: EqualBudgets) -> Figure:
     shown = style.evenly(found.budgets, BUDGETS_SHOWN)
     columns = min(2, len(shown))
     made = style.figure(style.WIDTH, 1.3 + 2.2 * -(-len(shown) // columns))
-    looks = style.depth_styles([row.depth for budget in shown for row in budget.depths])
+    looks = style.depth_styles([row.tried_depth for budget in shown for row in budget.depths])
     for axes, budget in zip(style.panels(made, len(shown), columns), shown, strict=True):
         _budget(axes, budget, looks)
         best = f"best depth {budget.best.depth_interval.format('.1f')}"
@@ -180,6 +180,7 @@ def _budget(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
         style.says(axes, best.reason or "no depth reaches its minimum", 3)
         return
     values: list[float] = []
+    depth, half = np.ones(1), np.zeros(1)
     if profile is not None:
         depth, loss, half = (style.floats(v) for v in (profile.depth, profile.loss, profile.half))
         style.band(axes, depth, loss - half, loss + half, style.OWN)
@@ -187,24 +188,17 @@ def _budget(axes: Axes, budget: Budget, looks: dict[int, Look]) -> None:
         values += [*loss]
     for row in having:
         assert row.loss is not None
-        look = looks[row.depth]
-        low, high = row.loss - _half_at(budget, row), row.loss + _half_at(budget, row)
+        look = looks[row.tried_depth]
+        away = float(np.interp(row.tried_depth, depth, half))
+        low, high = row.loss - away, row.loss + away
         interval = Interval(row.loss, low if low < high else None, high if low < high else None)
         colour, marker = look["color"], look["marker"]
-        style.interval_mark(axes, row.depth, interval, colour, marker=marker, face=colour)
+        style.interval_mark(axes, row.tried_depth, interval, colour, marker=marker, face=colour)
         values += [low, high]
     bottom, span = style.room(axes, values, 0.16, 0.06)
     axes.locator_params(axis="y", nbins=6)
-    depths = sorted({row.depth for row in budget.depths})
+    depths = sorted({row.tried_depth for row in budget.depths})
     style.log_axis(axes, "x", depths[0] / 1.12, depths[-1] * 1.12, label=style.plain)
     axes.set_xticks(style.thinned(depths, 5), [str(d) for d in style.thinned(depths, 5)])
     if not (found := best.depth_interval).unbounded:
         style.interval_mark(axes, bottom - 0.08 * span, found, style.OWN, upright=False, linewidth=2.5)
-
-
-def _half_at(budget: Budget, row: DepthAtBudget) -> float:
-    """Half width of the band of a depth's curve at its minimum, without the seed noise that all depths share."""
-    (curve,) = [curve for curve in budget.curves if curve.depth == row.depth]
-    if curve.half is None or row.n_params is None:
-        return 0.0
-    return float(np.interp(row.n_params, style.floats(curve.grid), style.floats(curve.half)))

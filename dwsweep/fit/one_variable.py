@@ -1,0 +1,41 @@
+"""Tables in which depth and width are one variable: each depth has one width."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from dwsweep.fit.cells import Run
+from dwsweep.fit.model import SAME_SIZE
+from dwsweep.records.fit import ONE_VARIABLE
+from dwsweep.text import join
+
+ROUNDED = 1.05  # largest over smallest N of nets of one depth that are one size
+
+
+def width_follows(runs: Sequence[Run]) -> str:
+    """Why nothing can be said of shape, in a sentence: each depth has one width, which rises or falls with it (or one
+    width has all depths), while the sizes differ. Empty otherwise."""
+    of_depth: dict[int, set[float]] = defaultdict(set)
+    for run in runs:
+        of_depth[run.depth].add(run.n_params)
+    if len(of_depth) < 2 or any(max(sizes) > ROUNDED * min(sizes) for sizes in of_depth.values()):
+        return ""
+    depths = sorted(of_depth)
+    sizes = [float(np.mean([*of_depth[depth]])) for depth in depths]
+    width_of = {run.depth: run.width for run in runs}
+    widths = np.array([width_of[depth] for depth in depths])
+    steps = np.sign(np.diff(widths))
+    if max(sizes) <= SAME_SIZE * min(sizes) or not (np.all(steps >= 0) or np.all(steps <= 0)):
+        return ""
+    ratio = widths / np.array(depths, dtype=float)
+    if np.ptp(widths) == 0.0:
+        how = f"width = {widths[0]:g} at every depth"
+    elif np.ptp(ratio) <= 0.02 * ratio[0]:
+        how = f"width = {ratio.mean():.4g} × depth"
+    else:
+        pairs = [f"{depth}×{width:g}" for depth, width in zip(depths, widths, strict=True)]
+        how = f"one width at each depth, {join(pairs, 4)}"
+    return f"{ONE_VARIABLE} ({how}): shape has no measured effect, which needs a size with two depths or more"
