@@ -83,7 +83,7 @@ def brief(result: Fit, folder: Any) -> Group:
 
 def _too_early(result: Fit) -> list[str]:
     """Sentence on a table that cannot answer yet, as a list of one or none."""
-    if isinstance(result, AlongFit) or result.surface or result.at_one_size or result.equal_budgets:
+    if isinstance(result, AlongFit) or result.surface or result.equal_budgets:
         return []
     used = [row for row in result.cells if not row.excluded]
     depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
