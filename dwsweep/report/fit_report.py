@@ -88,7 +88,7 @@ def _too_early(result: Fit) -> list[str]:
     used = [row for row in result.cells if not row.excluded]
     depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
     have = f"{len(used)} shapes of {len(depths)} depths and {len(sizes)} sizes"
-    return [f"Too early to ask for a best depth: {have}; it takes nine shapes of three depths."]
+    return [f"Too early to ask for a best depth: {have}; it takes seven to nine shapes of three depths."]
 
 
 def _next(result: Fit, folder: Any) -> str:

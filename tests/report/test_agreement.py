@@ -272,7 +272,7 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
 def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:
     rows = [{"depth": depth, "width": 64 * k, "loss": 3.0 - 0.1 * k} for depth in (2, 4) for k in (1, 2)]
     text = plain_text(fit_report.brief(dwsweep.fit_table(rows, draws=100), "out"))
-    assert text.startswith("Too early to ask for a best depth: 4 shapes of 2 depths and 4 sizes; it takes nine shapes")
+    assert text.startswith("Too early to ask for a best depth: 4 shapes of 2 depths and 4 sizes; it takes seven")
     assert "not rejected" not in text and "Next: `dwsweep design --hours" in " ".join(text.split())
 
 
