@@ -176,11 +176,13 @@ def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
         return *parse_shape(text), {}
     refused = f"{_named('shapes')}: {text.strip()}"
     try:
-        content = json.loads(paths.as_path(text.strip()).read_text("utf-8"))
+        content: Any = json.loads(paths.as_path(text.strip()).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{refused}; {type(error).__name__}; must be a model's config.json") from None
     content = content.get("text_config", content) if isinstance(content, dict) else {}
-    found = {name: next((content[key] for key in keys if content.get(key)), None) for name, keys in CONFIG.items()}
+    found: dict[str, Any] = {
+        name: next((content[key] for key in keys if content.get(key)), None) for name, keys in CONFIG.items()
+    }
     for name in ("depth", "width", "heads"):
         if not isinstance(found[name], int) or found[name] < 1:
             raise InputError(f"{refused}; holds no {CONFIG[name][0]}; must be the configuration of a decoder")
