@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,20 +179,13 @@ def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
 def law(posterior: Posterior, form: str) -> np.ndarray:
     """(T, pairs) ln of the size at which neighbouring depths tie by one form alone, without departures, in its own
     draws: ∫g·x_T / ∫g between the two. (0, pairs) for a form without draws."""
-    y = posterior.depths
+    y, x0 = posterior.depths, posterior.frame.x0
     for draws in posterior.forms:
-        if draws.model.form.name != form or not draws.model.form.effect:
-            continue
-        points, weights = np.polynomial.legendre.leggauss(10)
-        columns = []
-        for a, b in pairwise(y):
-            at = (a + b) / 2.0 + (b - a) / 2.0 * points
-            k, J = draws.model.form.parts(at, posterior.frame, draws.model.ends)
-            g = np.exp((1.0 - draws.eta["p"])[:, None] * (at - posterior.frame.y0)) * weights
-            low, high, c = draws.parts["law"][:, :3].T[:, :, None]
-            lead = (g * (c * k + (1.0 - J) * low + J * high)).sum(axis=1)
-            columns.append(posterior.frame.x0 + lead / (c[:, 0] * g.sum(axis=1)))
-        return np.stack(columns, axis=1)
+        if draws.model.form.name == form and draws.model.form.effect:
+            columns = draws.model.law(draws.eta["p"], y).columns(np.full(len(y), x0))
+            steps, law = np.diff(columns[:3], axis=2), draws.parts["law"].T[:3, :, None]
+            tie: np.ndarray = x0 + (steps * law).sum(axis=0) / (law[2] * (steps[0] + steps[1]))
+            return tie
     return np.zeros((0, len(y) - 1))
 
 

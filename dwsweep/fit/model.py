@@ -489,6 +489,46 @@ def asymptotic(alpha: np.ndarray, x: np.ndarray, frame: Frame) -> np.ndarray:
     return np.expm1(-alpha * (np.asarray(x) - frame.x0)) / alpha
 
 
+@dataclass(frozen=True)
+class Law:
+    """h of a form at M depths, linear in A_lo, A_hi, c and s, but for its decay with size; for N nodes.
+
+    G, high, middle: (N, M) ∫g, ∫g·J and ∫g·k from the middle depth. g: (N, M, Q), ties: (M, Q) x_T, at the points of
+    the quadrature.
+    """
+
+    x0: float
+    G: np.ndarray
+    high: np.ndarray
+    middle: np.ndarray
+    g: np.ndarray
+    ties: np.ndarray
+
+    @classmethod
+    def of(cls, form: Form, frame: Frame, ends: np.ndarray, p: np.ndarray, y: np.ndarray) -> Law:
+        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        half = (y - frame.y0)[:, None] / 2.0
+        points, weights = half * (points + 1.0), half * weights  # measured from the middle depth
+        k, J = form.parts(frame.y0 + points, frame, ends)
+        g = np.exp((1.0 - p)[:, None, None] * points) * weights
+        return cls(frame.x0, g.sum(-1), (g * J).sum(-1), (g * k).sum(-1), g, k + (1.0 - J) * ends[0] + J * ends[1])
+
+    def columns(self, x: np.ndarray, at: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        """Columns of A_lo, A_hi, c and s, (N, n) each, at x (n,) and the depths of places ``at`` (n,); None: at x (M,)
+        and each depth in turn."""
+        own = slice(None) if at is None else at
+        w = x[:, None] - self.ties[own]
+        turned = w * w / np.sqrt(w * w + TURN**2)
+        if at is None:
+            skew = np.einsum("nmq,mq->nm", self.g, turned)
+        else:
+            skew = np.empty((len(self.G), len(x)))
+            for place in np.unique(at):
+                skew[:, at == place] = self.g[:, place] @ turned[at == place].T
+        G, high = self.G[:, own], self.high[:, own]
+        return G - high, high, self.middle[:, own] - (x - self.x0) * G, -skew
+
+
 @dataclass
 class Model:
     """One form on the cells, linearised at ``ends`` = (x_lo, x_hi)."""
@@ -559,15 +599,10 @@ class Model:
     def locate_at(self, ends: np.ndarray) -> None:
         """Linearise at x_T = ``ends`` of the shallowest and of the deepest net."""
         self.ends = np.asarray(ends, dtype=float)
-        if not self.form.effect:
-            return
-        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
-        half = (self.depths - self.frame.y0)[:, None] / 2.0
-        self.points, self.weights = half * (points + 1.0), half * weights  # nodes, measured from y₀
-        self.k, self.J = self.form.parts(self.frame.y0 + self.points, self.frame, self.ends)
-        x_T = self.k + (1.0 - self.J) * self.ends[0] + self.J * self.ends[1]
-        w = self.cells.x[:, None] - x_T[self.at_depth]
-        self.turned = w * w / np.sqrt(w * w + TURN**2)
+
+    def law(self, p: np.ndarray, y: np.ndarray) -> Law:
+        """The columns of h at depths y (M,), for powers p (N,)."""
+        return Law.of(self.form, self.frame, self.ends, p, y)
 
     def departures(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """(n, J·M) waves of δ times S, size first."""
@@ -604,15 +639,10 @@ class Model:
         level = asymptotic(np.exp(eta["alpha"])[:, None], x, frame)[..., None]
         if not self.form.effect:
             return level
-        g = np.exp((1.0 - eta["p"])[:, None, None] * self.points) * self.weights  # (N, depths, Q)
-        G, high, Gk = g.sum(-1), (g * self.J).sum(-1), (g * self.k).sum(-1)
         decayed = decay(eta["a"][:, None], x, frame)
-        at = self.at_depth
-        skew = -np.einsum("nkq,kq->nk", g[:, at], self.turned)
-        law = [(G - high)[:, at], high[:, at], Gk[:, at] - (x - frame.x0) * G[:, at]]
-        law = [column * decayed for column in law]
-        moved = [column * one.value for one in self.moving for column in law]
-        return np.concatenate([level, np.stack([law[0], law[1], skew * decayed, *moved, law[2]], axis=-1)], axis=-1)
+        low, high, c, s = (one * decayed for one in self.law(eta["p"], self.depths).columns(x, self.at_depth))
+        moved = [column * one.value for one in self.moving for column in (low, high, c)]
+        return np.concatenate([level, np.stack([low, high, s, *moved, c], axis=-1)], axis=-1)
 
     def prior_sds(self, eta: Mapping[str, np.ndarray]) -> np.ndarray:
         """(N, P) prior sd of every coefficient: η's columns but c, the fixed ones, c."""

@@ -13,10 +13,11 @@ Monte-Carlo error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +26,12 @@ from dwsweep.fit.lattice import lattice
 from dwsweep.fit.model import (
     FORMS,
     NO_SCATTER,
-    QUADRATURE,
     SAME,
-    TURN,
     Cells,
+    Column,
     Effect,
     Frame,
+    Law,
     Model,
     asymptotic,
     decay,
@@ -64,7 +65,7 @@ INSIDE, OUTSIDE = 101, 40  # points of the grid of depths, inside those trained 
 DEEPEST_FACTOR = 64.0  # the grid's deepest point over the deepest net
 MISFIT_POINTS, LARGEST_MISFIT = 9, 3.0
 MISFIT_FROM = 0.5  # distance in ln N beyond the sizes above which the misfit of a form counts in full
-STEEPNESS_POINTS = 11  # depths between the shallowest and the deepest net
+MOST_NUMBERS = 4_000_000  # most losses that are computed at once
 NEARBY = 4.0  # factor beyond the depths trained up to which a best depth counts in the course of the loss
 KEPT = 4  # most sizes whose profiles are kept
 
@@ -442,14 +443,10 @@ class Posterior:
         return self.frame.in_y(self.grid).T
 
     @cached_property
-    def _laws(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Per form: g (D, G) on the grid, and 1, 1 − J, J, k (4, G)."""
-        found = []
-        for one in self.forms:
-            k, J = one.model.form.parts(self.grid, self.frame, one.model.ends)
-            g = np.exp((1.0 - one.eta["p"])[:, None] * (self.grid - self.frame.y0))
-            found.append((g, np.stack([np.ones_like(J), 1.0 - J, J, k])))
-        return found
+    def _laws(self) -> list[tuple[Law, np.ndarray]]:
+        """Per form: its law on the grid for each power p, and the place of the power of each draw."""
+        each = [np.unique(one.eta["p"], return_inverse=True) for one in self.forms]
+        return [(one.model.law(p, self.grid), of) for one, (p, of) in zip(self.forms, each, strict=True)]
 
     @cached_property
     def _misfits(self) -> list[np.ndarray]:
@@ -514,52 +511,47 @@ class Posterior:
         found: np.ndarray = np.exp(-np.maximum(draws.eta["a"], 0.0) * max(x - self.frame.high, 0.0))[:, None]
         return found
 
-    def _slope(self, place: int, x: float, law: np.ndarray, at: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """(D, n) slope in y of the ``law`` (D, 4) of a form at ln axis x, nats, at places of the grid."""
-        model, eta = self.forms[place].model, self.forms[place].eta
-        g, (_, low, high, k) = self._laws[place]
-        low, high, k = low[at], high[at], k[at]
-        w = x - (k + low * model.ends[0] + high * model.ends[1])
-        skew = w * w / np.sqrt(w * w + TURN**2)
-        # linear in 1, 1 − J, J, k and the skew: one product of matrices
-        gain = law[:, 2]
-        of_one = gain * (self.frame.x0 - self._missed(place, x)[:, 0])
-        slope = np.stack([of_one, law[:, 0], law[:, 1], gain, -law[:, 3]], axis=1)
-        slope *= decay(eta["a"], np.array(x), self.frame)[:, None]
-        slope = slope @ np.stack([np.ones_like(k), low, high, k, skew])
-        slope *= g[:, at]
-        return slope
+    def _law(self, place: int, x: float, law: np.ndarray) -> np.ndarray:
+        """(D, G) effect of depth by the ``law`` (D, 4) of a form at ln axis x, nats, on the grid."""
+        of_power, of = self._laws[place]
+        columns = [one[of] for one in of_power.columns(np.full(len(self.grid), x))]
+        found = _times(columns, law)
+        if not self.frame.low <= x <= self.frame.high:
+            found -= (self._missed(place, x) - x) * law[:, 2:3] * (columns[0] + columns[1])
+        found *= self._decayed(place, x)
+        return found
+
+    def _decayed(self, place: int, x: float) -> np.ndarray:
+        """(D, 1) decay of depth effects at ln axis x."""
+        return decay(self.forms[place].eta["a"], np.array(x), self.frame)[:, None]
 
     def _steepest(self, place: int, law: np.ndarray) -> np.ndarray:
         """(D, 1) largest slope of the ``law`` (D, 4) of a form in y among the nets trained, nats: its powers of L and
         N are not trusted to go on rising beyond them. The limit keeps signs, so it moves no best depth."""
-        frame = self.frame
-        at = np.linspace(self.inside.start, self.inside.stop - 1, STEEPNESS_POINTS).round().astype(int)
-        each = [np.abs(self._slope(place, x, law, at)) for x in (frame.low, frame.high)]
-        return np.concatenate(each, axis=1).max(axis=1, keepdims=True)
+        steps = np.diff(self.grid[self.inside])
+        rows = (self._law(place, x, law)[:, self.inside] for x in (self.frame.low, self.frame.high))
+        return np.concatenate([np.abs(np.diff(one, axis=1)) / steps for one in rows], axis=1).max(axis=1, keepdims=True)
 
     def _add(self, place: int, x: float, setting: Setting, out: np.ndarray) -> None:
         """Add a form's effect of depth at x to its rows ``out`` (D, G) of the profile."""
         draws = self.forms[place]
         eta, frame, inside = draws.eta, self.frame, self.inside
         law, delta = self._with(draws, setting)
-        slope = self._slope(place, x, law)
         key = (place, *sorted(setting.items()))
         if key not in self._steep:
             self._steep[key] = self._steepest(place, law)
-        steepest = self._steep[key]
-        trained = inside if frame.low <= x <= frame.high else slice(0, 0)
-        for beyond in (slope[:, : trained.start], slope[:, trained.stop :]):
-            np.clip(beyond, -steepest, steepest, out=beyond)
-        step = slope[:, 1:] + slope[:, :-1]
-        step *= np.diff(self.grid) / 2.0
-        np.cumsum(step, axis=1, out=out[:, 1:])
+        steps, spacing = np.diff(self._law(place, x, law), axis=1), np.diff(self.grid)
+        most = self._steep[key] * spacing
+        trained = slice(inside.start, inside.stop - 1) if frame.low <= x <= frame.high else slice(0, 0)
+        for beyond in (slice(0, trained.start), slice(trained.stop, None)):
+            np.clip(steps[:, beyond], -most[:, beyond], most[:, beyond], out=steps[:, beyond])
+        np.cumsum(steps, axis=1, out=out[:, 1:])
         at = min(max(x, frame.low), frame.high)
         waves = self._cosines * self.effect.scale(np.array(at), self.grid)
         middle = between(self.grid, out, np.array([frame.y0]))
         out += np.hstack([self._departing(draws, x, delta), -middle]) @ np.vstack([waves, np.ones(len(self.grid))])
-        bridge = BRIDGE * self.effect.E * np.exp(eta["share"]) * decay(eta["a"], np.array(x), frame)
-        out[:, inside] += bridge[:, None] * self._walks[self.rows[place], inside]
+        bridge = BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * self._decayed(place, x)
+        out[:, inside] += bridge * self._walks[self.rows[place], inside]
         if self.cells.columns:
             v = frame.v(self.grid)
             out += self._tuned(draws, frame.u(np.full(len(v), at)), v, setting) + self._along_depth(draws, v, setting)
@@ -586,59 +578,49 @@ class Posterior:
         return found
 
     def _level_inside(self, x: float, setting: Setting) -> np.ndarray:
-        rows = []
-        at = np.array([x])
-        u = self.frame.u(at)
-        for one in self.forms:
-            parts, model = one.parts, one.model
-            found = parts["constant"] + model.reference(at)[0]
-            found = found + parts["asymptote"] * asymptotic(np.exp(one.eta["alpha"]), at, self.frame)
-            found = found + self._waves(one, setting) @ self.frame.in_x(np.array(x))[1:]
-            if self.cells.columns:
-                value = [np.array([setting.get(c.name, 0.0)]) for c in self.cells.columns]
-                own = [c.columns(v, u, np.zeros(1))[0] for c, v in zip(self.cells.columns, value, strict=True)]
-                found = found + parts["columns"] @ np.concatenate(own)
-            rows.append(found)
-        return np.concatenate(rows)
+        middle = np.array([self.frame.y0])
+        effect = between(self.grid, self.profile(x, setting), middle)
+        return (self.losses(np.array([x]), middle, setting) - effect)[:, 0]
 
-    def losses(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> np.ndarray:
-        """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats."""
-        x, y, setting = np.asarray(x, dtype=float), np.asarray(y, dtype=float), setting or {}
+    def losses(self, x: np.ndarray, y: np.ndarray, setting: Mapping[str, Any] | None = None) -> np.ndarray:
+        """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats. setting: values of further columns,
+        a number or (n,) each; a tuned column without one is at the best value of each net."""
+        x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+        z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in (setting or {}).items()}
+        if len(x) > (most := max(1, MOST_NUMBERS // self.n_draws)):
+            parts = [slice(k, k + most) for k in range(0, len(x), most)]
+            each = [self.losses(x[k], y[k], {name: value[k] for name, value in z.items()}) for k in parts]
+            return np.concatenate(each, axis=1)
         # a grid of nets has few sizes and few depths: exponentials of each are looked up for (D, n)
         (sizes, of_size), (depths, at) = (np.unique(value, return_inverse=True) for value in (x, y))
-        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
-        half = (depths - self.frame.y0)[:, None] / 2.0
-        points, weights = half * (points + 1.0), half * weights
-        level_x, u = self.frame.in_x(x), self.frame.u(x)
-        waves = (level_x[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
-        waves = waves * self.effect.scale(x, y)[:, None]
-        own = [c.columns(np.full(len(x), setting.get(c.name, 0.0)), u, self.frame.v(y)) for c in self.cells.columns]
+        level, u, v, columns = self.frame.in_x(x), self.frame.u(x), self.frame.v(y), self.cells.columns
+        waves = (level[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
+        waves, level = waves * self.effect.scale(x, y)[:, None], level[:, 1:]
+        own = [one.columns(z.get(one.name, np.zeros(len(x))), u, v) for one in columns]
+
+        def shifted(A: Any, coefficients: np.ndarray, of: Sequence[Column]) -> np.ndarray | float:
+            """(D, n) effect of the columns ``of`` on ``coefficients`` (D, len(of), …) of A."""
+            shifts = (z[one.name] * _times(A, coefficients[:, k]) for k, one in enumerate(of) if one.name in z)
+            return sum(shifts, start=0.0)
+
         found = []
-        for place, draws in enumerate(self.forms):
+        for draws, part in zip(self.forms, self.rows, strict=True):
             parts, eta, model = draws.parts, draws.eta, draws.model
-            rows = (parts["constant"][:, None] + model.reference(x)) + self._waves(draws, setting) @ level_x[:, 1:].T
-            rows += (
-                parts["asymptote"][:, None] * asymptotic(np.exp(eta["alpha"])[:, None], sizes, self.frame)[:, of_size]
-            )
+            rows = parts["constant"][:, None] + model.reference(x) + _times(level, parts["waves"])
+            rows += shifted(level, parts["waving"], [one for one in columns if one.waves])
+            asymptote = asymptotic(np.exp(eta["alpha"])[:, None], sizes, self.frame)[:, of_size]
+            rows += parts["asymptote"][:, None] * asymptote
             if own:
-                rows += parts["columns"] @ np.hstack(own).T
+                rows += _times(np.hstack(own), parts["columns"])
             if model.form.effect:
-                law, delta = self._with(draws, setting)
-                k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
-                x_T = k + (1.0 - J) * model.ends[0] + J * model.ends[1]
-                g = np.exp((1.0 - eta["p"])[:, None, None] * points) * weights
-                lead = law[:, 0, None] * (g * (1.0 - J)).sum(-1) + law[:, 1, None] * (g * J).sum(-1)
-                lead += law[:, 2, None] * (g * k).sum(-1)
-                h = lead[:, at] - law[:, 2, None] * (x - self.frame.x0) * g.sum(-1)[:, at]
-                for one in range(len(depths)):
-                    w = x[at == one] - x_T[one][:, None]
-                    h[:, at == one] -= law[:, 3, None] * (g[:, one] @ (w * w / np.sqrt(w * w + TURN**2)))
-                walk = between(self.grid, self._walks[self.rows[place]], depths)
+                law = model.law(eta["p"], depths).columns(x, at)
+                walk = between(self.grid, self._walks[part], depths)
+                h = _times(law, parts["law"]) + shifted(law[:3], parts["moves"], model.moving)
                 h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, at]
-                h *= decay(eta["a"][:, None], sizes, self.frame)[:, of_size]
-                rows += h
-                rows += delta.reshape(len(delta), -1) @ waves.T
-                rows += self._tuned(draws, u, self.frame.v(y), setting)
+                rows += h * decay(eta["a"][:, None], sizes, self.frame)[:, of_size]
+                rows += _times(waves, parts["departures"])
+                rows += shifted(waves, parts["arm_departures"], [one for one in columns if one.departs])
+                rows += self._tuned(draws, u, v, z)
             found.append(rows)
         return np.concatenate(found)
 
@@ -647,13 +629,6 @@ class Posterior:
         k = int(np.argmax([len(one.scramble) for one in self.forms]))
         chosen = self.weighed.chosen[k]
         return self.forms[k].model.held_out(np.average(chosen.z, axis=0, weights=chosen.count))
-
-    def _waves(self, draws: Draws, setting: Setting) -> np.ndarray:
-        """(D, J − 1) waves of the level, further columns included."""
-        waves = draws.parts["waves"].copy()
-        for k, one in enumerate([one for one in self.cells.columns if one.waves]):
-            waves += setting.get(one.name, 0.0) * draws.parts["waving"][:, k]
-        return waves
 
     @staticmethod
     def _with(draws: Draws, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
@@ -702,7 +677,7 @@ class Posterior:
         gain *= best
         return best, gain
 
-    def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Setting) -> np.ndarray | float:
+    def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Collection[str]) -> np.ndarray | float:
         """(D, n) gain of nets at u, v (n,) from their best learning rate."""
         found: np.ndarray | float = 0.0
         for place, one in enumerate(self.cells.columns):
@@ -710,39 +685,9 @@ class Posterior:
                 found = found + self.tuned_values(draws, place, u, v)[1]
         return found
 
-    def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(D, n) effect of further columns at values (n,) on the loss of nets at x, y (n,), nats.
-        A tuned column counts from its best value, unless it has a value here."""
-        x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-        u, v, zero = self.frame.u(x), self.frame.v(y), np.zeros(len(x))
-        depths, at = np.unique(y, return_inverse=True)
-        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
-        half = (depths - self.frame.y0)[:, None] / 2.0
-        points, weights = half * (points + 1.0), half * weights
-        rows = []
-        for draws in self.forms:
-            model, found = draws.model, np.zeros((len(draws.scramble), len(x)))
-            for place, (one, of) in enumerate(zip(self.cells.columns, self._coefficients(draws), strict=True)):
-                if one.name in values:
-                    change = one.columns(values[one.name], u, v) - one.columns(zero, u, v)
-                    found += np.stack(list(of.values()), axis=1) @ change.T
-                    if one.tuned and model.form.effect:
-                        found -= self.tuned_values(draws, place, u, v)[1]
-            moving = [k for k, one in enumerate(model.moving) if one.name in values]
-            if moving:
-                k, J = model.form.parts(self.frame.y0 + points, self.frame, model.ends)
-                g = np.exp((1.0 - draws.eta["p"])[:, None, None] * points) * weights
-                low, high, middle, whole = (g * (1.0 - J)).sum(-1), (g * J).sum(-1), (g * k).sum(-1), g.sum(-1)
-                sizes, of_size = np.unique(x, return_inverse=True)
-                decayed = decay(draws.eta["a"][:, None], sizes, self.frame)[:, of_size]
-                for place in moving:
-                    A_lo, A_hi, c = draws.parts["moves"][:, place].T[:, :, None]
-                    effect = (A_lo * low + A_hi * high + c * middle)[:, at]
-                    effect -= (c * whole)[:, at] * (x - self.frame.x0)
-                    effect *= decayed
-                    found += values[model.moving[place].name] * effect
-            rows.append(found)
-        return np.concatenate(rows)
+    def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+        """(D, n) effect of further columns at ``values`` on the loss of nets at x, y (n,), nats: see ``losses``."""
+        return self.losses(x, y, values) - self.losses(x, y)
 
     def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of a shape about them, with what all shapes
@@ -764,6 +709,17 @@ class Posterior:
         drawn = np.concatenate([one.parts["odd"] for one in self.forms])
         found = zip(self.cells.odd, drawn.mean(axis=0), drawn.std(axis=0), strict=True)
         return [(y, float(mean), float(sd)) for (y, _), mean, sd in found]
+
+
+def _times(A: np.ndarray | Sequence[np.ndarray], coefficients: np.ndarray) -> np.ndarray:
+    """(D, n) of A (n, v), or of v columns (D, n) each, times coefficients (D, …) of v numbers."""
+    flat = coefficients.reshape(len(coefficients), -1)
+    if isinstance(A, np.ndarray):
+        return flat @ A.T
+    found = A[0] * flat[:, :1]
+    for k, column in enumerate(A[1:], start=1):
+        found += column * flat[:, k : k + 1]
+    return found
 
 
 def antithetic(rng: np.random.Generator, count: np.ndarray, size: int) -> np.ndarray:
