@@ -67,6 +67,7 @@ def fit_along(
 ) -> AlongFit:
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
     ``fit_table``; params and beside have no effect here."""
+    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
     from threadpoolctl import threadpool_limits
 
     chosen = chosen_options(**options)
