@@ -480,6 +480,11 @@ def is_folder(path: Any) -> bool:
     return bool(path.is_dir()) if is_remote(path) else os.path.isdir(path)
 
 
+def is_there(path: Any) -> bool:
+    """True if anything has this name, a broken link included."""
+    return bool(path.exists()) if is_remote(path) else os.path.lexists(path)
+
+
 def is_link(path: Any) -> bool:
     """Test that the path itself is a link; a bucket has no links."""
     return isinstance(path, Path) and path.is_symlink()

@@ -13,7 +13,7 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
-from dwsweep.fit.guideline import guides, map_law
+from dwsweep.fit.guideline import map_law
 from dwsweep.fit.laws import Law
 from dwsweep.fit.model import TURN
 from dwsweep.records import fit as fit_record
@@ -138,9 +138,8 @@ def make_prior(fit: str | Path | None, noise: float | None) -> tuple[Prior, dict
     if noise is not None and not 1e-9 <= noise < 10:
         raise InputError(f"--noise: {noise}; must be nats above 0 (1e-9) and below 10, such as 0.003")
     found = fit_record.read(fit) if fit is not None else None
-    own = guides(found) if found else None
     law, gain = laws.published(), Gain()
-    fitted = map_law(own[0]) if own else None
+    fitted = map_law(found.surface) if found and found.curves.axis == "n_params" else None
     if fitted is not None and found and found.surface:
         law, gain = fitted, _gain(found.surface, fitted)
     basis = [f"law: {law.name}"]

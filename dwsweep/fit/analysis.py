@@ -36,10 +36,8 @@ from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
     falling_warning,
-    form_guides,
     guideline_sizes,
     held_out_warnings,
-    own_guide,
     published_record,
 )
 from dwsweep.fit.heap import Heap, check_answered, heap_of, over_tokens
@@ -369,8 +367,6 @@ def _result(
     pairs = main.pairs if curves else []
     transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
-    guide = own_guide(surface) if axis == "n_params" else None
-    forms = form_guides(guide) if guide else []
     runs = [run for part in parts for run in part.selection.runs]
     return FitResult(
         format=FORMAT,
@@ -381,13 +377,12 @@ def _result(
         law_statement=report.statement,
         law_check=report.check,
         rivals=report.rivals,
-        guideline_law=guide.form if guide else None,
         surface=surface,
         guideline=guideline_sizes(asked.params),
         published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
-        curves=fit_curves(curves, pairs, report, drawn, guide, forms, axis, confidence),
+        curves=fit_curves(curves, pairs, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
         equal_budgets=None,
@@ -492,4 +487,6 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
         seq_len=common("seq_len"),
         tokens=float(sorted(counts)[len(counts) // 2]) if alike else None,
         layer_weights=weights,
+        experts=common("experts"),
+        top_k=common("top_k"),
     )

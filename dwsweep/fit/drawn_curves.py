@@ -11,7 +11,6 @@ from dwsweep import published_law
 from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.guideline import OWN_LIMIT, OwnGuide
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
 from dwsweep.fit.transitions import Pair
@@ -23,18 +22,14 @@ from dwsweep.records.transitions import (
     DepthCurve,
     FitCurves,
     FixedSize,
-    GuidelineBand,
     LawBand,
     PairCurve,
     SmoothCurve,
     SurfaceCut,
-    TrainedModel,
     numbers,
 )
-from dwsweep.shapes import width_at
 
 SMOOTH_POINTS = 81
-GUIDELINE_POINTS = 29
 FIXED_SIZES = 6
 
 
@@ -43,15 +38,11 @@ def fit_curves(
     pairs: Sequence[Pair],
     report: LawReport,
     surface: LossSurface | None,
-    guide: OwnGuide | None,
-    guide_forms: Sequence[OwnGuide],
     axis: str,
     confidence: float,
 ) -> FitCurves:
     """All curves in the figures of a fit; ``curves``: None if there is no usable run."""
     forms = {**report.laws, "published": laws.published()}
-    guiding: dict[str, Law | OwnGuide] = {guide.form: guide} if guide else {}
-    guiding |= {**{form.form: form for form in guide_forms}, "published": laws.published()}
     return FitCurves(
         axis=axis,
         axis_label=AXES[axis],
@@ -60,12 +51,6 @@ def fit_curves(
         pairs=pair_curves(pairs),
         laws={name: _band(law, curves) for name, law in forms.items()},
         fixed_n=tuple(_fixed(curves, surface)) if curves else (),
-        guideline={name: _guideline(law) for name, law in guiding.items()},
-        gpt3=tuple(
-            TrainedModel(name=name, n_params=n, depth=shape[0], width=shape[1])
-            for name, n, shape in published_law.targets()
-            if shape
-        ),
     )
 
 
@@ -168,23 +153,4 @@ def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:
         low=numbers(low),
         high=numbers(high),
         optimum=optimum,
-    )
-
-
-def _guideline(law: Law | OwnGuide) -> GuidelineBand:
-    limit = OWN_LIMIT if isinstance(law, OwnGuide) else laws.EXTRAPOLATION_LIMIT
-    n = np.geomspace(law.valid_from / 10.0, law.valid_to * limit, GUIDELINE_POINTS)
-    best, low, high = zip(*(law.depth(float(v)) for v in n), strict=True)
-    width, narrow, wide = ([width_at(float(v), d) for v, d in zip(n, ds, strict=True)] for ds in (best, high, low))
-    return GuidelineBand(
-        name=law.name,
-        n_params=numbers(n),
-        depth=numbers(best),
-        depth_low=numbers(low),
-        depth_high=numbers(high),
-        width=numbers(width),
-        width_low=numbers(narrow),
-        width_high=numbers(wide),
-        valid_from=law.valid_from,
-        valid_to=law.valid_to,
     )

@@ -1,4 +1,4 @@
-"""Guides: the best depth by a fit's losses, with the interface of a law, and the forms behind it as laws.
+"""Guideline of a fit: its sizes, its first sentences, and the most probable form of its losses as a law.
 
 The rows of a guideline are answers of ``guide --fit`` (guide/guideline.py). The first sentences of a fit, for a
 hurried reader, are made here: the best depth over all sizes, and the transition of each pair by all losses.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 
@@ -21,7 +21,6 @@ from dwsweep.fit.laws import (
     FORMS,
     Law,
     ellipse,
-    outside,
     published,
 )
 from dwsweep.fit.noise import chi2_quantile
@@ -31,57 +30,12 @@ from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
 
-AVERAGE = "average"
 DEPTHS_FOR_A_LAW = 4  # three depths cannot contradict a law of two constants
 
 SMALLEST, LARGEST = 1e3, 1e12  # parameters of a guideline's row
 # scatter that a depth shares over the scatter of a shape, and its probability, from which a line names it
 MUCH_SHARED, LEAST_SHARED = 0.7, 0.8
 SAME_BLOCK = 0.02  # difference of ln of weights over d² of nets with equal blocks
-OWN_LIMIT = 10.0  # factor outside its data up to which a fit answers; beyond it `dwsweep guide` does
-
-
-@dataclass(frozen=True)
-class OwnGuide:
-    """The best depth by the loss surface of a sweep: its profile inside the data, the average of the forms outside.
-
-    valid_from, valid_to: the sizes at which the best depth lies between the depths trained.
-    """
-
-    surface: LossSurface
-    name: str
-    valid_from: float
-    valid_to: float
-    form: str = AVERAGE
-
-    def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
-        """(L*, low, high) at ``n_params``; None if there is none, or for an end without a bound."""
-        found = self.surface.at(n_params)
-        return found.value, found.low, found.high
-
-    def extrapolation(self, n_params: float) -> float:
-        """Factor by which ``n_params`` lies outside the valid range; 1 inside."""
-        return outside(n_params, self.valid_from, self.valid_to)
-
-
-def own_guide(record: Surface | None) -> OwnGuide | None:
-    """None if there is no surface, where the data bound the best depth at fewer than two of their sizes, or where
-    there are three depths, or a best depth that falls with size, which no form of the law can: they show a best depth
-    inside the data (``optima``), and have no law."""
-    if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls:
-        return None
-    surface = LossSurface(record)
-    if not surface.measured:
-        return None
-    inside = _answered(record)
-    shares = ", ".join(f"{form.form} {form.weight:.2f}" for form in accepted_forms(record))
-    name = f"own: loss of all depths, forms by evidence ({shares})"
-    return OwnGuide(surface, name, min(inside), max(inside))
-
-
-def _answered(record: Surface) -> list[float]:
-    """Sizes at which the losses bound the best depth: between the trained depths, or at a single layer."""
-    return [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
 
 
 def falling_warning(surface: Surface, axis: str) -> list[str]:
@@ -137,34 +91,16 @@ def depth_scatter_warnings(surface: LossSurface, unit: str) -> list[str]:
     return lines
 
 
-def guide_inside(record: Surface | None) -> OwnGuide | None:
-    """Guide valid only inside the observed sizes: used when the data support interpolation but not extrapolation.
-
-    None if they show no best depth.
-    """
-    shown = _answered(record) if record else []
-    if record is None or not shown:
-        return None
-    return OwnGuide(LossSurface(record), "own: loss of all depths, inside the data", min(shown), max(shown))
-
-
-def form_guides(guide: OwnGuide) -> list[OwnGuide]:
-    """Guides by each form that is not rejected, the most probable first: inside the sizes with the data's departures
-    from the form, outside them by the form alone."""
-    record = guide.surface.record
-    return [
-        replace(guide, surface=LossSurface(record, only=form.form), name=f"own: {form.form} form", form=form.form)
-        for form in accepted_forms(record)
-    ]
-
-
-def map_law(guide: OwnGuide, weights: float = STANDARD) -> Law | None:
+def map_law(record: Surface | None, weights: float = STANDARD) -> Law | None:
     """The most probable form as a law with its confidence region: ln d at the shallowest and the deepest depth, from
-    x_T there, are the surface's estimates. None if every form of the law is rejected. weights: of a layer over d²."""
-    record = guide.surface.record
+    x_T there, are the surface's estimates. None if every form of the law is rejected, of three depths, of a best depth
+    that falls with size, and where the losses bound it at fewer than two sizes. weights: of a layer over d²."""
+    if record is None or len(record.spans) < DEPTHS_FOR_A_LAW or record.falls or not LossSurface(record).measured:
+        return None
     form = next((form for form in accepted_forms(record) if form.form in FORMS), None)
     if form is None:
         return None
+    inside = [row.n_params for row in record.optima if row.depth is not None or row.is_one_layer]
     first, last = (float(end(span.depth for span in record.spans)) for end in (min, max))
     ends = transitions(LossSurface(record, only=form.form).posterior, form.form)
     logs = (ends - np.log([weights * first, weights * last])) / 2.0
@@ -176,18 +112,10 @@ def map_law(guide: OwnGuide, weights: float = STANDARD) -> Law | None:
         f"own: {form.form} form of the loss surface",
         form.form,
         (float(theta[0]), float(theta[1])),
-        guide.valid_from,
-        guide.valid_to,
+        min(inside),
+        max(inside),
         FORMS[form.form].from_ends(around, first, last),
     )
-
-
-def guides(fit: FitResult, inside: bool = False) -> tuple[OwnGuide, list[OwnGuide]] | None:
-    """(guide, forms that are not rejected) of a fit, with ``inside`` for the sizes of its data alone; None if it has no
-    answer of its own."""
-    guide = guide_inside if inside else own_guide
-    found = guide(fit.surface) if fit.curves.axis == "n_params" else None
-    return None if found is None else (found, form_guides(found))
 
 
 def layer_weights(result: FitResult, depth: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from dwsweep import evidence, published_law
 from dwsweep.cost.duration import ASSUMED, MEASURED, Calibration
 from dwsweep.errors import InputError, argument, either
 from dwsweep.evidence.words import compares_at_scale, words
-from dwsweep.fit.laws import Law, published
+from dwsweep.fit.laws import published
 from dwsweep.guide import export, practice
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import (
@@ -30,7 +30,7 @@ from dwsweep.guide.answers import (
     SourceRow,
 )
 from dwsweep.guide.costs import Budget, best_of, thinned
-from dwsweep.guide.losses import Predicted, Tokens
+from dwsweep.guide.losses import Tokens
 from dwsweep.guide.question import Question
 from dwsweep.guide.shapes import Options, block_params, counted, usual_shape
 from dwsweep.guide.sources import FORMS_AGREE, Source
@@ -83,14 +83,13 @@ def answered(question: Question, source: Source | None = None) -> Answer:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
     verdicts = tuple(verdict(*shape, source, options) for shape in question.judged)
     targets = () if budgets or verdicts else published_law.targets()
-    newer = [guide_sources.NEWER_DATA] if isinstance(source.law, Law) else []
     return Answer(
         sources=(SourceNote(source.name, source.notes),),
         budgets=budgets,
         verdicts=verdicts,
-        overview=tuple(best_depth(name, n, shape, source.at(n), options) for name, n, shape in targets),
+        overview=tuple(best_depth(name, n, shape, source, options) for name, n, shape in targets),
         assumptions=_assumptions(options, (*budgets, *verdicts)),
-        notes=(*newer, *_other_block(budgets, verdicts, source)),
+        notes=tuple(filter(None, [source.remark, _block(budgets, verdicts, source, options)])),
         afforded=afforded,
         instead=source.instead or None,
     )
@@ -108,25 +107,31 @@ def _assumptions(options: Options, rows: Sequence[BudgetAnswer | ShapeAnswer]) -
         training_distance=_farthest(measured, rows),
         training_device=measured.device_kind if measured else options.device_name,
         tokens=options.tokens,
+        own_block=options.own_block,
     )
 
 
-def _other_block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], source: Source) -> Iterator[str]:
-    """Remark on shapes whose blocks have other weights than the nets of the fit that guides."""
+def _block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], source: Source, options: Options) -> str:
+    """Remark on the blocks of the shapes, where they are not the usual ones or not those of the fit that guides."""
     shapes: list[tuple[float, int, int]] = [
         (one.n_params, one.depth, one.width) for row in budgets if (one := row.recommended)
     ]
     shapes += [(row.optimum.n_params, row.depth, row.width) for row in verdicts]
-    trained = source.nets.layer_weights if source.nets else None
-    if not shapes or trained is None:
-        return
+    nets = source.nets
+    if not shapes or nets is None:
+        return ""
+    if options.own_block is not None:
+        experts = f", of {nets.top_k} of {nets.experts} experts" if options.idle else ""
+        return f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}"
     n_params, depth, width = shapes[0]
-    here = n_params / (depth * width**2)
-    if are_other_blocks(here, trained):
-        yield (
-            f"The nets of your fit have {trained:.3g}·d² weights in a layer, the shapes here {here:.3g}·d²: "
-            f"{either(argument('mlp_ratio'))} and its neighbours set the block"
-        )
+    here, trained = n_params / (depth * width**2), nets.layer_weights
+    if source.instead or (trained is not None and not are_other_blocks(here, trained)):
+        return ""
+    have = "differ in their blocks" if trained is None else f"have {trained:.3g}·d² weights in a layer"
+    return (
+        f"The nets of your fit {have}, the shapes here have {here:.3g}·d²: {either(argument('mlp_ratio'))} and its "
+        "neighbours set the block"
+    )
 
 
 def _farthest(calibration: Calibration | None, rows: Sequence[BudgetAnswer | ShapeAnswer]) -> float | None:
@@ -158,6 +163,11 @@ def exported(found: Answer, options: Options, project: str) -> str:
             f"{argument('shapes', '--shape')}"
         )
     nets = found.assumptions
+    if nets.own_block is not None:
+        raise InputError(
+            f"{argument('project', '--export')}: the shapes here have the blocks of your fit's nets, "
+            f"{nets.own_block:.3g}·d² weights in a layer; allowed with {argument('mlp_ratio')} and its neighbours"
+        )
     options = replace(options, vocab_size=nets.vocabulary, context=nets.context)
     return export.text(_own_shape(*chosen[0], options), project)
 
@@ -166,37 +176,32 @@ def best_depth(
     name: str, n_params: float, trained: tuple[int, int] | None, source: Source, options: Options
 ) -> BestDepth:
     """Best depth and width at one size, with the GPT-3 shape for reference. options: of the block whose width it is."""
-    depth, law_low, law_high = source.law.depth(n_params)
-    refused = source.silent(n_params)
-    rivals = source.alternative_depths(n_params)
-    if isinstance(source.law, Predicted) and max(rivals.values()) <= FORMS_AGREE * min(rivals.values()):
+    depth, low, high = source.depth(n_params)
+    refused, rivals = source.silent(n_params), source.forms(n_params)
+    every = [depth, *rivals.values()]
+    if max(every) <= FORMS_AGREE * min(every):
         rivals = {}
     known = BestDepth(
         name=name,
-        source=source.name,
+        source=source.name_at(n_params),
         n_params=n_params,
         trained_depth=trained[0] if trained else None,
         trained_width=trained[1] if trained else None,
         reach=source.reach(n_params),
-        extrapolation_factor=source.law.extrapolation(n_params),
+        extrapolation_factor=source.extrapolation(n_params),
         refused=refused,
         trust=guide_sources.judge(source, n_params),
         basis=source.basis(n_params),
         rivals=rivals,
     )
-    if refused or depth is None:
+    if refused:
         return known
-    low, high = guide_sources.interval(source, n_params)
-    every = [depth, *rivals.values()]
     weights = options.layer_weights(n_params, depth)
     return replace(
         known,
         depth=depth,
         depth_low=low,
         depth_high=high,
-        law_low=law_low,
-        law_high=law_high,
-        next_depth=depth + source.spacing,
         width=width_at(n_params, depth, weights),
         width_low=width_at(n_params, high, weights),
         width_high=width_at(n_params, low, weights),
@@ -211,7 +216,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
 
     training: budget of training that the size and ``options.tokens`` follow from.
     """
-    size, source = _block_size(n_params, source, options)
+    size = _block_size(n_params, source, options)
     optimum = best_depth(format_count(n_params), size, None, source, options)
     unanswered = BudgetAnswer(
         optimum=optimum, budget=n_params, total=options.total, at=options.at, best={}, unit=source.unit
@@ -245,9 +250,7 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         risks=risks,
         usual=as_usual and by_shape[as_usual.depth, as_usual.width],
         built=tuple(
-            BuiltModel(
-                m.model, m.depth, m.width, m.n_params, source.at(m.n_params).cost(m.depth, m.n_params, True), m.source
-            )
+            BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params, True), m.source)
             for m in practice.near(size)
         ),
         loss_level=asked.loss.level,
@@ -259,17 +262,16 @@ def budget(n_params: float, source: Source, options: Options, training: Training
 
 def to_build(n_params: float, source: Source, options: Options) -> Candidate | None:
     """The shape that ``budget`` recommends, without the rest of its answer."""
-    size, source = _block_size(n_params, source, options)
+    size = _block_size(n_params, source, options)
     if source.silent(size):
         return None
     asked = Budget(n_params if options.total else size, size, source, options)
     return best_of(_priced(asked, usual_shape(asked.asked, size, options)), options.at)
 
 
-def _block_size(n_params: float, source: Source, options: Options) -> tuple[float, Source]:
-    """Parameters of the blocks of a budget, and the source of the answer at that size."""
-    size = block_params(n_params, options, lambda n: source.at(n).law.depth(n)[0])
-    return size, source.at(size)
+def _block_size(n_params: float, source: Source, options: Options) -> float:
+    """Parameters of the blocks of a budget."""
+    return block_params(n_params, options, lambda n: source.depth(n)[0])
 
 
 def _priced(asked: Budget, usual: Shape | None) -> list[Candidate]:
@@ -296,7 +298,7 @@ def _blocks_if_total(n_params: float, best: Candidate | None, options: Options, 
     if best.n_params_total / best.n_params - 1.0 < MUCH_EMBEDDED:
         return None
     try:
-        return block_params(n_params, replace(options, total=True), lambda n: source.at(n).law.depth(n)[0])
+        return _block_size(n_params, source, replace(options, total=True))
     except InputError:
         return None
 
@@ -315,17 +317,14 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     """Verdict on a shape: too deep, too shallow, balanced or undecided, with its cost at its own size under each
     constraint.
 
-    Balanced: between the lower end of the source's own interval and its upper end plus one step of a law's grid (at its
-    transition a depth ties with the next, and the best lies between the two; below the grid's first depth at most twice
-    the best), or, in losses of one's own and by public evidence, wasting at most FAIR_DEPTH percent of compute. Too
-    deep or too shallow: outside the one interval, of form, parameters and recipe; undecided between the two. The size
-    is the true count of the block that ``options`` describe, 12·L·d_x² for the standard one.
+    Balanced: wasting at most FAIR_DEPTH percent of compute. Too deep or too shallow: wasting more, outside the interval
+    of the best depth; undecided inside it. The size is the true count of the block that ``options`` describe,
+    12·L·d_x² for the standard one.
     """
     own = _own_shape(depth, width, options)
     if why := options.refusal(own):
         raise InputError(f"{argument('shapes', '--shape')}: {depth}x{width}; {why}")
     n_params = float(own.n_params)
-    source = source.at(n_params)
     found = best_depth(f"{depth}x{width}", n_params, (depth, width), source, options)
     if found.refused or found.depth is None:
         return ShapeAnswer(optimum=found, depth=depth, width=width, verdict="refused", costs={}, best={})
@@ -334,20 +333,13 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
     bests = {constraint: best_of(candidates, constraint) for constraint in CONSTRAINTS}
     mine = asked.bounded(next(c for c in candidates if (c.depth, c.width) == (depth, width)))
     cost = mine.size
-    said = "balanced"
-    public = isinstance(source.law, Predicted)
-    if public and cost is not None and cost.less_compute <= FAIR_DEPTH:
-        pass
-    elif public:
-        said = "undecided"
-        if found.depth_high is not None and depth > found.depth_high:
-            said = "too deep"
-        elif found.depth_low is not None and depth < found.depth_low:
-            said = "too shallow"
-    elif found.law_high is not None and depth > found.law_high + min(source.spacing, found.depth):
-        said = "too deep" if found.depth_high is not None and depth > found.depth_high else "undecided"
-    elif found.law_low is not None and depth < found.law_low:
-        said = "too shallow" if found.depth_low is not None and depth < found.depth_low else "undecided"
+    said = "undecided"
+    if cost is not None and cost.less_compute <= FAIR_DEPTH:
+        said = "balanced"
+    elif found.depth_high is not None and depth > found.depth_high:
+        said = "too deep"
+    elif found.depth_low is not None and depth < found.depth_low:
+        said = "too shallow"
     return ShapeAnswer(
         optimum=found,
         depth=depth,

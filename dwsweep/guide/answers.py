@@ -48,10 +48,9 @@ class BestDepth:
     """Best depth and width at one size.
 
     n_params: weights of the blocks. depth_low, depth_high: interval over form, parameters and recipe (sources.py);
-    None: no bound, or no depth at all. law_low, law_high: interval of the source's own form alone. next_depth: depth
-    that ties with the best if the source is a law of transitions, else the best depth. The width is √(N/w·L), with w
+    None: no bound, or no depth at all. The width is √(N/w·L), with w
     weights of a layer over d², 12 in a standard block; its low end belongs to the deep end. rivals: best depth by
-    every other form that is not rejected; for public evidence, by each form if the two differ by more than a tenth.
+    every other form, if they differ by more than a tenth.
     extrapolation_factor: factor by which the size lies outside the data, 1 inside. basis: ``compared`` (shapes were
     compared at such sizes), ``projection``, ``range`` (no best depth can be named), ``law`` or ``refused``.
     depth_decimals: known decimals of a best depth by a fit's own losses, at sizes of its data.
@@ -70,9 +69,6 @@ class BestDepth:
     depth_low: float | None = None
     depth_high: float | None = None
     depth_interval = IntervalOf()
-    law_low: float | None = None
-    law_high: float | None = None
-    next_depth: float | None = None
     width: float | None = None
     width_low: float | None = None
     width_high: float | None = None
@@ -272,7 +268,8 @@ class Assumptions:
     """Assumptions of an answer. decode_seconds_per_layer: launches and waits per layer. device: device of decoding.
     devices: number that train together. vocabulary, context: of the nets. training_rate: ``measured`` or ``assumed``,
     on training_device. training_distance: largest factor in depth or width between the best shapes and the
-    nearest benchmarked one. tokens: tokens of training, if given.
+    nearest benchmarked one. tokens: of training, if given. own_block: weights over d² of a layer of the fit's
+    nets, where the shapes have their blocks.
     """
 
     decode_seconds_per_layer: float
@@ -284,6 +281,7 @@ class Assumptions:
     training_device: str
     training_distance: float | None
     tokens: float | None
+    own_block: float | None = None
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 from dwsweep.cost.arithmetic import decode_bytes_per_token, training_flops_per_token
 from dwsweep.cost.duration import BANDWIDTH_SHARE
 from dwsweep.guide.answers import BALANCED, CONSTRAINTS, TRADED, Candidate, Cost, Risk
-from dwsweep.guide.losses import LawLoss, LossAt
-from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, counted, matched, shapes_near
+from dwsweep.guide.losses import LossAt
+from dwsweep.guide.shapes import BUDGET_TOLERANCE, HEAD_SIZES, Options, counted, counted_in_all, matched, shapes_near
 from dwsweep.guide.sources import Source, regret
 from dwsweep.guide.training import Training, training_seconds
 from dwsweep.shapes import Shape
@@ -77,7 +77,7 @@ class Budget:
         larger share than a net of the best depth."""
         if not self.options.total:
             return 0.0
-        return self.loss.slope * math.log(self.n_params / self.asked * shape.n_params_total / shape.n_params)
+        return self.loss.slope * math.log(self.n_params / self.asked * counted(shape, self.options) / shape.n_params)
 
     @cached_property
     def shapes(self) -> list[Shape]:
@@ -190,7 +190,7 @@ class Budget:
                 kv_heads=shape.kv_heads,
                 mlp_hidden=shape.mlp_hidden,
                 n_params=shape.n_params,
-                n_params_total=shape.n_params_total,
+                n_params_total=counted_in_all(shape, self.options),
                 mismatch=float(off[i]),
                 within_budget=bool(fits[i]),
                 missing_nats=float(beside[0, i]),
@@ -216,7 +216,7 @@ class Budget:
         and of the balanced shape, of its depth against all depths, else (and where the budget counts all parameters)
         against all ``shapes`` within the budget."""
         named = [best for best in bests.values() if best and best.size]
-        if isinstance(self.loss, LawLoss) or not named:  # a law taken as true has no regret
+        if not named:
             return {}
         mine = [self.options.shape(best.depth, best.width) for best in named]
         others = [shape for shape in with_one([*self.shapes, *mine], None) if self.holds(shape)]

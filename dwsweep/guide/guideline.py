@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from dwsweep.errors import InputError
 from dwsweep.evidence.random_effects import quantiles
 from dwsweep.fit import ask
 from dwsweep.guide.advice import LITTLE, to_build
-from dwsweep.guide.losses import PUBLIC, Predicted
 from dwsweep.guide.shapes import Options
-from dwsweep.guide.sources import Source, interval, source_of
+from dwsweep.guide.sources import PUBLIC, ByEvidence, source_of
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import GuidelineRow
-from dwsweep.shapes import width_at
+from dwsweep.shapes import STANDARD, width_at
 
 NO_BEST = "no best depth can be named, these waste at most 5 % of compute"
 GRID = 40  # sizes at which the loss of a trained shape is looked for
@@ -34,53 +34,54 @@ def completed(fit: FitResult) -> FitResult:
 def answered(fit: FitResult, sizes: Iterable[GuidelineRow]) -> list[GuidelineRow]:
     """The answers of ``guide --fit`` at the sizes of rows."""
     source = source_of(fit, "this fit")
-    options = Options().for_nets(fit.nets)
+    try:
+        options = Options().for_nets(fit.nets)
+    except InputError:  # blocks that nobody can build from their weights alone
+        options = None
     return [_row(row, source, options, fit.curves.confidence) for row in sizes]
 
 
-def _row(row: GuidelineRow, source: Source, options: Options, confidence: float) -> GuidelineRow:
+def _row(row: GuidelineRow, source: ByEvidence, options: Options | None, confidence: float) -> GuidelineRow:
     """The answer of ``guide --fit`` at a row's size, in the confidence of the fit."""
-    n, at = row.n_params, source.at(row.n_params)
-    law, name = at.law, _name(at, n)
-    own = source.near.own if source.near is not None else None
-    if own is not None and row.trained_depth is not None:
-        row = _with_cost(row, own.surface, row.trained_depth)
-    if at.silent(n):
-        return replace(row, law=f"{name}: refused, {at.reach(n)}", extrapolation_factor=law.extrapolation(n))
-    depth = law.depth(n)[0]
-    low, high = interval(at, n)
-    if at.basis(n) == "range":
-        depth, name = None, f"{name}: {NO_BEST}"
-        low, high = at.loss(n).stretch(LITTLE)
-    elif isinstance(law, Predicted):
-        tail = (1.0 - confidence) / 2.0
-        low, high = np.exp(quantiles(law.loss(n).ln_depth, [tail, 1.0 - tail])).tolist()
-    forms = [depth, *at.alternative_depths(n).values()] if depth is not None else []
-    built = to_build(n, source, options)
+    n, name, factor = row.n_params, _name(source, row.n_params), source.extrapolation(row.n_params)
+    if source.own is not None and row.trained_depth is not None:
+        row = _with_cost(row, source.own.surface, row.trained_depth)
+    if source.silent(n):
+        return replace(row, law=f"{name}: refused, {source.reach(n)}", extrapolation_factor=factor)
+    loss, tail = source.loss(n), (1.0 - confidence) / 2.0
+    depth: float | None = loss.best_depth[0]
+    low, high = np.exp(quantiles(loss.ln_depth, [tail, 1.0 - tail])).tolist()
+    forms = [loss.best_depth[0], *source.forms(n).values()]
+    if source.basis(n) == "range":
+        depth, name, forms = None, f"{name}: {NO_BEST}", []
+        low, high = loss.stretch(LITTLE)
+    weights = (source.nets.layer_weights if source.nets else None) or STANDARD
+    built = to_build(n, source, options) if options else None
     return replace(
         row,
         depth=depth,
         depth_low=low,
         depth_high=high,
-        width=width_at(n, depth),
-        width_low=width_at(n, high),
-        width_high=width_at(n, low),
+        width=width_at(n, depth, weights),
+        width_low=width_at(n, high, weights),
+        width_high=width_at(n, low, weights),
         depth_int=built.depth if built else None,
         width_int=built.width if built else None,
         n_params_actual=built.n_params if built else None,
         law=name,
         rival_depth_min=min(forms, default=None),
         rival_depth_max=max(forms, default=None),
-        extrapolation_factor=law.extrapolation(n),
-        depth_decimals=at.decimals(n),
+        extrapolation_factor=factor,
+        depth_decimals=source.decimals(n),
     )
 
 
-def _name(source: Source, n_params: float) -> str:
+def _name(source: ByEvidence, n_params: float) -> str:
     """Name of a row's law: own losses and public evidence, or one of them."""
-    if source.own is None:
-        return source.law.name
-    inside = source.own.away(n_params) <= 1.0
+    own = source.own_at(n_params)
+    if own is None:
+        return PUBLIC
+    inside = own.away(n_params) <= 1.0
     return "own: loss of all depths, and public evidence" if inside else f"{PUBLIC}, beyond your losses"
 
 

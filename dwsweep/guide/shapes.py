@@ -16,7 +16,16 @@ from dwsweep.cost.duration import Calibration
 from dwsweep.errors import InputError, argument
 from dwsweep.guide.answers import AT
 from dwsweep.guide.practice import gpt3_depth, gpt3_reaches
-from dwsweep.shapes import LARGEST_SIZE, MLP_RATIOS, Block, HeadRule, Shape, attention_weights
+from dwsweep.shapes import (
+    LARGEST_SIZE,
+    MLP_RATIOS,
+    STANDARD,
+    Block,
+    HeadRule,
+    Shape,
+    are_other_blocks,
+    attention_weights,
+)
 
 if TYPE_CHECKING:
     from dwsweep.records.fit import TrainedNets
@@ -35,6 +44,8 @@ FARTHEST = 2.0  # factor from the budget beyond which shapes are not compared
 MOST_DEVICES, LONGEST_COUNT = 1_000_000, 20  # LONGEST_COUNT: digits, since Python reads no number of thousands
 LAYER_SECONDS = 20e-6  # ASSUMPTION: launches and waits per layer and decoded token
 MOST_LAYER_SECONDS = 10.0
+ATTENTION = 4.0  # weights over d² of attention whose heads have keys and values of their own
+OF_BLOCKS = ("heads", "kv_heads", "mlp", "mlp_ratio")  # options that describe a block
 OF_WIDTHS = ("width_multiple", "heads", "head_size", "kv_heads", "mlp_ratio", "mlp_multiple", "tensor_parallel")
 
 
@@ -61,7 +72,11 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
 
     def excess(size: float) -> float:
         depth = optimal_depth(size)
-        return size + tables * options.vocabulary * math.sqrt(size / (weights * max(depth or 1.0, 1.0))) - n_params
+        return (
+            size * (1.0 + options.idle / weights)
+            + tables * options.vocabulary * math.sqrt(size / (weights * max(depth or 1.0, 1.0)))
+            - n_params
+        )
 
     # both parts grow with the size: there is one root
     low, high = 1e-6 * n_params, n_params
@@ -78,7 +93,12 @@ def block_params(n_params: float, options: Options, optimal_depth: Callable[[flo
 
 def counted(shape: Shape, options: Options) -> int:
     """Count of a shape in the budget's terms: weights of the blocks, or all parameters with ``total``."""
-    return shape.n_params_total if options.total else shape.n_params
+    return counted_in_all(shape, options) if options.total else shape.n_params
+
+
+def counted_in_all(shape: Shape, options: Options) -> int:
+    """All parameters of a shape, those of experts that a token does not use too."""
+    return shape.n_params_total + round(options.idle * shape.depth * shape.width**2)
 
 
 def shapes_near(budget: float, low: float, high: float, options: Options) -> list[Shape]:
@@ -140,7 +160,8 @@ class Options:
     time or decode. tokens: of training; None: tokens_per_param for each parameter of the blocks. device: a name, or
     with a count of them, ``H100:8``. layer_seconds: launches and waits per layer and decoded token, at any width.
     vocab_size, context: None: from the nets of the fit that guides (``for_nets``), else ``VOCABULARY`` and
-    ``CONTEXT``.
+    ``CONTEXT``. own_block, idle: weights over d² of a layer of that fit's nets, where no block was asked for: those
+    that a token uses, and those of other experts.
     """
 
     width_multiple: int | None = None
@@ -162,6 +183,8 @@ class Options:
     device: str = "H100"
     layer_seconds: float = LAYER_SECONDS
     calibration: Calibration | None = None
+    own_block: float | None = None
+    idle: float = 0.0
 
     def __post_init__(self) -> None:
         sizes = (
@@ -219,10 +242,24 @@ class Options:
             raise InputError(*wrong)
 
     def for_nets(self, nets: TrainedNets | None) -> Options:
-        """Options with the vocabulary and the context of ``nets`` where none was given."""
+        """Options with the vocabulary, the context and the block of ``nets`` where none was given.
+
+        Raises:
+            InputError: the nets have fewer weights in a layer than attention has.
+        """
         if nets is None:
             return self
-        return replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
+        same = replace(self, vocab_size=self.vocab_size or nets.vocab_size, context=self.context or nets.seq_len)
+        weights, asked = nets.layer_weights, [name for name in OF_BLOCKS if name in self.given]
+        if weights is None or asked or not are_other_blocks(weights, STANDARD):
+            return same
+        if (inner := (weights - ATTENTION) / 2.0) < MLP_RATIOS[0]:
+            raise InputError(
+                f"{argument('fit')}: its nets have {weights:.3g}·d² weights in a layer, fewer than attention of "
+                f"{ATTENTION:g}·d²; allowed: {argument('kv_heads')} and {argument('mlp_ratio')} of these nets"
+            )
+        idle = 2.0 * inner * (nets.experts / nets.top_k - 1.0) if nets.experts and nets.top_k else 0.0
+        return replace(same, mlp_ratio=inner, own_block=weights, idle=idle)
 
     @property
     def vocabulary(self) -> int:

@@ -1,9 +1,10 @@
-"""Sources of a guideline: public evidence, with or without a user's own losses, or the published law; each with
-range, losses and trust.
+"""Sources of a guideline: each makes draws of the best depth and of the price of a wrong one at any size.
 
-Own losses and public evidence answer together, by one function inside and outside the own sizes (losses.py). From
-OWN_REACH times the own sizes on public evidence answers alone. The published law states errors of its two constants
-only. Its interval here therefore covers all forms that fit its points equally well (fit/guideline.py).
+Public evidence prices L layers, for each draw of a recipe like the public ones (evidence/random_effects.py), at
+κ·(ln L − ln L*)² of ln N, with κ of its own on either side of L*. With a user's losses the draws are of their joint
+posterior (own.py); from OWN_REACH times the own sizes on public evidence answers alone. The published law states errors
+of its two constants only: its draws are of these, of recipes that shift it in N and of an assumed price, and its
+interval covers all forms that fit its points as well.
 
 Shapes were compared up to 1.5 billion parameters. Up to ten times that an answer is a projection; beyond, it is a range
 without a best depth; beyond 1T it is refused.
@@ -14,41 +15,47 @@ public or own:
     high    own losses bound the best depth at this size on both sides, and a regret of at most SURE percent of
             compute (95 %)
     medium  sizes and tokens at most FAR times outside, a regret of at most FAIR percent in expectation, GRAVE (95 %)
-    low     else; where the losses contradict public evidence; with a depth more than TWICE beyond the depths of own
-            nets and of public sources near the size; and the published law alone at every size, since nothing prices
-            its risk
+    low     else, and with any doubt of the source (``doubts``)
 
-A fit whose losses contradict every form somewhere, or a shape to build that wastes more than FAIR percent of compute at
-its own size, is trusted medium at most.
+A remark of the source, or a shape to build that wastes more than FAIR percent of compute at its own size, leaves medium
+trust at most.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from dwsweep import published_law
 from dwsweep.errors import argument
-from dwsweep.evidence.random_effects import quantiles
-from dwsweep.fit import laws
-from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, Law, law_interval, outside
-from dwsweep.guide.answers import Cost, Risk, Trust
-from dwsweep.guide.losses import (
-    FORMS,
-    OWN_REACH,
-    LawLoss,
-    LossAt,
-    OwnLosses,
-    Predicted,
-    Tokens,
-    one_form,
-    public,
+from dwsweep.evidence import Evidence, Joined, Populations, Recipe, levels, read, read_populations, recipe
+from dwsweep.evidence.joined import contradicted
+from dwsweep.evidence.random_effects import (
+    CENTRE,
+    DRAWS,
+    LENGTH,
+    PRICE_LOCAL,
+    PRICE_OWN_SLOPE,
+    PRICE_SLOPE,
+    SCORES,
+    TOKENS_PER_PARAM,
+    Population,
+    normal_scores,
+    places,
+    quantiles,
 )
+from dwsweep.fit import laws
+from dwsweep.fit.laws import AS_PRINTED, EXTRAPOLATION_LIMIT, RECIPE_FACTOR, outside
+from dwsweep.guide.answers import Cost, Risk, Trust
+from dwsweep.guide.losses import TAIL, LossAt, Tokens, parabola
+from dwsweep.guide.own import OWN_REACH, OwnLosses, Window
 from dwsweep.text import NATS, format_count, format_factor
 
 if TYPE_CHECKING:
@@ -56,136 +63,424 @@ if TYPE_CHECKING:
 
 FAR = 10.0  # factor outside the range beyond which a projection is far and public evidence names no best depth
 LARGEST = 1e12  # largest size of an answer by public evidence
+SIZES_KEPT = 128  # holds two budgets
 
 
-@dataclass(frozen=True)
-class Source:
-    """Source of answers: a law, or public evidence with or without the losses of a user's sweep.
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """Source of answers.
 
-    alternatives: forms that are not rejected. spacing: layers between neighbouring depths of a law's grid, since a
-    depth ties with the next at its transition. near: source within OWN_REACH of the user's losses. nets: the nets of
-    the user's fit. misfit: True if the losses contradict every form somewhere. instead: why public evidence replaces
-    the fit at every size; empty if it does not. unit: of the losses: the fit's, also where published slopes are as
-    steep as its losses.
+    notes: on the source. remark: on every answer by it. nets: the nets of the user's fit. instead: why public evidence
+    replaces the fit at every size; empty if it does not. unit: of the losses, also where published slopes are as steep
+    as the fit's.
     """
 
     name: str
-    law: Law | Predicted
-    notes: tuple[str, ...]
-    alternatives: tuple[Law | Predicted, ...] = ()
-    spacing: float = 0.0
-    near: Source | None = None
+    notes: tuple[str, ...] = ()
+    remark: str = ""
     nets: TrainedNets | None = None
-    misfit: bool = False
     instead: str = ""
     unit: str = NATS
 
-    @property
-    def own(self) -> OwnLosses | None:
-        """Losses of the user behind the answers."""
-        return self.law.own if isinstance(self.law, Predicted) else None
+    @abstractmethod
+    def _made(self, n_params: float) -> LossAt:
+        """Loss at a size, by draws."""
 
-    def at(self, n_params: float) -> Source:
-        """Source of the answer at this size."""
-        near = self.near
-        return near if near is not None and near.own is not None and near.own.share(n_params) > 0.0 else self
+    @abstractmethod
+    def extrapolation(self, n_params: float) -> float:
+        """Factor by which the size lies outside the sizes of the source; 1 inside."""
 
-    def after(self, tokens: Tokens) -> Source:
-        """Source after other ``tokens`` of training, where own losses answer."""
-        near = self.near
-        if near is None or not isinstance(near.law, Predicted):
-            return self
-        return replace(self, near=near_source(replace(near.law, tokens=tokens), near))
-
-    def decimals(self, n_params: float) -> int | None:
-        """Known decimals of a best depth at sizes of the user's losses; None elsewhere."""
-        own = self.own
-        return own.surface.decimals(n_params) if own is not None and own.away(n_params) <= 1.0 else None
-
+    @abstractmethod
     def refuses(self, n_params: float) -> bool:
-        if isinstance(self.law, Predicted):
-            return n_params > LARGEST * AS_PRINTED
-        return self.law.extrapolation(n_params) > EXTRAPOLATION_LIMIT
+        """Test that a size is beyond the source."""
 
+    @abstractmethod
     def basis(self, n_params: float) -> str:
         """Basis of the answer at this size: ``compared``, a ``projection``, a ``range`` without a best, ``law`` or
         ``refused``."""
-        if self.silent(n_params):
-            return "refused"
-        if isinstance(self.law, Law):
-            return "law"
-        factor = self.law.extrapolation(n_params)
-        return (
-            "compared" if factor <= 1.0 or n_params < self.law.valid_to else "projection" if factor <= FAR else "range"
-        )
+
+    @abstractmethod
+    def reach(self, n_params: float) -> str:
+        """Reach of the answer: distance of the size from the data."""
+
+    @abstractmethod
+    def forms(self, n_params: float) -> dict[str, float]:
+        """Best depth by every other form that fits as well."""
+
+    @abstractmethod
+    def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
+        """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
+
+    @cached_property
+    def _kept(self) -> dict[float, LossAt]:
+        return {}
+
+    def loss(self, n_params: float) -> LossAt:
+        """Loss at a size, kept, since tables of shapes, risks and constraints ask for the same sizes."""
+        if n_params not in self._kept:
+            if len(self._kept) >= SIZES_KEPT:
+                del self._kept[next(iter(self._kept))]  # the oldest
+            self._kept[n_params] = self._made(n_params)
+        return self._kept[n_params]
+
+    def depth(self, n_params: float) -> tuple[float, float | None, float | None]:
+        """Best depth of a similar recipe and its 95 % interval."""
+        return self.loss(n_params).best_depth
 
     def silent(self, n_params: float) -> bool:
         """Test that the source gives no depth at a size, or less than one layer."""
-        if isinstance(self.law, Predicted):
-            return self.refuses(n_params)
-        depth = self.law.depth(n_params)[0]
-        return depth is None or depth < 1.0 or self.refuses(n_params)
-
-    def loss(self, n_params: float) -> LossAt:
-        """Loss at a size: the expectation of the evidence, or the law with an assumed curvature."""
-        return self.law.loss(n_params) if isinstance(self.law, Predicted) else LawLoss(n_params, self.law)
-
-    def answers(self, n_params: float) -> bool:
-        """Test that the source has a best depth at a size, against which another depth is priced."""
-        if self.refuses(n_params):
-            return False
-        return isinstance(self.law, Predicted) or self.law.depth(n_params)[0] is not None
+        return self.refuses(n_params) or self.depth(n_params)[0] < 1.0
 
     def penalty(self, depth: float, n_params: float) -> float | None:
         """Nats of a depth at a size above the best depth; None if the source has no answer."""
-        return self.loss(n_params).penalty(depth) if self.answers(n_params) else None
+        return None if self.refuses(n_params) else self.loss(n_params).penalty(depth)
 
     def cost(self, depth: float, n_params: float, rough: bool = False) -> Cost | None:
         """Cost of a depth at a size against the best depth, without its interval if ``rough``; None if the source has
         no answer."""
-        return self.loss(n_params).cost_of(depth, rough) if self.answers(n_params) else None
+        return None if self.refuses(n_params) else self.loss(n_params).cost_of(depth, rough)
 
-    def alternative_depths(self, n_params: float) -> dict[str, float]:
-        """Best depth by form, for every alternative that has one."""
-        found = ((form.form, form.depth(n_params)[0]) for form in self.alternatives)
-        return {form: depth for form, depth in found if depth is not None and form != self.law.form}
+    def own_at(self, n_params: float) -> OwnLosses | None:
+        """Losses of the user behind the answer at a size."""
+        return None
+
+    def name_at(self, n_params: float) -> str:
+        """Name of the source of the answer at a size."""
+        return self.name
+
+    def decimals(self, n_params: float) -> int | None:
+        """Known decimals of a best depth at sizes of the user's losses; None elsewhere."""
+        own = self.own_at(n_params)
+        return own.surface.decimals(n_params) if own is not None and own.away(n_params) <= 1.0 else None
+
+    def after(self, tokens: Tokens) -> Self:
+        """Source after other ``tokens`` of training."""
+        return self
+
+
+# the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
+NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
+# ASSUMED for a law alone: κ of w = κ·(ln L − ln L*)², with its 95 %. Four sources have 0.08 to 0.32 between 3e7 and
+# 1.5e9 parameters, without a common trend.
+LAW_PRICE, LAW_PRICE_ENDS = 0.19, (0.08, 0.32)
+NORMAL = 1.959964  # standard deviations of 95 %
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLaw(Source):
+    """The published law, with alternatives refitted to points of its law at the depths 6 to 36."""
+
+    name: str = published_law.NAME
+    remark: str = NEWER_DATA
+    law: laws.Law = field(default_factory=laws.published)
+    alternatives: tuple[laws.Law, ...] = field(default_factory=laws.published_alternatives)
+
+    def _made(self, n_params: float) -> LossAt:
+        best = self.law.depth(n_params)[0]
+        assert best is not None, "the published law has a best depth at every size"
+        theta_a, theta_b, price, recipe_of = (normal_scores(DRAWS, axis) for axis in range(4))
+        theta = np.stack([theta_a, theta_b], axis=1) @ np.linalg.cholesky(np.array(published_law.COVARIANCE)).T
+        theta = np.array(self.law.theta) + theta
+        theta[:, 0] -= recipe_of * math.log(RECIPE_FACTOR) / NORMAL / 2.0  # a size N·r is a width of 1/√r
+        ln_depth = np.log(self.law.equation.optimal_depth(theta, n_params))
+        low, high = (abs(math.log(end / LAW_PRICE)) / NORMAL for end in LAW_PRICE_ENDS)
+        kappa = LAW_PRICE * np.exp(np.where(price < 0.0, low, high) * price)
+        slope, level = levels.slope(n_params), levels.level(n_params)
+        ends = laws.law_interval([self.law, *self.alternatives], n_params, laws.GRID_STEP)
+        tag = (
+            f"ASSUMED: depths priced at {LAW_PRICE}·(ln L/L*)² of ln N, with {LAW_PRICE_ENDS[0]} to "
+            f"{LAW_PRICE_ENDS[1]} for {LAW_PRICE}; {_by_slope(n_params)}"
+        )
+
+        def priced(depths: np.ndarray) -> np.ndarray:
+            return parabola(kappa, kappa, np.log(depths)[None] - ln_depth[:, None])
+
+        return LossAt(n_params, (best, *ends), ln_depth, priced, slope, level, tag)
+
+    def extrapolation(self, n_params: float) -> float:
+        return self.law.extrapolation(n_params)
+
+    def refuses(self, n_params: float) -> bool:
+        return self.extrapolation(n_params) > EXTRAPOLATION_LIMIT
+
+    def basis(self, n_params: float) -> str:
+        return "refused" if self.silent(n_params) else "law"
+
+    def forms(self, n_params: float) -> dict[str, float]:
+        found = ((law.form, law.depth(n_params)[0]) for law in self.alternatives)
+        return {form: depth for form, depth in found if depth is not None}
 
     def reach(self, n_params: float) -> str:
-        """Reach of the answer: distance of the size from the data, and the advice that follows."""
-        law, factor = self.law, self.law.extrapolation(n_params)
-        span = f"{format_count(law.valid_from)} to {format_count(law.valid_to)}"
-        if isinstance(law, Predicted):
-            where = f"the sizes at which shapes were compared, {span}"
-            if self.refuses(n_params):
-                return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
-            said = ""
-            if law.own is not None:
-                distance = law.own.away(n_params)
-                said = "inside" if distance <= 1.0 else f"{format_factor(distance)} times outside"
-                said += " the sizes of your losses; "
-            public = outside(n_params, law.valid_from, law.valid_to)
-            return f"{said}{'inside' if public <= 1 else f'{format_factor(public)} times outside'} {where}"
-        where = f"the range of the law, {span}"
-        away, last = f"{format_factor(factor)} times outside {where}", format_count(law.valid_to * EXTRAPOLATION_LIMIT)
-        depth = law.depth(n_params)[0]
-        if depth is not None and depth < 1.0:
-            return f"refused: the law puts the best depth below one layer; its range is {span}"
-        if factor <= 1:
+        factor, end = self.extrapolation(n_params), self.law.valid_to * EXTRAPOLATION_LIMIT
+        where = f"the range of the law, {format_count(self.law.valid_from)} to {format_count(self.law.valid_to)}"
+        if self.silent(n_params) and not self.refuses(n_params):
+            return f"refused: the law puts the best depth below one layer; outside {where}"
+        if factor <= 1.0:
             return f"inside {where}"
-        if factor <= FAR:
-            return f"projection, {away}; do not use beyond {last}"
-        if factor <= EXTRAPOLATION_LIMIT:
-            return f"far projection, {away}: trust no more than the rivals agree on; do not use beyond {last}"
-        return f"refused: {away}; do not use beyond {last}"
+        said = "refused:" if self.refuses(n_params) else "projection," if factor <= FAR else "far projection,"
+        return f"{said} {format_factor(factor)} times outside {where}; do not use beyond {format_count(end)}"
+
+    def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
+        every = [self.depth(n_params)[0], *self.forms(n_params).values()]
+        named = " to ".join(dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every))))
+        return [
+            f"a law alone: forms that fit as well put the best depth at {named}, another recipe may shift it by "
+            f"{RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
+        ], []
+
+
+NEAR_SIZE = 3.0  # factor in N between sizes that are near each other
+PUBLIC = "public evidence"
+QUANTITIES = ("depth", "shallow", "deep")
+COMPARED = ("losses", "optima")  # kinds of sources that compare shapes at equal size
+BY_LOSSES, DRIFT = 6, 7  # axes of the draws: which are of the joint posterior, and how their prices drift
+FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
+OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
+TWICE = 2.0  # factor beyond known tokens that a remark names, and beyond known depths that costs trust
+FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByEvidence(Source):
+    """Public evidence on a similar recipe; with ``own`` losses, on the user's recipe.
+
+    everyone: the common part of the sources. misfit: True if the own losses contradict every form somewhere.
+    """
+
+    name: str = PUBLIC
+    sources: tuple[Evidence, ...] = field(default_factory=read)
+    everyone: Populations = field(default_factory=read_populations)
+    tokens: Tokens = field(default_factory=Tokens)
+    own: OwnLosses | None = None
+    misfit: bool = False
+
+    def own_at(self, n_params: float) -> OwnLosses | None:
+        return self.own if self.own is not None and self.own.share(n_params) > 0.0 else None
+
+    def name_at(self, n_params: float) -> str:
+        return self.name if self.own_at(n_params) is None else f"your losses and {PUBLIC}"
+
+    def after(self, tokens: Tokens) -> Self:
+        return replace(self, tokens=tokens)
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Smallest and largest size at which sources trained and compared shapes at equal size."""
+        sizes = [n for source in self.sources if source.kind in COMPARED for n in source.depth.n_params]
+        return min(sizes), max(sizes)
+
+    def extrapolation(self, n_params: float) -> float:
+        factor, own = outside(n_params, *self.span), self.own_at(n_params)
+        return factor if own is None else min(factor, own.away(n_params))
+
+    def basis(self, n_params: float) -> str:
+        factor = self.extrapolation(n_params)
+        if self.refuses(n_params):
+            return "refused"
+        return "compared" if factor <= 1.0 or n_params < self.span[1] else "projection" if factor <= FAR else "range"
+
+    def refuses(self, n_params: float) -> bool:
+        return n_params > LARGEST * AS_PRINTED
+
+    @cached_property
+    def _by_form(self) -> dict[str, ByEvidence]:
+        every = read_populations()
+        each = {"power": every.power, "theory": every.theory}
+        return {form: replace(self, everyone=replace(self.everyone, depth=of)) for form, of in each.items()}
+
+    def forms(self, n_params: float) -> dict[str, float]:
+        return {form: one.depth(n_params)[0] for form, one in self._by_form.items()}
+
+    def reach(self, n_params: float) -> str:
+        if self.refuses(n_params):
+            return f"refused: beyond {format_count(LARGEST)} parameters there is no evidence"
+        own, said = self.own_at(n_params), []
+        if own is not None:
+            said.append(_away(own.away(n_params), "the sizes of your losses"))
+        span = " to ".join(map(format_count, self.span))
+        said.append(_away(outside(n_params, *self.span), f"the sizes at which shapes were compared, {span}"))
+        return "; ".join(said)
+
+    def _made(self, n_params: float) -> LossAt:
+        own = self.own_at(n_params)
+        best, (shallow, deep) = np.maximum(self._drawn("depth", n_params), 0.0), self._prices(n_params)
+        slope, level, tag = levels.slope(n_params), levels.level(n_params), _by_slope(n_params)
+        tag += f"; price of a depth (in size) from {len(self.sources)} public sources"
+        window, by_losses = None, np.zeros(DRAWS, dtype=bool)
+        if self.own is not None:
+            slope, level = self.own.slope(n_params), self.own.level_of(n_params)
+        if own is not None:
+            by_slope = "by the slope of your own losses"
+            if own.away(n_params) > 1.0:
+                by_slope = f"{_by_slope(n_params)}, as steep as your own losses at their end"
+            tag = f"{by_slope}; price of a depth (in size) from {len(self.sources)} public sources and your own losses"
+            window, by_losses = self._window(own, n_params), places(DRAWS, BY_LOSSES) < own.share(n_params)
+            best = np.where(by_losses, np.maximum(window.best + window.moved, 0.0), best)
+            part = own.price_share(n_params)
+            shallow, deep = (
+                public ** (1.0 - part) * mine**part
+                for public, mine in zip((shallow, deep), window.own_prices, strict=True)
+            )
+
+        def priced(depths: np.ndarray) -> np.ndarray:
+            y = np.log(depths)[None]
+            rows = parabola(shallow, deep, y - best[:, None])
+            if window is not None:
+                rows[by_losses] = window.prices(y)[by_losses]
+            return rows
+
+        low, middle, high = np.exp(quantiles(best, [TAIL, 0.5, 1.0 - TAIL])).tolist()
+        return LossAt(n_params, (middle, low, high), best, priced, slope, level, tag)
+
+    def _drawn(self, name: str, n_params: float) -> np.ndarray:
+        """Draws (D,) for one recipe: ln of the best ``depth``, or of the price on its ``shallow`` or ``deep`` side."""
+        ratio = self.tokens.at(n_params) / (TOKENS_PER_PARAM * n_params)
+        return self._recipes[name].at(math.log(n_params) - CENTRE, math.log(ratio))
+
+    def _prices(self, n_params: float) -> tuple[np.ndarray, np.ndarray]:
+        """Prices (D,) on the shallow and on the deep side, by public evidence."""
+        return np.exp(self._drawn("shallow", n_params)), np.exp(self._drawn("deep", n_params))
+
+    @cached_property
+    def _recipes(self) -> dict[str, Recipe]:
+        return {name: recipe(getattr(self.everyone, name), SCORES + k) for k, name in enumerate(QUANTITIES)}
+
+    @cached_property
+    def joined(self) -> Joined:
+        """Joint posterior of the own losses and public evidence."""
+        assert self.own is not None
+        return self.own.joined(self.everyone)
+
+    def _window(self, own: OwnLosses, n_params: float) -> Window:
+        near, drawn = own.nearest(n_params), self.joined
+        away, best = math.log(n_params / near), self._own_depth(own, near, 0.0)
+        local = PRICE_LOCAL * math.sqrt(-math.expm1(-2.0 * abs(away) / LENGTH))
+        drift = PRICE_SLOPE[0] * away + math.hypot(PRICE_OWN_SLOPE * away, local) * normal_scores(DRAWS, DRIFT)
+        rows = own.prices(math.log(near), own.surface.grid)
+        shallow, deep = (side[drawn.prices] for side in self._prices(near))
+        return Window(
+            best=best,
+            moved=self._own_depth(own, n_params, self.more_tokens(n_params)) - best,
+            ends=own.surface.reach(math.log(near)),
+            grid=own.surface.grid,
+            rows=np.where(own.depths.known[:, None], rows, np.nan)[drawn.which],
+            shallow=shallow,
+            deep=deep,
+            drift=np.exp(drift),
+        )
+
+    def _own_depth(self, own: OwnLosses, n_params: float, more_tokens: float) -> np.ndarray:
+        """(D,) ln of the best depth by the joint posterior: at own sizes each draw of the fit, where it lies between
+        the depths tried. more_tokens: see ``more_tokens``."""
+        x, drawn = math.log(n_params), self.joined
+        found = drawn.depth.at(x - CENTRE)
+        if own.away(n_params) <= 1.0:
+            (low, high), best = own.surface.reach(x), own.surface.drawn_depths(x)[drawn.which]
+            beyond = drawn.depth.beyond(x - CENTRE, np.where(best <= low, low, high), np.where(best <= low, -1.0, 1.0))
+            of_fit = np.where((best > low) & (best < high), best, beyond)
+            found = np.where(own.depths.known[drawn.which], of_fit, found)
+        population = drawn.depth.everyone
+        assert isinstance(population, Population)
+        return found + population.tokens * more_tokens
+
+    def more_tokens(self, n_params: float) -> float:
+        """ln of the tokens asked for over the tokens of the own losses; 0 if none are asked for."""
+        if self.own is None or self.tokens == Tokens():
+            return 0.0
+        return math.log(self.tokens.at(n_params) / (self.own.tokens or TOKENS_PER_PARAM * n_params))
+
+    def compared_tokens(self, n_params: float) -> tuple[float, float]:
+        """Fewest and most tokens per parameter after which shapes of about this size were compared."""
+        near, own = min(max(n_params, self.span[0]), self.span[1]), self.own_at(n_params)
+        rows = [
+            ratio
+            for source in self.sources
+            if source.kind in COMPARED
+            for n, ratio in zip(source.depth.n_params, source.depth.tokens_per_param, strict=True)
+            if max(n / near, near / n) <= NEAR_SIZE
+        ]
+        if own is not None and own.tokens:
+            rows.append(own.tokens / own.nearest(n_params))
+        return min([*rows, TOKENS_PER_PARAM]), max([*rows, TOKENS_PER_PARAM])
+
+    def depths_near(self, n_params: float) -> tuple[float, float]:
+        """Shallowest and deepest of the own nets, and of the depths that public sources near this size name."""
+        rows = [
+            (abs(math.log(n / n_params)), value - source.shift)
+            for source in self.sources
+            for n, value in zip(source.depth.n_params, source.depth.value, strict=True)
+        ]
+        reach = max(math.log(NEAR_SIZE), min(rows)[0])
+        known = [math.exp(value) for away, value in rows if away <= reach]
+        own = [] if self.own is None else [self.own.surface.shallowest, self.own.surface.deepest]
+        return min(*known, *own), max(*known, *own)
+
+    def doubts(self, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
+        doubts: list[str] = []
+        remarks: list[str] = []
+        own = self.own_at(n_params)
+        ratio = self.tokens.at(n_params) / n_params
+        least, most = self.compared_tokens(n_params)
+        if (away := outside(ratio, least, most)) > TWICE:
+            said = f"{format_count(ratio)} tokens per parameter are {format_factor(away)} times outside the tokens "
+            said += f"compared at such sizes, {least:.3g} to {most:.3g}"
+            (doubts if away > FAR else remarks).append(said)
+        if own is None:
+            return doubts, remarks
+        if self.misfit:
+            remarks.insert(0, "at some sizes no form fits your losses")
+        here, both = own.away(n_params) <= 1.0, own.bounds_both(n_params)
+        if not both:
+            remarks.append(
+                f"at {format_count(own.nearest(n_params))} your losses bound the best depth on one side at most"
+            )
+        if not (here and both):
+            if found := contradicted(self.everyone, own.depths):
+                small, large = (format_count(math.exp(x + CENTRE)) for x in found)
+                between = f"at {small}" if small == large else f"between {small} and {large}"
+                doubts.append(f"your losses contradict public evidence on the best depth {between}")
+            elif self.joined.ess < FEWEST_PAIRS:
+                doubts.append("hardly any recipe of public evidence agrees with your losses")
+        if own.away(n_params) > FAR:
+            sides = zip(self._window(own, n_params).own_prices, self._prices(n_params), strict=True)
+            price = math.sqrt(math.prod(float(np.median(mine) / np.median(public)) for mine, public in sides))
+            if abs(math.log(price)) > math.log(OTHER_PRICE):
+                doubts.append(
+                    f"your losses price a wrong depth {format_factor(price)} times as high as public evidence does, "
+                    "and it answers for the most part so far from them"
+                )
+        if depth is not None:
+            shallow, deep = self.depths_near(n_params)
+            if not shallow / TWICE <= depth <= TWICE * deep:
+                doubts.append(
+                    f"{depth:.0f} layers lie more than twice beyond the depths of your nets and of public sources near "
+                    f"this size, {shallow:.0f} to {deep:.0f}"
+                )
+        if own.tokens and abs(more := self.more_tokens(n_params)) > math.log(TWICE):
+            remarks.append(
+                f"your losses are after {format_count(own.tokens)} tokens; the best depth is moved to "
+                f"{format_count(own.tokens * math.exp(more))} by the trend of public sources"
+            )
+        return doubts, remarks
+
+
+def _by_slope(n_params: float) -> str:
+    """Name of the law whose slope converts size into nats."""
+    return f"by the slope of {levels.law_at(n_params).name}"
+
+
+def _away(factor: float, where: str) -> str:
+    return f"inside {where}" if factor <= 1.0 else f"{format_factor(factor)} times outside {where}"
 
 
 def published_source() -> Source:
-    """Levine et al. 2020, with alternatives refitted to points of its law at the depths 6 to 36."""
+    """Source of the published law."""
     note = (
-        f"ln d_x = {published_law.A} + {published_law.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals "
-        f"from a covariance that is {published_law.COVARIANCE_TAG}"
+        f"ln d_x = {published_law.A} + {published_law.B:.4f}·L, Levine et al. 2020 (arXiv 2006.12467); intervals hold "
+        f"other forms through its points, recipes that shift it {RECIPE_FACTOR:g} times in N (ASSUMED), a step of its "
+        f"grid of depths, and a covariance that is {published_law.COVARIANCE_TAG}"
     )
-    return Source(published_law.NAME, laws.published(), (note,), laws.published_alternatives(), spacing=laws.GRID_STEP)
+    return ByLaw(notes=(note,))
 
 
 SPEAKS_FOR = (
@@ -194,21 +489,12 @@ SPEAKS_FOR = (
 )
 
 
-def public_source(tokens: Tokens | None = None, notes: Sequence[str] = ()) -> Source:
+def public_source(tokens: Tokens | None = None, notes: Sequence[str] = ()) -> ByEvidence:
     """Public evidence for a similar recipe. tokens: of training."""
-    law = public(tokens)
-    names = ", ".join(source.name for source in law.sources)
-    said = f"{len(law.sources)} public sources ({names}), after {law.tokens}; --sources lists the answer of each"
-    return Source(law.name, law, (*notes, SPEAKS_FOR, said), _by_form(law))
-
-
-def _by_form(law: Predicted) -> tuple[Predicted, ...]:
-    return tuple(one_form(law, form) for form in FORMS[1:])
-
-
-def near_source(law: Predicted, like: Source) -> Source:
-    """Source of own losses and public evidence together, with the fit's notes, nets, unit and misfit of ``like``."""
-    return replace(like, name=law.name, law=law, alternatives=_by_form(law), near=None)
+    found = ByEvidence(tokens=tokens or Tokens())
+    names = ", ".join(source.name for source in found.sources)
+    said = f"{len(found.sources)} public sources ({names}), after {found.tokens}; --sources lists the answer of each"
+    return replace(found, notes=(*notes, SPEAKS_FOR, said))
 
 
 def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
@@ -222,7 +508,7 @@ def fitted_source(path: str | Path, tokens: Tokens | None = None) -> Source:
     return source_of(fit_record.read(path, argument("fit")), path, tokens)
 
 
-def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> Source:
+def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) -> ByEvidence:
     """Source of a fit that was already read from ``path``, as in ``fitted_source``."""
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records.fit import NO_FORM_FITS
@@ -245,31 +531,13 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     notes += [f"fit: {line}" for line in fit.warnings if line.startswith(("rivals", "surface"))]
     if fit.adjusted:
         notes += [f"fit: {line}" for line in fit.adjusted.sentences[:1]]
-    found = public_source(tokens, notes)
     misfit = any(NO_FORM_FITS in line for line in fit.warnings)
-    near = near_source(public(tokens, own), replace(found, nets=fit.nets, unit=fit.unit, misfit=misfit))
-    return replace(found, near=near, nets=fit.nets)
+    return replace(public_source(tokens, notes), own=own, misfit=misfit, nets=fit.nets, unit=fit.unit)
 
 
-# the best depths of Gemstones, CompleteP and mlfoundations' grid over the published law's
-NEWER_DATA = "Newer public data put the best depth at 0.3 to 1.0 times this between 5e7 and 7e8 parameters"
-FORMS_AGREE = 1.1  # ratio of the forms' best depths beyond which both are named
 SURE, FAIR, GRAVE = 5.0, 6.0, 25.0  # % of compute: regret at 95 %, in expectation, and again at 95 %
-TWICE = (
-    2.0  # factor beyond known tokens above which a remark names them, and beyond known depths above which trust is low
-)
-FEWEST_PAIRS = 50.0  # effective pairs of draws of own losses and public evidence below which the two hardly agree
-OTHER_PRICE = 2.5  # ratio of the own price of a wrong depth to the public one that public recipes hardly have
 # distance of the cheapest shape from the likeliest best depth beyond which a sentence explains it
 BUILD_APART = 1.15
-
-
-def interval(source: Source, n_params: float) -> tuple[float | None, float | None]:
-    """Interval (low, high) of the best depth at ``n_params``; None: no bound."""
-    if not isinstance(source.law, Law):
-        return source.law.depth(n_params)[1:]
-    forms = [law for law in source.alternatives if isinstance(law, Law)]
-    return law_interval([source.law, *forms], n_params, source.spacing)
 
 
 def regret(drawn: np.ndarray) -> tuple[float, float]:
@@ -283,93 +551,27 @@ def judge(source: Source, n_params: float, risk: Risk | None = None, depth: floa
     risk, depth: regret of the depth to build at equal size, and that depth, so that an answer names one number; None:
     of the depth of least expected loss.
     """
-    law = source.law
     if source.silent(n_params):
         return Trust("low", (source.reach(n_params),))
-    if isinstance(law, Law):
-        return _judge_law(source, n_params)
     if risk is None:
         loss = source.loss(n_params)
         drawn = loss.drawn(loss.depths)
         best = int(drawn.mean(axis=0).argmin())
         risk, depth = Risk(*map(loss.cost, regret(drawn[:, best]))), depth or float(loss.depths[best])
     expected, worst = risk.expected.less_compute, risk.worst.less_compute
-    doubts, remarks = _doubts(source, law, n_params, depth)
-    far = law.extrapolation(n_params) > FAR
+    doubts, remarks = source.doubts(n_params, depth)
+    far = source.extrapolation(n_params) > FAR
     if not far and expected > FAIR:
         doubts.append(f"the depth to build wastes {expected:.1f} % of compute at equal size in expectation")
     elif not far and worst > GRAVE:
         doubts.append(f"the depth to build may waste {worst:.1f} % of compute at equal size (95 %)")
-    own = source.own
+    own = source.own_at(n_params)
     measured = own is not None and own.away(n_params) <= 1.0 and own.bounds_both(n_params)
     level = "low" if doubts or far else "medium"
     if level == "medium" and measured and worst <= SURE and not remarks:
         level = "high"
     reasons = [*doubts, *remarks, source.reach(n_params)]
     return Trust(level, (*reasons, "no losses of your own recipe" if own is None else "your recipe's own losses"))
-
-
-def _doubts(source: Source, law: Predicted, n_params: float, depth: float | None) -> tuple[list[str], list[str]]:
-    """Reasons for low trust, and reasons against high trust, at a size where ``depth`` is to be built."""
-    doubts: list[str] = []
-    remarks: list[str] = []
-    own = source.own
-    if source.misfit:
-        remarks.append("at some sizes no form fits your losses")
-    ratio = law.tokens.at(n_params) / n_params
-    least, most = law.compared_tokens(n_params)
-    if (away := outside(ratio, least, most)) > TWICE:
-        said = f"{format_count(ratio)} tokens per parameter are {format_factor(away)} times outside the tokens "
-        said += f"compared at such sizes, {least:.3g} to {most:.3g}"
-        (doubts if away > FAR else remarks).append(said)
-    if own is None:
-        return doubts, remarks
-    here = own.away(n_params) <= 1.0
-    if not own.bounds_both(n_params):
-        remarks.append(f"at {format_count(own.nearest(n_params))} your losses bound the best depth on one side at most")
-    if not (here and own.bounds_both(n_params)):
-        if law.contradicted:
-            small, large = map(format_count, law.contradicted)
-            between = f"at {small}" if small == large else f"between {small} and {large}"
-            doubts.append(f"your losses contradict public evidence on the best depth {between}")
-        elif law.joined.ess < FEWEST_PAIRS:
-            doubts.append("hardly any recipe of public evidence agrees with your losses")
-    if own.away(n_params) > FAR and abs(math.log(ratio := law.price_ratio(n_params))) > math.log(OTHER_PRICE):
-        doubts.append(
-            f"your losses price a wrong depth {format_factor(ratio)} times as high as public evidence does, and it "
-            "answers for the most part so far from them"
-        )
-    if depth is not None:
-        shallow, deep = law.depths_near(n_params)
-        if not shallow / TWICE <= depth <= TWICE * deep:
-            doubts.append(
-                f"{depth:.0f} layers lie more than twice beyond the depths of your nets and of public sources near "
-                f"this size, {shallow:.0f} to {deep:.0f}"
-            )
-    if own.tokens and abs(more := law.more_tokens(n_params)) > math.log(TWICE):
-        remarks.append(
-            f"your losses are after {format_count(own.tokens)} tokens; the best depth is moved to "
-            f"{format_count(own.tokens * math.exp(more))} by the trend of public sources"
-        )
-    return doubts, remarks
-
-
-def _judge_law(source: Source, n_params: float) -> Trust:
-    depth, factor = source.law.depth(n_params)[0], source.law.extrapolation(n_params)
-    assert depth is not None
-    every = [depth, *source.alternative_depths(n_params).values()]
-    apart = max(every) / min(every)
-    where = "the data of the published law"
-    reasons = ["no losses of your own recipe"]
-    reasons.append(f"inside {where}" if factor <= 1 else f"{format_factor(factor)} times outside {where}")
-    if len(every) > 1:
-        said = "agree" if apart <= FORMS_AGREE else "fit as well"
-        named = dict.fromkeys(f"{end:.{end < 10:d}f}" for end in (min(every), max(every)))
-        reasons.append(f"forms that {said} put the best depth at {' to '.join(named)}")
-    reasons.append(
-        f"another recipe may shift it by {RECIPE_FACTOR:g} times in N (ASSUMED); costs from an ASSUMED price of depth"
-    )
-    return Trust("low", tuple(reasons))
 
 
 def of_shape(found: Trust, wasted: float) -> Trust:

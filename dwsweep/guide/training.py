@@ -56,16 +56,15 @@ class Training:
         def exceeds(ln_n: float) -> bool:
             n = math.exp(ln_n)
             # outside the source's depths the shape hardly matters
-            shape = matched(max(1, round(source.at(n).law.depth(n)[0] or 1.0)), n, options)
+            shape = matched(max(1, round(source.depth(n)[0])), n, options)
             return self.share(shape, tokens.at(n) * n / shape.n_params, options) > 1.0  # no width meets every size
 
         low, high = math.log(SMALLEST), math.log(LARGEST)
-        if exceeds(low) or not exceeds(high):
+        too_little = exceeds(low)
+        if too_little or not exceeds(high):
             name, value = ("flops", self.flops) if self.flops is not None else ("hours", self.hours)
-            raise InputError(
-                f"{argument(name)}: {value:g}; pays for no net from {format_count(SMALLEST)} to "
-                f"{format_count(LARGEST)} parameters on {tokens}"
-            )
+            pays = f"no net of {format_count(SMALLEST)}" if too_little else f"more than {format_count(LARGEST)}"
+            raise InputError(f"{argument(name)}: {value:g}; pays for {pays} parameters on {tokens}")
         for _ in range(HALVINGS):
             middle = (low + high) / 2.0
             low, high = (low, middle) if exceeds(middle) else (middle, high)

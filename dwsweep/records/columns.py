@@ -66,6 +66,8 @@ COLUMNS = (
     Column("mlp_ratio", "recipe", "number"),  # d_ff / d_x
     Column("kv_heads", "recipe", "number"),
     Column("gated", "recipe"),  # a third matrix in the MLP
+    Column("experts", "recipe", "number"),  # MLPs of a block, of which each token passes ``top_k``
+    Column("top_k", "recipe", "number"),
     Column("precision", "recipe", "any", "", "of the matrix products; everything else is float32"),
     Column("batch_size", "recipe", "any", "sequences", "sequences per step"),
     Column("seq_len", "recipe", "number", "tokens", "positions of a sequence"),
@@ -162,7 +164,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "n_params": (
         *("non_embedding_params", "params_non_embedding", "n_params_non_embedding"),
         *("num_params_non_embedding", "non_embedding_parameters", "num_non_embedding_params"),
-        *("params_transformer",),
+        *("params_transformer", "active_params", "n_active_params", "num_active_params", "active_parameters"),
+        *("activated_params", "params_active"),
     ),
     "n_params_total": (
         *("total_params", "params_total", "num_params_total", "total_parameters", "params"),
@@ -197,6 +200,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         *("hidden_mult", "ff_factor", "ffn_factor", "mlp_factor", "expand", "expansion_ratio", "d_ff_mult"),
     ),
     "gated": ("gated_mlp", "mlp_gated", "use_glu", "glu", "swiglu", "use_swiglu", "is_gated", "gated_ffn", "is_glu"),
+    "experts": ("num_experts", "n_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "top_k": ("experts_per_token", "num_experts_per_tok", "num_experts_per_token", "moe_top_k", "active_experts"),
     "seq_len": ("block_size", "context_length", "sequence_length", "sequence_len", "n_ctx"),
     "vocab_size": ("n_vocab", "vocabulary_size"),
     "bits_per_byte": ("val_bpb", "bpb", "eval_bpb", "validation_bpb"),

@@ -402,6 +402,8 @@ class TrainedNets(Record):
     seq_len: Size | None = None
     layer_weights: float | None = None  # weights of a layer over d²; of a heap: at the held inner width
     tokens: float | None = None  # tokens after which losses are compared
+    experts: Size | None = None  # MLPs of a block, of which each token passes ``top_k``; layer_weights counts these
+    top_k: Size | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,7 +463,6 @@ class FitResult(_Kept):
     law_statement: str  # the law in a sentence, or the reason for none
     law_check: str  # the law of the pairs in a sentence; empty without a width law
     rivals: list[Rival]  # the forms compared, the best first
-    guideline_law: str | None  # the form that guides outside the data; None: no form does
     surface: Surface | None
     guideline: list[GuidelineRow]
     published: PublishedLaw
@@ -486,8 +487,8 @@ class FitResult(_Kept):
 
     @property
     def own_law(self) -> bool:
-        """True if a form of the law guides outside the data."""
-        return self.guideline_law is not None
+        """True if these losses answer at a size of the guideline."""
+        return any(row.depth is not None and row.law.startswith("own") for row in self.guideline)
 
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]

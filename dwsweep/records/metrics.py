@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Required, TypedDict, cast
 
-from dwsweep import jsonl
+from dwsweep import jsonl, paths
 from dwsweep.records.record import Damaged, read
 from dwsweep.records.run import RunResult
 
@@ -33,19 +33,19 @@ class Metrics:
 
     rows: tuple[MetricsRow, ...]  # rows in file order, steps rising
     lost: int = 0  # damaged or missing lines, except a last line that a kill cut off
-    changed: bool = False  # not the file of the finished run: no row is read, for any may be a wrong one
+    fault: str = ""  # why it is not the file of the finished run: no row is read, for any may be a wrong one
 
     def left_out(self, run_id: str) -> str:
         """Warning about lost lines of a run's file; empty if none is lost."""
         if not self.lost:
             return ""
         lost = f"{self.lost:,} of {len(self.rows) + self.lost:,} lines are damaged or missing"
-        if self.changed:
-            lost = f"{CHANGED}, and none of its {self.lost:,} lines is read"
+        if self.fault:
+            lost = f"{self.fault}, and none of its {self.lost:,} lines is read"
         return f"LINES LEFT OUT: runs/{run_id}/metrics.jsonl: {lost}; `dwsweep verify` checks every file"
 
 
-CHANGED = "its SHA-256 is not the one in result.json"
+CHANGED, MISSING = "its SHA-256 is not the one in result.json", "is missing"
 
 
 def read_metrics(path: Any) -> Metrics:
@@ -71,12 +71,13 @@ def _metrics(data: bytes) -> Metrics:
 
 def metrics_of(folder: Any) -> Metrics:
     """Metrics in the ``folder`` of a run; of a finished run those of exactly the file that it wrote."""
-    data = jsonl.bytes_of_lines(folder / "metrics.jsonl")
+    data = jsonl.bytes_of_lines(path := folder / "metrics.jsonl")
     result = None
     with contextlib.suppress(Damaged, OSError):  # faults of result.json are reported elsewhere
         result = read(folder / "result.json", RunResult)
     if result is not None and result.metrics_sha256 not in (None, hashlib.sha256(data).hexdigest()):
-        return Metrics((), result.metrics_rows or 1, changed=True)
+        fault = CHANGED if data or paths.is_there(path) else MISSING
+        return Metrics((), result.metrics_rows or 1, fault)
     found = _metrics(data)
     return replace(found, lost=max(found.lost, ((result and result.metrics_rows) or 0) - len(found.rows)))
 

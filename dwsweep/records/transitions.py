@@ -300,22 +300,6 @@ class LawBand(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidelineBand(Sampled):
-    """Best depth and width against size under a law, with the band at fixed size."""
-
-    name: str
-    n_params: Values
-    depth: Values
-    depth_low: Values
-    depth_high: Values
-    width: Values
-    width_low: Values
-    width_high: Values
-    valid_from: float  # non-embedding parameters
-    valid_to: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Optimum(Record):
     """The best depth at one size by the loss surface; None: at or beyond the edge of the depths that were tried."""
 
@@ -377,16 +361,6 @@ class FixedSize(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedModel(Record):
-    """A model of GPT-3's paper as it was trained."""
-
-    name: str
-    n_params: Numeric  # 12·L·d²
-    depth: Positive
-    width: Positive
-
-
-@dataclass(frozen=True, kw_only=True)
 class FitCurves(Record):
     """All curves of a fit. Laws by form: ``exponential``, ``linear``, ``power`` where there are any, ``published``."""
 
@@ -397,8 +371,6 @@ class FitCurves(Record):
     pairs: tuple[PairCurve, ...]
     laws: dict[str, LawBand]
     fixed_n: tuple[FixedSize, ...]
-    guideline: dict[str, GuidelineBand]
-    gpt3: tuple[TrainedModel, ...]
 
     @property
     def size_name(self) -> str:

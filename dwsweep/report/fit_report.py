@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from itertools import groupby
 from typing import Any
@@ -92,7 +91,7 @@ def answer(result: Fit) -> list[str]:
     else:
         said = headline(result.surface, result.curves.size_name) if result.surface else ""
         lines = [said or "Best depth: not known, these losses bound it at no size."]
-        lines += [_crossings(result), _shape_matters(result), _beyond(result)]
+        lines += [_crossings(result), _shape_matters(result)]
     lines += [line for found in result.comparisons for line in found.answer[:1]]
     return [line for line in lines if line][:ANSWER_LINES]
 
@@ -117,24 +116,6 @@ def _crossings(result: FitResult) -> str:
     if len(told) < len(rows):
         said.append(f"{len(rows) - len(told)} more of {len(rows)} pairs in the table")
     return f"Where the deeper net starts to win: {'; '.join(said)}." if said else ""
-
-
-def _beyond(result: FitResult) -> str:
-    """Sentence on the largest size of the guideline."""
-    if not result.guideline_law:
-        return "These losses give no answer beyond their sizes."
-    known = [row for row in result.guideline if row.depth is not None and row.law.startswith(OWN)]
-    if not known:
-        return ""
-    row = known[-1]
-    far, depth = row.extrapolation_factor, row.depth_interval
-    size = f"At N = {format_count(row.n_params)}"
-    outside = f", {format_factor(far)} times outside the data" if far > 1 else ""
-    text = layers(row.depth_decimals)
-    if depth.high is None and far > 1:  # an average of forms without bounds is no answer
-        bound = "unbounded" if depth.low is None else f"above {text(depth.low)}"
-        return f"{size} the best depth is {bound} by these losses{outside}."
-    return f"{size} the best depth is {depth.format(text)} by these losses{outside}."
 
 
 def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
@@ -163,7 +144,7 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
     found.append(("law", "Width law", _law(result)))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
-        notes = Lines([f"{BUILD}.", *_of_standard_blocks(result)], indent=2)
+        notes = Lines([f"{BUILD}."], indent=2)
         found.append(("guideline", "Guideline", [guideline(result), notes]))
     return found
 
@@ -314,7 +295,8 @@ def _law(result: FitResult) -> list[Part]:
         _ends_of_constants(law),
         f"its best depths span N = {span}; published: {published_law.A} + {published_law.B}·L",
     ]
-    if _of_standard_blocks(result):
+    weights = result.nets.layer_weights
+    if weights is not None and are_other_blocks(weights, STANDARD):
         more.append(
             f"these widths are of your nets' blocks, {published_law.NAME} is of blocks of {STANDARD:g}·d² weights"
         )
@@ -371,18 +353,6 @@ def guideline(result: FitResult) -> Table:
     return table
 
 
-def _of_standard_blocks(result: FitResult) -> list[str]:
-    """Sentence on the blocks of a guideline whose nets have others than the nets of the table, as a list of one or
-    none."""
-    weights = result.nets.layer_weights if result.nets else None
-    if weights is None or not are_other_blocks(weights, STANDARD):
-        return []
-    return [
-        f"Widths and shapes of the guideline have {STANDARD:g}·d² weights in a layer, your nets {weights:.3g}·d²: at "
-        f"one N and depth your nets are {math.sqrt(STANDARD / weights):.3g} times as wide"
-    ]
-
-
 def _best(row: GuidelineRow) -> list[str]:
     """Cells of the best depth and its interval; only a range without a known best depth."""
     found = row.depth_interval
@@ -419,7 +389,6 @@ def _guideline_notes(result: FitResult) -> list[str]:
         "N counts non-embedding parameters, 12·L·d². Intervals are at the fixed budget: the narrow end of d goes with "
         "the deep end of L.",
         f"{BUILD[:1].upper()}{BUILD[1:]}.",
-        *(f"{line}." for line in _of_standard_blocks(result)),
     ]
     if any(row.law.startswith((OWN, PUBLIC)) for row in result.guideline):
         notes.append(

@@ -9,7 +9,6 @@ from itertools import takewhile
 from rich.console import Group
 
 from dwsweep import published_law
-from dwsweep.fit.laws import RECIPE_FACTOR
 from dwsweep.guide.answers import (
     BALANCED,
     CONSTRAINTS,
@@ -24,9 +23,8 @@ from dwsweep.guide.answers import (
     spoken,
 )
 from dwsweep.guide.costs import is_near
-from dwsweep.guide.losses import PUBLIC
 from dwsweep.guide.shapes import BUDGET_TOLERANCE, FREE_GRID, LAYER_SECONDS
-from dwsweep.guide.sources import BUILD_APART, SPEAKS_FOR
+from dwsweep.guide.sources import BUILD_APART, PUBLIC, SPEAKS_FOR
 from dwsweep.interval import Interval
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import (
@@ -439,16 +437,9 @@ def _best_depth(best: BestDepth) -> str:
 
 
 def _by_form(best: BestDepth) -> list[str]:
-    """Sentence on the best depth by each form, and by the law alone; none without either."""
-    said = []
-    if (best.depth_low, best.depth_high) != (best.law_low, best.law_high):
-        alone = Interval(best.depth, best.law_low, best.law_high)
-        text = f"the interval holds forms, recipes (×{RECIPE_FACTOR:g} in N, ASSUMED) and a step of the grid; "
-        text += f"the law alone: {_estimate(alone)}"
-        said.append(text + (f", tied with {best.next_depth:.1f}" if best.next_depth != best.depth else ""))
-    if best.rivals:
-        said.append("by form: " + ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items()))
-    return [f"Best depth: {'; '.join(said)}."] if said else []
+    """Sentence on the best depth by each form; none where the forms agree."""
+    named = ", ".join(f"{form} {depth:.1f}" for form, depth in best.rivals.items())
+    return [f"Best depth by form: {named}."] if named else []
 
 
 def _tolerated(row: BudgetAnswer) -> str:
@@ -523,8 +514,7 @@ def _verdict(row: ShapeAnswer, assumptions: Assumptions) -> list[Part]:
     lines += [_soft(f"{row.depth_ratio:.2f} times as deep as the best{blocks}. {_best_depth(best)}. {_reached(best)}")]
     if row.verdict == "undecided" and not row.total:
         beyond = "deep" if (row.depth_ratio or 1.0) > 1 else "shallow"
-        by = "the law alone" if best.basis == "law" else "the likeliest best depth"
-        lines.append(_soft(f"Too {beyond} by {by}, but inside the interval of forms and recipes."))
+        lines.append(_soft(f"Too {beyond} by the likeliest best depth, but inside its interval."))
     return [*lines, _soft(f"{_begins(row.unit)} {row.loss_tag}.")]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Lines, Table, label, number, prose
-from dwsweep.sweep.inventory import LOST, REBUILT, Fault, Inventory
+from dwsweep.sweep.inventory import File, Inventory
 
 MOST_FAULTS = 3  # most files that a row names
 
@@ -29,7 +29,7 @@ def render(found: Inventory) -> Any:
     return rendered([table, Lines([*found.notes, said])])
 
 
-def _shown(fault: Fault) -> str:
+def _shown(fault: File) -> str:
     parts = str(fault.path).split("/")
     return f"{parts[-2]}: {fault.why}" if "*" in fault.kind else fault.why
 
@@ -44,7 +44,7 @@ def to_json(found: Inventory) -> dict[str, Any]:
                 "whole": finding.whole,
                 **{
                     name: [{"path": str(fault.path), "why": fault.why} for fault in faults]
-                    for name, faults in ((REBUILT, finding.rebuilt), (LOST, finding.lost))
+                    for name, faults in (("rebuilt", finding.rebuilt), ("lost", finding.lost))
                 },
             }
             for finding in found.findings

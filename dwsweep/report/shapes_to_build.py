@@ -86,7 +86,7 @@ def sizes(fit: FitResult, source: Source) -> list[float]:
     low = max(LEAST, min(trained_sizes(fit)))
     decades = range(math.floor(math.log10(low)), round(math.log10(MOST)) + 1)
     every = [float(f"{digit}e{power}") for power in decades for digit in DIGITS]
-    return [n for n in every if low <= n <= MOST and not source.at(n).refuses(n)]
+    return [n for n in every if low <= n <= MOST and not source.refuses(n)]
 
 
 def trained_sizes(fit: FitResult) -> list[float]:
@@ -95,11 +95,6 @@ def trained_sizes(fit: FitResult) -> list[float]:
 
 
 def answered(asked: Sequence[float], source: Source, file: Any) -> dict[float, Answer]:
-    """Answers at each size, equal to separate calls; sizes that own losses answer share one, the others another."""
-    found: dict[float, Answer] = {}
-    for own in (True, False):
-        group = [n for n in asked if (source.at(n).own is not None) == own]
-        if group:
-            whole = answer(group, fit=file, source=source)
-            found |= {n: replace(whole, budgets=(row,)) for n, row in zip(group, whole.budgets, strict=True)}
-    return {n: found[n] for n in asked}
+    """Answers at each size, equal to separate calls."""
+    whole = answer(asked, fit=file, source=source)
+    return {n: replace(whole, budgets=(row,)) for n, row in zip(asked, whole.budgets, strict=True)}

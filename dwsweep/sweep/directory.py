@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 PLAN, METRICS, DOCUMENTS = "plan.csv", "metrics.jsonl", "documents.npy"
+NOT_WRITTEN = "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
 _FILES: dict[type, tuple[str, str]] = {
     Manifest: ("", "manifest.json"),
     RunConfig: ("runs", "config.json"),
@@ -75,7 +76,7 @@ class SweepStore:
     """Store of one sweep directory: its reader and writer. Holds no state: several processes may each have one.
 
     A damaged file reads as missing; ``damage`` receives the fault. Reading
-    changes nothing: setting damaged files aside is up to the owner of the directory (``repair``).
+    changes nothing: setting damaged files aside is up to the owner of the directory (``inventory``).
     """
 
     def __init__(
@@ -219,7 +220,7 @@ class SweepStore:
         """
         path, known = self.directory / PLAN, self.manifest.files or {}
         if PLAN in known and hashlib.sha256(paths.read_bytes(path)).hexdigest() != known[PLAN]:
-            raise Damaged(path, PLAN, "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json")
+            raise Damaged(path, PLAN, NOT_WRITTEN)
 
     def planned(self) -> list[PlanRow]:
         """The rows of plan.csv, in its order; none before the first ``run``.

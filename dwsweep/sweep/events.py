@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from dwsweep.errors import InputError
-from dwsweep.records.pack import Pack, PackProgress, StartFacts
+from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.sweep.claim import Claim
 
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt at one pack."""
+    """One attempt at one pack, as its pack.json and state.json are."""
 
-    pack: Pack
+    pack_id: str
     directory: str  # directory of the sweep
     store_path: str  # path of the token store
-    attempt: int = 1
     frozen: tuple[str, ...] = ()  # runs of the pack whose results belong to another pack
-    following: Pack | None = None  # pack that the same worker will probably train next
+    following: str | None = None  # pack that the same worker will probably train next
     claim: Claim | None = None  # claim on the directory: a worker that loses it trains no further step
 
 
@@ -87,11 +86,6 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Resumed:
-    step: int  # step from which the pack resumes
-
-
-@dataclass(frozen=True)
 class Compiling:
     microbatch: int  # sequences
 
@@ -130,9 +124,7 @@ class Ended:
     microbatch: int | None = None  # sequences per forward pass that the trainer used, if it came that far
 
 
-Event = (
-    Joined | Released | Begun | Resumed | Compiling | StartFacts | PackProgress | Evaluating | Diverged | Note | Ended
-)
+Event = Joined | Released | Begun | Compiling | StartFacts | PackProgress | Evaluating | Diverged | Note | Ended
 Emit = Callable[[Event], None]
 Post = Callable[[str, Event], None]
 """Receives (pack_id, event), from any thread."""

@@ -1,46 +1,52 @@
-"""Inventory of a sweep directory: every file is compared with its recorded hash, and is whole, rebuilt or lost.
+"""Inventory of a sweep directory: one look at its files, for ``verify`` and for ``run``, and one mend of each kind.
 
-Rebuilt are files derived from others: the plan, a run's config.json, a pack's files, results.csv, the tables of a fit.
-Lost are all others: the next ``dwsweep run`` trains a lost result again, but metrics and parameters are
-gone. What is damaged is kept as ``<name>.damaged``.
+A faulty file is rebuilt from the plan and the files beside it, or is lost: a run without a sound result is trained
+again. A damaged file is kept as ``<name>.damaged``. Only an owner mends, and a shard mends the files of its own packs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from dwsweep import paths
 from dwsweep.data.prepare import find as find_store
 from dwsweep.data.token_store import DamagedStore
 from dwsweep.errors import InputError
+from dwsweep.locks import exclusive
+from dwsweep.plan import Plan
+from dwsweep.plan.units import run_config
 from dwsweep.records import bench as bench_record
 from dwsweep.records import fit as fit_record
-from dwsweep.records.metrics import CHANGED, metrics_of
-from dwsweep.records.pack import Pack, PackProgress, PackState
+from dwsweep.records.metrics import CHANGED, MISSING, metrics_of
+from dwsweep.records.pack import IN_PART, REBUILT, Pack, PackProgress, PackState
 from dwsweep.records.record import Damaged
-from dwsweep.records.run import DONE, FINAL, RunConfig, RunResult, RunState
+from dwsweep.records.run import DONE, FINAL, PENDING, RunConfig, RunResult, RunState
 from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
-from dwsweep.sweep import claim, repair, work_queue
-from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep import claim, work_queue
+from dwsweep.sweep.directory import DOCUMENTS, METRICS, NOT_WRITTEN, PLAN, SweepStore, set_aside_unless_file
 from dwsweep.sweep.snapshot import ORPHANS, rebuild_results, tables
 
-WHOLE, REBUILT, LOST = "whole", "rebuilt", "lost"
+RESULTS, SPEC = "results.csv", "spec.yaml"
+IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")
+"""Fields determined by a run_id: a config.json with other values belongs to another run."""
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Faulty file: changed since it was written, or missing."""
+class File:
+    """File of a sweep, existing or recorded elsewhere; ``why``: its fault, empty if it is whole."""
 
-    kind: str  # kind of the file, such as runs/*/result.json
+    kind: str  # its name with * for the run or the pack, such as runs/*/result.json
     path: Any
-    why: str
+    why: str = ""
 
 
 @dataclass
@@ -49,8 +55,8 @@ class Finding:
 
     kind: str
     whole: int = 0
-    rebuilt: list[Fault] = field(default_factory=list)
-    lost: list[Fault] = field(default_factory=list)
+    rebuilt: list[File] = field(default_factory=list)
+    lost: list[File] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,6 @@ class Inventory:
         return not any(finding.lost for finding in self.findings)
 
 
-Look = Iterator[tuple[str, Any, str]]
-"""(kind, path, fault or "") of each file."""
-
-
 def verify(directory: Any) -> Inventory:
     """Compare every file with its recorded hash, and rebuild derived files; a sweep that trains is only looked at.
 
@@ -77,72 +79,188 @@ def verify(directory: Any) -> Inventory:
         InputError: it is no sweep directory.
     """
     store = SweepStore(directory)
-    if not any((store.directory / name).exists() for name in ("plan.csv", "runs", "manifest.json")):
+    if not any((store.directory / name).exists() for name in (PLAN, "runs", "manifest.json")):
         raise InputError(f"DIR: {directory}; must be a directory made by `dwsweep run`")
-    found = [*_look(store)]
-    faults = [Fault(kind, path, why) for kind, path, why in found if why]
     notes: list[str] = []
-    if faults:
+    plan = _plan_of(store, notes.append)
+    found = [*look(store, plan)]
+    faults = [file for file in found if file.why]
+    if not faults:
+        notes.clear()
+    else:
         try:
             with claim.hold(directory, say=notes.append):
-                _mend(store, faults, notes.append)
+                _mend_all(store, plan, faults, notes.append)
         except InputError as error:
             notes.append(f"nothing is written again: {error.lines[0]}")
-    sound = {str(path) for _, path, why in _look(store) if not why} if faults else set()
-    findings = {kind: Finding(kind) for kind, *_ in found}
-    for kind, count in Counter(kind for kind, _, why in found if not why).items():
-        findings[kind].whole = count
-    for fault in faults:
-        (findings[fault.kind].rebuilt if str(fault.path) in sound else findings[fault.kind].lost).append(fault)
+    sound = {str(file.path) for file in look(store, plan) if not file.why} if faults else set()
+    whole = Counter(file.kind for file in found if not file.why)
+    findings = {file.kind: Finding(file.kind, whole[file.kind]) for file in found}
+    for file in faults:
+        (findings[file.kind].rebuilt if str(file.path) in sound else findings[file.kind].lost).append(file)
     return Inventory(tuple(findings.values()), tuple(notes))
 
 
-def _look(store: SweepStore) -> Look:
-    """Every file of the sweep, existing or recorded elsewhere."""
+# the look
+
+
+def look(store: SweepStore, plan: Plan | None = None) -> Iterator[File]:
+    """Every file of the sweep; with its ``plan`` a record that contradicts it is faulty."""
     root = store.directory
-    known = getattr(_read(store, Manifest, ""), "files", None) or {}
-    yield "spec.yaml", root / "spec.yaml", _fault_of_text(root / "spec.yaml", known, load_spec)
-    plan_is_read: list[str] = []
-    yield (
-        "plan.csv",
-        root / "plan.csv",
-        _fault_of_text(root / "plan.csv", known, lambda path: plan_is_read.extend(_planned(store))),
-    )
-    run_ids = dict.fromkeys([*plan_is_read, *store.run_ids()])
+    configs = {run.run_id: run for run in plan.runs} if plan else {}
+    packs = {pack_id: pack for pack, family in families(store, plan.packs if plan else ()) for pack_id in family}
+    known = getattr(_sound(store, Manifest), "files", None) or {}
+    planned: list[str] = []
+    yield _text(root / SPEC, known, load_spec)
+    yield _text(root / PLAN, known, lambda _: planned.extend(_planned(store)))
+    run_ids = dict.fromkeys([*planned, *store.run_ids()])
     for run_id in run_ids:
-        yield from _run(store, run_id, run_id in plan_is_read)
+        expected = run_config(configs[run_id], plan) if plan and run_id in configs else None
+        yield from _config(store, run_id, run_id in planned, expected)
+        yield from _run(store, run_id)
+        yield from _kept(store, run_id)
     finished_by = store.packs_that_finished(run_ids)
-    yield from _record(store, Manifest, "", needed=bool(finished_by))
+    yield from _record(store, Manifest, needed=bool(finished_by))
     for pack_id in dict.fromkeys([*store.pack_ids(), *finished_by]):
-        for kind in (Pack, PackState, PackProgress):
-            yield from _record(store, kind, pack_id, needed=pack_id in finished_by and kind is not PackProgress)
+        yield from _pack(store, pack_id, pack_id in finished_by, packs.get(pack_id))
         yield from _lost_results(store, pack_id)
-    yield from _results(store)
+    yield from _tables(store)
     yield from _fit(root)
     bench = root / bench_record.FILE_NAME
-    if bench.exists() if paths.is_remote(root) else os.path.lexists(bench):
-        yield bench.name, bench, _fault(lambda: bench_record.read(bench))
-    yield from _tokens(root)
+    if paths.is_there(bench):
+        yield File(bench.name, bench, _fault(lambda: bench_record.read(bench)))
+    with contextlib.suppress(InputError, OSError):
+        if (tokens := find_store(load_spec(root / SPEC).data)) is not None:
+            yield File("token store", tokens.path, _fault(tokens.verify))
 
 
-def _fault_of_text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> str:
-    """Fault of a text, if its hash differs from the manifest's."""
-    why = _fault(lambda: read(path))
-    if not why and path.name in known and _fault_of_hash(path, known[path.name]):
-        return "is not what `dwsweep run` wrote: its SHA-256 is not the one in manifest.json"
-    return why
+def _config(store: SweepStore, run_id: str, needed: bool, expected: RunConfig | None) -> Iterator[File]:
+    check = partial(_differs, expected=expected, names=IN_NAME) if expected else None
+    yield from _record(store, RunConfig, run_id, needed, check)
+
+
+def _run(store: SweepStore, run_id: str) -> Iterator[File]:
+    """Records of a run and the documents behind its result, which decide whether it is done."""
+    yield from _record(store, RunState, run_id)
+    state = _sound(store, RunState, run_id)
+    yield from _record(store, RunResult, run_id, needed=state is not None and state.state == DONE)
+    if (result := _sound(store, RunResult, run_id)) is not None:
+        documents = store.documents_path(run_id)
+        missing = "" if paths.is_remote(documents) or paths.is_there(documents) else MISSING
+        yield File(
+            _kind_of(store, documents), documents, missing or _fault(lambda: store.check_documents(run_id, result))
+        )
+
+
+def _kept(store: SweepStore, run_id: str) -> Iterator[File]:
+    """Parameters and metrics of a finished run, which no later command makes again."""
+    if (result := _sound(store, RunResult, run_id)) is None:
+        return
+    params, metrics = store.params_path(run_id), store.metrics_path(run_id)
+    if result.params_sha256 is not None:
+        why = _fault_of_bytes(params, result.params_sha256, CHANGED)
+        yield File(_kind_of(store, params), params, why)
+    if result.metrics_rows is not None or metrics.exists():
+        found = metrics_of(metrics.parent)
+        lost = f"rows are lost: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
+        yield File(_kind_of(store, metrics), metrics, found.fault or lost)
+
+
+def _pack(store: SweepStore, pack_id: str, finished: bool, planned: Pack | None = None) -> Iterator[File]:
+    """Records of a pack; ``finished``: a run names it as the pack that finished it. A pack.json must be part of the
+    ``planned`` one."""
+    yield from _record(store, Pack, pack_id, finished, partial(_of_plan, planned=planned) if planned else None)
+    yield from _record(store, PackProgress, pack_id)
+    yield from _record(store, PackState, pack_id, finished)
+
+
+def _of_plan(pack: Pack, planned: Pack) -> str:
+    """Fault of a pack that is no part of the planned one."""
+    others = [replica.seed for replica in pack.replicas if replica not in planned.replicas]
+    why = f"replicas: seed {others[0]} is not of the pack of this name" if others else ""
+    return _differs(pack, planned, ("shape", "branch_steps", "data_hash")) or why
+
+
+def _differs(record: Any, expected: Any, names: Iterable[str]) -> str:
+    wrong = (name for name in names if getattr(record, name) != getattr(expected, name))
+    return next((f"{name}: must be {getattr(expected, name)!r}" for name in wrong), "")
+
+
+def _record(
+    store: SweepStore,
+    kind: type,
+    owner: str = "",
+    needed: bool = False,
+    contradiction: Callable[[Any], str] | None = None,
+) -> Iterator[File]:
+    """File of a record, if it is there or ``needed``; ``contradiction``: between the record and what is known."""
+    path = store.path_of(kind, owner)
+
+    def check() -> None:
+        record = store.read(kind, owner)
+        if record is not None and contradiction is not None and (why := contradiction(record)):
+            raise Damaged(path, path.name, why)
+
+    if (there := paths.is_there(path)) or needed:
+        yield File(_kind_of(store, path), path, _fault(check) if there else MISSING)
+
+
+def _lost_results(store: SweepStore, pack_id: str) -> Iterator[File]:
+    """Results that are gone with their run's state: a finished pack had one for each of its runs."""
+    state, pack = _sound(store, PackState, pack_id), _sound(store, Pack, pack_id)
+    for run_id in pack.run_ids if pack is not None and state is not None and state.state == DONE else ():
+        found = _sound(store, RunState, run_id) or RunState()
+        # a run that is tried again names the pack that will train it
+        if found.state not in FINAL and found.pack_id in (None, pack_id) and _sound(store, RunResult, run_id) is None:
+            path = store.path_of(RunResult, run_id)
+            yield File(_kind_of(store, path), path, MISSING)
+
+
+def _tables(store: SweepStore) -> Iterator[File]:
+    try:
+        texts = tables(store)
+    except (InputError, OSError):  # a damaged plan has a line of its own
+        return
+    for name in (RESULTS, ORPHANS):
+        path = store.directory / name
+        if name in texts or path.exists():
+            yield _table(name, path, texts.get(name))
+
+
+def _fit(root: Any) -> Iterator[File]:
+    path = root / "fit" / "fit.json"
+    if not paths.is_there(path):
+        return
+    found: list[Any] = []
+    yield File("fit/fit.json", path, _fault(lambda: found.append(fit_record.read_any(path))))
+    for fit in found:
+        for name, text in fit_record.tables_of(fit).items():
+            yield _table(f"fit/{name}", path.with_name(name), text)
+
+
+def _sound(store: SweepStore, kind: type, owner: str = "") -> Any:
+    with contextlib.suppress(Damaged, OSError):
+        return store.read(kind, owner)
+    return None
 
 
 def _planned(store: SweepStore) -> list[str]:
-    if not (store.directory / "plan.csv").exists():
-        raise InputError("is missing")
+    if not paths.is_there(store.directory / PLAN):
+        raise InputError(MISSING)
     return [row.run_id for row in store.planned() if row.action != DROP]
+
+
+def _kind_of(store: SweepStore, path: Any) -> str:
+    parts = store.name_of(path).split("/")
+    return "/".join([parts[0], "*", *parts[2:]]) if len(parts) > 2 else "/".join(parts)
 
 
 def _fault(check: Callable[[], Any]) -> str:
     """Why a check fails; empty if it does not."""
     try:
         check()
+    except FileNotFoundError:
+        return MISSING
     except Damaged as error:
         return error.why
     except InputError as error:
@@ -152,142 +270,202 @@ def _fault(check: Callable[[], Any]) -> str:
     return ""
 
 
-def _record(store: SweepStore, kind: type, owner: str, needed: bool = False) -> Look:
-    path = store.path_of(kind, owner)
-    there = path.exists() or (not paths.is_remote(path) and os.path.lexists(path))
-    if there or needed:
-        why = _fault(lambda: store.read(kind, owner)) if there else "is missing"
-        yield _kind_of(store, path), path, why
+def _fault_of_bytes(path: Any, digest: str | None, why: str) -> str:
+    """``why``, where the hash of a file is not ``digest``."""
+
+    def check() -> None:
+        if hashlib.sha256(paths.read_bytes(path, 1 << 40)).hexdigest() != digest:
+            raise Damaged(path, path.name, why)
+
+    return _fault(check)
 
 
-def _lost_results(store: SweepStore, pack_id: str) -> Look:
-    """Results that are gone with their run's state: a finished pack had one for each of its runs."""
-    state, pack = _read(store, PackState, pack_id), _read(store, Pack, pack_id)
-    for run_id in pack.run_ids if pack is not None and state is not None and state.state == DONE else ():
-        found = _read(store, RunState, run_id) or RunState()
-        # a run that is tried again names the pack that will train it
-        if found.state not in FINAL and found.pack_id in (None, pack_id) and _read(store, RunResult, run_id) is None:
-            path = store.path_of(RunResult, run_id)
-            yield _kind_of(store, path), path, "is missing"
+def _text(path: Any, known: dict[str, str], read: Callable[[Any], Any]) -> File:
+    """Text that a person reads and the manifest has the hash of."""
+    why = _fault(lambda: read(path))
+    if not why and (digest := known.get(path.name)):
+        why = _fault_of_bytes(path, digest, NOT_WRITTEN)
+    return File(path.name, path, why)
 
 
-def _kind_of(store: SweepStore, path: Any) -> str:
-    parts = store.name_of(path).split("/")
-    return "/".join([parts[0], "*", *parts[2:]]) if len(parts) > 2 else "/".join(parts)
-
-
-def _run(store: SweepStore, run_id: str, planned: bool) -> Look:
-    yield from _record(store, RunConfig, run_id, needed=planned)
-    yield from _record(store, RunState, run_id)
-    state = _read(store, RunState, run_id)
-    is_done = state is not None and state.state == DONE
-    yield from _record(store, RunResult, run_id, needed=is_done)
-    result = _read(store, RunResult, run_id)
-    if result is None:
-        return
-    documents = store.documents_path(run_id)
-    missing = "" if documents.exists() or paths.is_remote(documents) else "is missing"
-    why = missing or _fault(lambda: store.check_documents(run_id, result))
-    yield _kind_of(store, documents), documents, why
-    if result.params_sha256 is not None:
-        params = store.params_path(run_id)
-        yield _kind_of(store, params), params, _fault_of_hash(params, result.params_sha256)
-    metrics = store.metrics_path(run_id)
-    if result.metrics_rows is not None or metrics.exists():
-        yield _kind_of(store, metrics), metrics, _fault_of_metrics(store.run_directory(run_id))
-
-
-def _read(store: SweepStore, kind: type, owner: str) -> Any:
-    with contextlib.suppress(Damaged, OSError):
-        return store.read(kind, owner)
-    return None
-
-
-def _fault_of_hash(path: Any, digest: str) -> str:
-    try:
-        found = hashlib.sha256(paths.read_bytes(path, 1 << 40)).hexdigest()
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return error.strerror or str(error)
-    return "" if found == digest else f"differs from the file written: {CHANGED}"
-
-
-def _fault_of_metrics(folder: Any) -> str:
-    found = metrics_of(folder)
-    if found.changed:
-        return f"differs from the file written: {CHANGED}"
-    return f"rows are lost: {found.lost} of {len(found.rows) + found.lost}" if found.lost else ""
-
-
-def _results(store: SweepStore) -> Look:
-    try:
-        texts = tables(store)
-    except (InputError, OSError):  # a damaged plan has a line of its own
-        return
-    for name in ("results.csv", ORPHANS):
-        path = store.directory / name
-        if name in texts or path.exists():
-            yield name, path, _fault_of_table(path, texts.get(name))
-
-
-def _fault_of_table(path: Any, text: str | None) -> str:
-    try:
-        data = paths.read_bytes(path)
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return error.strerror or str(error)
-    return "" if text is not None and data == text.encode() else "is not the table of the runs"
-
-
-def _fit(root: Any) -> Look:
-    path = root / "fit" / "fit.json"
-    if not (path.exists() or (not paths.is_remote(path) and os.path.lexists(path))):
-        return
-    found: list[Any] = []
-    yield "fit/fit.json", path, _fault(lambda: found.append(fit_record.read_any(path)))
-    for fit in found:
-        for name, text in fit_record.tables_of(fit).items():
-            yield f"fit/{name}", path.with_name(name), _fault_of_table(path.with_name(name), text)
-
-
-def _tokens(root: Any) -> Look:
-    try:
-        store = find_store(load_spec(root / "spec.yaml").data)
-    except (InputError, OSError):
-        return
-    if store is not None:
-        yield "token store", store.path, _fault(store.verify)
+def _table(kind: str, path: Any, text: str | None) -> File:
+    """Table that follows from other files."""
+    digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else None
+    return File(kind, path, _fault_of_bytes(path, digest, "is not the table of the runs"))
 
 
 # mending
 
 
-def _mend(store: SweepStore, faults: list[Fault], say: Callable[[str], None]) -> None:
-    kinds = {fault.kind for fault in faults}
-    for fault in faults:
-        if fault.kind == "runs/*/params.safetensors" and fault.path.exists():
-            paths.set_aside(fault.path)
-    plan = None
+def _plan_of(store: SweepStore, say: Say) -> Plan | None:
+    """Plan of the sweep's own spec; None where the spec is damaged, or its text is not on this host."""
     try:
-        sweep = load_spec(store.directory / "spec.yaml")
-        tokens = find_store(sweep.data) if "spec.yaml" not in kinds else None
-        plan = work_queue.plan_of_rest(sweep, tokens, store.directory) if tokens else None
-    except (InputError, DamagedStore) as error:
-        say(f"spec.yaml: {error.lines[0]}")
-    if plan is not None and not plan.waits_for_data:
-        repair.repair(store, plan, plan.packs, say)
+        known = getattr(_sound(store, Manifest), "files", None) or {}
+        spec = load_spec(store.directory / SPEC)
+        tokens = None if _text(store.directory / SPEC, known, load_spec).why else find_store(spec.data)
+        plan = work_queue.plan_of_rest(spec, tokens, store.directory) if tokens else None
+    except (InputError, DamagedStore, OSError) as error:
+        say(f"{SPEC}: {error.lines[0] if isinstance(error, InputError) else error}")
+        return None
+    return None if plan is None or plan.waits_for_data else plan
+
+
+def _mend_all(store: SweepStore, plan: Plan | None, faults: list[File], say: Say) -> None:
+    """Mend all that ``verify`` found."""
+    kinds = {file.kind for file in faults}
+    for file in faults:
+        if file.kind == "runs/*/params.safetensors" and file.path.exists():
+            paths.set_aside(file.path)
+    if plan is not None:
+        mend(store, plan, plan.packs, say)
         store.write_plan(plan)
-    elif kinds - {"results.csv", ORPHANS}:
+    elif kinds - {RESULTS, ORPHANS}:
         say("files that follow from the plan are not rebuilt: the spec differs, or its data is not on this host")
-    repair.set_folders_aside(store, say)
+    _mend_texts(store, say)
     with contextlib.suppress(InputError):
         rebuild_results(store)
     path = store.directory / "fit" / "fit.json"
     if any(kind.startswith("fit/") and kind != "fit/fit.json" for kind in kinds):
         fit_record.write(fit_record.read_any(path), path.parent)
-    for fault in faults:
-        if fault.kind in ("fit/fit.json", "token store"):
-            command = "fit" if fault.kind == "fit/fit.json" else "prepare"
-            say(f"{fault.kind}: `dwsweep {command}` makes it again")
+    for file in faults:
+        if file.kind in ("fit/fit.json", "token store"):
+            command = "fit" if file.kind == "fit/fit.json" else "prepare"
+            say(f"{file.kind}: `dwsweep {command}` makes it again")
+
+
+def mend(store: SweepStore, plan: Plan, packs: Collection[Pack], say: Say) -> None:
+    """Set the damaged records of a sweep aside, and write those that follow from others; ``say`` receives a line each.
+
+    ``packs`` are the planned packs that the caller answers for. Files that every shard may write are mended under a
+    lock of the kernel. The records of a run come before those of its pack, which follow from them.
+    """
+    with store.manifest_guard():
+        for file in _faulty(_record(store, Manifest, needed=bool(store.pack_ids()))):
+            _report(store, file, say, "begun anew")
+    with exclusive(store.directory / "locks" / "repair.guard"):
+        _mend_texts(store, say)
+        _mend_configs(store, plan, say)
+    for pack, family in families(store, packs):
+        for run_id in pack.run_ids:
+            _mend_run(store, run_id, say)
+        states = {run_id: store.state(run_id) for run_id in pack.run_ids}
+        finished_by = {state.pack_id for state in states.values() if state.state in FINAL}
+        trained_by = {run_id: state.pack_id for run_id, state in states.items()}
+        for pack_id in family:
+            log = store.log_path(pack_id)
+            set_aside_unless_file(log, store.name_of(log), say)
+            for file in _faulty(_pack(store, pack_id, pack_id in finished_by, pack)):
+                if file.path == store.path_of(Pack, pack_id):
+                    derived = _derived_pack(store, pack, pack_id, family, trained_by)
+                    if derived or file.why != MISSING:
+                        _report(store, file, say, "written again from the plan" if derived else "trained anew")
+                    if derived:
+                        store.write_pack(derived)
+                elif file.path == store.path_of(PackProgress, pack_id):
+                    _report(store, file, say, "the next start writes it")
+        for pack_id in family:
+            for file in _faulty(_record(store, PackState, pack_id, pack_id in finished_by)):
+                state = _derived_state(store, pack_id, family)
+                _report(store, file, say, f"taken as {state.state}")
+                store.write(pack_id, state)
+
+
+def _faulty(files: Iterable[File]) -> Iterator[File]:
+    return (file for file in files if file.why)
+
+
+def _report(store: SweepStore, file: File, say: Say, then: str) -> None:
+    """Set a damaged file aside, and say so; a missing one is said."""
+    aside = "" if file.why == MISSING else f"set aside as {paths.set_aside(file.path)}, "
+    say(f"{store.name_of(file.path)}: {file.why}; {aside}{then}")
+
+
+def _mend_texts(store: SweepStore, say: Say) -> None:
+    """Set folders aside in the place of the texts that every call writes again."""
+    for name in (SPEC, PLAN, RESULTS, ORPHANS):
+        _clear(store, store.directory / name, say)
+
+
+def _clear(store: SweepStore, path: Any, say: Say) -> None:
+    if paths.is_folder(path):
+        _report(store, File("", paths.as_path(path), "is a folder"), say, "written again")
+
+
+def _mend_configs(store: SweepStore, plan: Plan, say: Say) -> None:
+    there = set(store.run_ids())
+    for run in plan.runs:
+        if run.action == DROP or run.run_id not in there:
+            continue
+        expected = run_config(run, plan)
+        for file in _faulty(_config(store, run.run_id, True, expected)):
+            _report(store, file, say, "written again from the plan")
+            store.write(run.run_id, expected)
+
+
+def _mend_run(store: SweepStore, run_id: str, say: Say) -> None:
+    """Mend a run: one with a damaged result, or damaged documents, is pending. Without documents the loss stands."""
+    for file in _faulty(_run(store, run_id)):
+        if file.why == MISSING:
+            continue
+        result = store.result(run_id)
+        is_state = file.path == store.path_of(RunState, run_id)
+        _report(store, file, say, "the run goes on from its checkpoint" if is_state else "the run is trained again")
+        if file.path == store.documents_path(run_id) and result is not None:
+            paths.set_aside(store.path_of(RunResult, run_id))
+            store.write_state(run_id, RunState(PENDING, pack_id=result.pack_id))
+    for name in (METRICS, DOCUMENTS):
+        _clear(store, store.place("runs", run_id, name), say)
+
+
+def families(store: SweepStore, packs: Collection[Pack]) -> list[tuple[Pack, list[str]]]:
+    """Each planned pack with the packs that hold its replicas: itself, then those that took replicas over from it, by
+    their pack.json, or by the state.json of the pack they come from where that one is damaged."""
+    parents: dict[str, str] = {}
+    there = store.pack_ids()
+    for pack_id in there:
+        parents |= dict.fromkeys(store.pack_state(pack_id).rebuilt_into, pack_id)
+    for pack_id in there:
+        if (pack := store.pack(pack_id)) is not None and pack.rebuilt_from:
+            parents[pack_id] = pack.rebuilt_from
+    found = {pack.pack_id: [pack.pack_id] for pack in packs}
+    for pack_id in sorted(parents, key=lambda name: (len(name), name)):
+        root, steps = pack_id, 0
+        while root not in found and root in parents and steps < len(parents):
+            root, steps = parents[root], steps + 1
+        if root in found and root != pack_id:
+            found[root].append(pack_id)
+    return [(pack, found[pack.pack_id]) for pack in packs]
+
+
+def _derived_pack(
+    store: SweepStore, planned: Pack, pack_id: str, family: list[str], trained_by: dict[str, str | None]
+) -> Pack | None:
+    """Pack by the plan, with the replicas whose runs name it; None if none do. A planned pack also has the replicas
+    that nobody trained, and those that left it later."""
+    own = {None, *family} if pack_id == planned.pack_id else {pack_id}
+    members = tuple(replica for replica in planned.replicas if own & {trained_by[name] for name in replica.run_ids})
+    if not members:
+        return None
+    parent = next((name for name in family if pack_id in store.pack_state(name).rebuilt_into), None)
+    split = parent is not None and store.pack_state(parent).state == REBUILT  # the damaged file alone held the reason
+    reason = IN_PART if len(members) < len(planned.replicas) and not split else None
+    return replace(planned, pack_id=pack_id, replicas=members, rebuilt_from=parent, reason=reason)
+
+
+def _derived_state(store: SweepStore, pack_id: str, family: list[str]) -> PackState:
+    """State of a pack by its runs, and by the packs that took its replicas over: all of them after a split."""
+    packs = [pack for pack in map(store.pack, family) if pack is not None]
+    children = [pack for pack in packs if pack.rebuilt_from == pack_id]
+    own = next((pack for pack in packs if pack.pack_id == pack_id), None)
+    state = PENDING
+    if any(child.reason != IN_PART for child in children):
+        state = REBUILT
+    elif own is not None and all(store.state(name).state in FINAL for name in own.run_ids):
+        state = DONE
+    started = store.progress(pack_id).started
+    return PackState(
+        state,
+        checkpoint=store.newest_checkpoint(pack_id),
+        microbatch=started.microbatch if started else None,
+        rebuilt_into=tuple(child.pack_id for child in children),
+    )

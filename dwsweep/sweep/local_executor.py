@@ -39,7 +39,6 @@ from dwsweep.sweep.events import (
     Post,
     Release,
     Released,
-    Resumed,
     Stop,
     Train,
     from_line,
@@ -77,7 +76,7 @@ class WorkerProcess:
     def train(self, job: Job, on_event: Emit) -> Ended:
         """Run one attempt and return its end; events other than the end go to ``on_event``."""
         store = SweepStore(job.directory)
-        final_log = store.log_path(job.pack.pack_id)
+        final_log = store.log_path(job.pack_id)
         paths.make_directory(final_log.parent)
         with contextlib.ExitStack() as cleanup:
             if paths.is_remote(final_log):
@@ -107,11 +106,11 @@ class WorkerProcess:
                 if not healthy:
                     self._reap()
                 return replace(heard, kind=event.kind, cause=event.cause, log_tail=tail)
-            if isinstance(event, Resumed):
-                heard = replace(heard, resumed_step=event.step, step=event.step)
-            elif isinstance(event, PackProgress):
+            if isinstance(event, PackProgress | StartFacts):
                 heard = replace(heard, step=event.step)
-            elif isinstance(event, Compiling | StartFacts):
+            if isinstance(event, StartFacts):
+                heard = replace(heard, resumed_step=event.step)
+            if isinstance(event, Compiling | StartFacts):
                 heard = replace(heard, microbatch=event.microbatch)
             on_event(event)
         returncode = self._reap()
@@ -294,7 +293,7 @@ class LocalExecutor:
 
     def _serve(self, worker: WorkerProcess) -> None:
         while (job := self._jobs.get()) is not None:
-            pack_id = job.pack.pack_id
+            pack_id = job.pack_id
             self._serving[worker] = pack_id
             try:
                 ended = worker.train(job, partial(self._post, pack_id))

@@ -211,7 +211,7 @@ def _out_of_memory(
     pack: Pack, state: PackState, ended: Ended, finished: Collection[str], after: Callable[..., PackState]
 ) -> Decision:
     batch = pack.train.batch_size
-    used = ended.microbatch or pack.execution.microbatch or batch
+    used = ended.microbatch or state.microbatch or pack.execution.microbatch or batch
     alone = len(pack.replicas) == 1
     # devices that share a sequence batch hold at least one sequence each: the trainer uses no fewer
     at_floor = state.microbatch is not None and used > state.microbatch
@@ -219,7 +219,7 @@ def _out_of_memory(
     if smaller is not None and (alone or state.halvings < MAX_HALVINGS):
         action = f"microbatch {used} → {smaller} of {batch} sequences"
         changed = after(action, state=PENDING, microbatch=smaller, halvings=state.halvings + 1)
-        return Decision(changed, (with_microbatch(pack, smaller),), INTERRUPTED, ended.cause)
+        return Decision(changed, (pack,), INTERRUPTED, ended.cause)
     if alone:
         least = "one sequence" if used == 1 else f"{used} sequences, the fewest that its devices can share"
         return Decision(after(f"given up at {least}", state=OOM, microbatch=used), (), OOM, ended.cause)
@@ -230,6 +230,9 @@ def _out_of_memory(
 
 
 def with_microbatch(pack: Pack, microbatch: int | None) -> Pack:
+    """The pack with another microbatch than its spec's; as it is for None."""
+    if microbatch is None:
+        return pack
     return replace(pack, execution=pack.execution.model_copy(update={"microbatch": microbatch}))
 
 

@@ -172,12 +172,12 @@ class RayExecutor:
 
     def start(self, job: Job) -> None:
         store = SweepStore(job.directory)
-        stop = store.pack_directory(job.pack.pack_id) / "stop"
+        stop = store.pack_directory(job.pack_id) / "stop"
         with contextlib.suppress(FileNotFoundError):
             stop.unlink()
-        task = _Task(job, store, _progress(store, job.pack.pack_id).updated)
+        task = _Task(job, store, _progress(store, job.pack_id).updated)
         with self._lock:
-            self._tasks[job.pack.pack_id] = task
+            self._tasks[job.pack_id] = task
         if self._lost:
             self._give_up(self._lost)
         else:
@@ -232,7 +232,7 @@ class RayExecutor:
             "num_gpus": wanted.pop("GPU", 0),
             "resources": wanted,
             "max_retries": 0,  # retries are decided by cause
-            "name": task.job.pack.pack_id,
+            "name": task.job.pack_id,
         }
         task.ref = self._ray.remote(run_job).options(**options).remote(task.job, environment)
 
@@ -334,7 +334,7 @@ def run_job(job: Job, environment: dict[str, str]) -> list[Event]:
 
     Returns messages for a person or the manifest, the end last.
     """
-    stop = SweepStore(job.directory).pack_directory(job.pack.pack_id) / "stop"
+    stop = SweepStore(job.directory).pack_directory(job.pack_id) / "stop"
     worker = WorkerProcess(environment)
     events: list[Event] = []
     done = threading.Event()

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,10 +26,6 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Emit
 from dwsweep.sweep.loggers import Logger
 from dwsweep.train import Recorder
-
-if TYPE_CHECKING:
-    pass
-
 
 EVALUATING_SECONDS = 10.0  # interval between two reports during the evaluation
 PROGRESS_SECONDS = 1.0  # interval between two writes of progress.json
@@ -66,8 +61,6 @@ class RunRecorder(Recorder):
         self._has_step = False
         self._written_at = float("-inf")
         self._evaluated_at = float("-inf")
-        self._missed: set[str] = set()  # runs whose lost rows were reported
-        self._cut = False  # True once this attempt has cut records of earlier attempts beyond its start
 
     # interface to the trainer
 
@@ -82,8 +75,7 @@ class RunRecorder(Recorder):
 
     def started(self, facts: StartFacts) -> None:
         step = facts.step
-        if not self._cut:
-            self.resumed(step)
+        self._cut(step)
         self._progress = replace(self._progress, started=facts, step=step)
         self._has_step = True
         for name in self.unfinished():
@@ -91,8 +83,8 @@ class RunRecorder(Recorder):
         self._write_progress()
         self.emit(facts)
 
-    def resumed(self, step: int) -> None:
-        self._cut = True
+    def _cut(self, step: int) -> None:
+        """Cut the metrics of earlier attempts beyond the step at which this one begins."""
         for name in self.unfinished():
             path = self.store.metrics_path(name)
             jsonl.LineWriter(path).flush()
@@ -101,15 +93,13 @@ class RunRecorder(Recorder):
             if found.lost and path.exists():
                 paths.set_aside(path)
             missing = lost_rows(found, kept, self._recorded_to(name, step), self.pack.execution.log_steps)
-            if missing and name not in self._missed:
-                self._missed.add(name)
+            if missing:
                 self.note(f"runs/{name}/metrics.jsonl: {missing}; the run resumes from its checkpoint at step {step:,}")
             # needed even if nothing is dropped: a kill may have left half a line at the end
             if found.rows or found.lost or path.exists():
                 jsonl.rewrite_lines(path, kept)
             self._last_step[name] = kept[-1]["step"] if kept else 0
             self._writers.pop(name, None)
-        self.emit(events.Resumed(step))
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         if run_id in self._frozen:

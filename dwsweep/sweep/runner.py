@@ -20,7 +20,7 @@ from dwsweep.paths import FencedOff
 from dwsweep.plan import RUN, Plan
 from dwsweep.records.pack import REBUILT, PackEvent, PackProgress, StartFacts
 from dwsweep.records.run import DIVERGED, DONE, FINAL, INTERRUPTED, RUNNING, STOPPED, RunState
-from dwsweep.sweep import claim, loggers, policy, repair, work_queue
+from dwsweep.sweep import claim, inventory, loggers, policy, remains, work_queue
 from dwsweep.sweep.claim import Claim, Shard
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
@@ -147,10 +147,10 @@ class _Sweep:
 
     def run(self, executor: str, address: str | None, worker: WorkerProcess | None = None) -> int:
         mine = work_queue.own(self.plan, self.shard)
-        repair.remove_temporaries(self.store, mine, self.view.say)
-        repair.repair(self.store, self.plan, mine, self.view.say)
+        remains.remove_temporaries(self.store, mine, self.view.say)
+        inventory.mend(self.store, self.plan, mine, self.view.say)
         keeps = self.plan.spec.execution.keep_finished_checkpoints
-        repair.remove_remains(self.store, mine, keeps, self.view.say)
+        remains.settle(self.store, mine, keeps, self.view.say)
         for line in work_queue.changes_of_spec(self.plan.spec, self.store):
             self.view.say(line)
         self.store.write_plan(self.plan)
@@ -223,10 +223,8 @@ class _Sweep:
             pack.pack_id, self.plan.labels.get(pack.pack_id, pack.shape.label), self.store.log_path(pack.pack_id)
         )
         directory = paths.absolute(self.store.directory)  # workers may start elsewhere; Orbax requires it
-        following = self.waiting[0].pack if self.waiting else None
-        self.executor.start(
-            Job(pack, directory, self.store_path, state.attempts + 1, unit.frozen, following, self.claim)
-        )
+        following = self.waiting[0].pack.pack_id if self.waiting else None
+        self.executor.start(Job(pack.pack_id, directory, self.store_path, unit.frozen, following, self.claim))
 
     def _handle(self, pack_id: str, event: Event) -> None:
         self.silence.heard(pack_id, event)
@@ -326,7 +324,7 @@ class _Sweep:
 
     def lose(self, why: str, at_once: bool) -> None:
         """Give the sweep up to another owner: after checkpoints, or at once if it already owns the directory."""
-        executor: Executor | None = getattr(self, "executor", None)  # no executor while the sweep is being repaired
+        executor: Executor | None = getattr(self, "executor", None)  # no executor while its files are mended
         if self.stop_cause is None and not at_once and executor is not None:
             self._stop(why)
             return

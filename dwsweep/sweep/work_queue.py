@@ -32,7 +32,6 @@ from dwsweep.spec.bounded_yaml import load_yaml, load_yaml_file
 from dwsweep.sweep import claim
 from dwsweep.sweep.claim import Shard
 from dwsweep.sweep.directory import SweepStore, is_over
-from dwsweep.sweep.policy import with_microbatch
 
 if TYPE_CHECKING:
     from dwsweep.data.token_store import Store as TokenStore
@@ -134,6 +133,8 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
     settled = []
     for unit in schedule.units:
         pack = replace(unit.pack, execution=plan.spec.execution)
+        if not unit.new and pack != unit.pack:  # its membership is fixed, how it is executed is not
+            store.write_pack(pack)
         if unit.new:
             record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
             if unit.in_part:  # a replica's last bits depend on the pack's size: record why the pack is another
@@ -145,8 +146,6 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
                 children = (*parent.rebuilt_into, pack.pack_id)
                 store.write(unit.rebuilt_from, replace(parent, rebuilt_into=children))
         state = store.pack_state(pack.pack_id)
-        if state.microbatch:
-            pack = with_microbatch(pack, state.microbatch)
         again = [name for name in unit.runs if name in schedule.states and is_over(schedule.states[name].state)]
         for name in again:
             store.write_state(name, RunState(PENDING, pack_id=pack.pack_id))

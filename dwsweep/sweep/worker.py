@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import os
 import platform
 import queue
@@ -24,7 +25,8 @@ from typing import Any
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.paths import FencedOff
-from dwsweep.records.pack import StartFacts
+from dwsweep.records.pack import Pack, StartFacts
+from dwsweep.records.record import line_of, parse, to_dict
 from dwsweep.records.run import DONE, INTERRUPTED
 from dwsweep.sweep import loggers, policy
 from dwsweep.sweep.directory import SweepStore
@@ -188,18 +190,20 @@ def attempt(job: Job, channel: Channel) -> Ended:
         return channel.should_stop()
 
     store = SweepStore(job.directory)
-    directory = store.pack_directory(job.pack.pack_id)
+    directory = store.pack_directory(job.pack_id)
     try:
+        pack = pack_of(store, job.pack_id, channel.group)
         with job.claim.at_work(job.directory) if job.claim is not None else contextlib.nullcontext():
             if channel.group is not None and channel.group.index > 0:
-                outcome = train(job, directory, Recorder(), should_stop=should_stop)
+                outcome = train(job, pack, directory, Recorder(), should_stop=should_stop)
                 return Ended(INTERRUPTED if outcome.interrupted else DONE, channel.stop_cause or "")
             note = lambda text: channel.emit(Note(text))  # noqa: E731
-            extra = loggers.make(job.pack.execution.loggers, store, job.pack, note)
-            recorder = RunRecorder(store, job.pack, channel.emit, extra, frozen=job.frozen)
+            extra = loggers.make(pack.execution.loggers, store, pack, note)
+            recorder = RunRecorder(store, pack, channel.emit, extra, frozen=job.frozen)
             try:
                 paths.make_directory(directory)
-                outcome = train(job, directory, recorder, should_stop=should_stop, following=job.following)
+                following = pack_of(store, job.following) if job.following else None
+                outcome = train(job, pack, directory, recorder, should_stop=should_stop, following=following)
                 if outcome.interrupted:
                     cause = channel.stop_cause or "stopped"
                     recorder.interrupted(cause)
@@ -219,11 +223,28 @@ def attempt(job: Job, channel: Channel) -> Ended:
         sys.stderr.flush()
 
 
-def train(job: Job, directory: Any, recorder: Recorder, **more: Any) -> Any:
-    """Train the job's pack by ``train.pack_trainer``, which brings JAX: imported for the first pack, not before."""
+def pack_of(store: SweepStore, pack_id: str, group: Group | None = None) -> Pack:
+    """Pack by its sealed pack.json, with the microbatch of its state.json. Process 0 of a ``group`` reads them for all:
+    a network file system may show another host an older file.
+
+    Raises:
+        InputError: pack.json is missing or damaged.
+    """
+    if group is not None and group.index > 0:
+        return parse(Pack, json.loads(group.share("")))
+    if (pack := store.read(Pack, pack_id)) is None:
+        raise InputError(f"{store.name_of(store.path_of(Pack, pack_id))}: is missing")
+    pack = policy.with_microbatch(pack, store.pack_state(pack_id).microbatch)
+    if group is not None:
+        group.share(line_of(to_dict(pack)))
+    return pack
+
+
+def train(job: Job, pack: Pack, directory: Any, recorder: Recorder, **more: Any) -> Any:
+    """Train the pack by ``train.pack_trainer``, which brings JAX: imported for the first pack, not before."""
     from dwsweep.train.pack_trainer import Store, train_pack
 
-    return train_pack(job.pack, Store.open(job.store_path), directory, recorder, **more)
+    return train_pack(pack, Store.open(job.store_path), directory, recorder, **more)
 
 
 def log_to(path: str, job: Job, group: Group | None = None) -> None:
@@ -238,7 +259,6 @@ def log_to(path: str, job: Job, group: Group | None = None) -> None:
     os.dup2(descriptor, 1)
     os.close(descriptor)
     when = time.strftime("%Y-%m-%d %H:%M:%S")
-    with contextlib.suppress(OSError):
-        print(
-            f"--- {when} attempt {job.attempt} on {platform.node()}, process {os.getpid()}", file=sys.stderr, flush=True
-        )
+    with contextlib.suppress(Exception):  # of a full disk, or of a bucket: the attempt reports it
+        number = SweepStore(job.directory).pack_state(job.pack_id).attempts
+        print(f"--- {when} attempt {number} on {platform.node()}, process {os.getpid()}", file=sys.stderr, flush=True)

@@ -24,10 +24,7 @@ class Recorder:
         """Receive the microbatch that is tried next, before a compilation that may fail for lack of memory."""
 
     def started(self, facts: StartFacts) -> None:
-        """Receive the facts of a (re)start, after compilation."""
-
-    def resumed(self, step: int) -> None:
-        """Resume from this step: records beyond it will come again."""
+        """Receive the facts of a (re)start, after compilation: records beyond its step will come again."""
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         """Receive the rows of the steps since the last call."""

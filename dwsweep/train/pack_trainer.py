@@ -216,10 +216,7 @@ class _Trainer:
             self.state, self.trunk = {}, None
             self._restore()  # copied once more, to its final place
         self.progress.compile_seconds += seconds
-        step = int(self.state["step"])
-        self.recorder.started(self.program.facts(seconds, step))
-        if resumed:
-            self.recorder.resumed(step)
+        self.recorder.started(self.program.facts(seconds, int(self.state["step"])))
 
     def _restore(self) -> bool:
         def like(meta: Meta) -> State:

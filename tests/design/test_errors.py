@@ -24,7 +24,6 @@ from dwsweep.fit import laws
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs
 from dwsweep.fit.curves import build_curves
-from dwsweep.fit.guideline import own_guide
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.plan import build
@@ -422,13 +421,12 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
             truth, np.random.default_rng(index), budgets=BUDGETS, shape_sd=SHAPE_SD, sigma=NOISE, seed_sd=SEED_SD
         )
         curves = judged(build_curves(select_runs(rows).runs, None, 500, np.random.default_rng(0)))
-        guide = own_guide(fit_loss_model(curves, 0.95))
-        assert guide is not None
+        surface = LossSurface(fit_loss_model(curves, 0.95))
         for target in predicted:
             # the median of the draws, which `fit` keeps to itself where most lie beyond the depths trained
-            found = float(np.median(guide.surface.drawn_depths(math.log(target))))
+            found = float(np.median(surface.drawn_depths(math.log(target))))
             misses[target].append(found - math.log(truth.best_depth(target)))
-            stated[target].append(guide.surface.spread(math.log(target)))
+            stated[target].append(surface.spread(math.log(target)))
         for k, pair in enumerate(analyse_pairs(curves, 0.95)):
             crossed[k] += pair.own.crossing.status == "crossed"
             if pair.own.crossing.root is not None:

@@ -17,7 +17,8 @@ from dwsweep.evidence.summary import HERE, POPULATIONS, summarised
 from dwsweep.evidence.words import words
 from dwsweep.fit import laws
 from dwsweep.guide import Options
-from dwsweep.guide.losses import Predicted, Tokens, public
+from dwsweep.guide.losses import Tokens
+from dwsweep.guide.sources import ByEvidence, public_source
 from tests.simulations import evidence_check as check
 
 SOURCES = {source.name: source for source in read()}
@@ -74,12 +75,12 @@ def test_the_curve_solves_its_equation() -> None:
 
 @pytest.mark.parametrize(("n", "low", "high"), [(7e9, 45, 60), (7e10, 65, 95), (4.05e11, 85, 125)])
 def test_best_depths_where_nobody_compared_shapes(n: float, low: float, high: float) -> None:
-    assert low <= public().depth(n)[0] <= high
+    assert low <= public_source().depth(n)[0] <= high
 
 
 @pytest.mark.parametrize("n", BEFORE)
 def test_below_the_largest_comparison_the_answer_is_about_what_it_was(n: float) -> None:
-    assert public().depth(n)[0] == pytest.approx(BEFORE[n], rel=0.15)
+    assert public_source().depth(n)[0] == pytest.approx(BEFORE[n], rel=0.15)
 
 
 @pytest.mark.parametrize("thin", [2, pytest.param(1, marks=pytest.mark.slow)])
@@ -127,7 +128,7 @@ def test_rows_are_the_sources_own_words() -> None:
 
 def test_more_tokens_ask_for_more_depth_as_in_gemstones() -> None:
     """A quadratic in ln N, ln L and ln tokens says 20 layers at 3e8 after 11 B tokens and 29 after 100 B."""
-    few, many = (public(tokens).depth(3e8)[0] for tokens in (Tokens(11e9), Tokens(100e9)))
+    few, many = (public_source(tokens).depth(3e8)[0] for tokens in (Tokens(11e9), Tokens(100e9)))
     assert few < many < 29 / 20 * few
 
 
@@ -140,7 +141,7 @@ def test_at_equal_flops_the_interval_holds_a_study_that_is_no_source(shallow, de
     options = Options(head_size=64)
     shapes = [options.shape(*shape) for shape in (shallow, deep)]
     n = math.sqrt(shapes[0].n_params * shapes[1].n_params)
-    loss = public().loss(n)
+    loss = public_source().loss(n)
     drawn = loss.drawn(np.array([float(shallow[0]), float(deep[0])]))
     # what a shape spends for each parameter is lost to size
     spent = [math.log(training_flops_per_token(shape) / shape.n_params) for shape in shapes]
@@ -233,5 +234,5 @@ def test_readings_of_a_slope_and_of_pairs_follow_their_equations() -> None:
 
 def test_sources_are_named_in_what_they_are_read_for() -> None:
     assert published_law.SHORT in SOURCES
-    law = Predicted(read(), read_populations())
-    assert (law.valid_from, law.valid_to) == (min(SOURCES["laptop"].depth.n_params), 1.5e9)
+    law = ByEvidence()
+    assert law.span == (min(SOURCES["laptop"].depth.n_params), 1.5e9)

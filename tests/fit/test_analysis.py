@@ -20,8 +20,8 @@ import dwsweep
 from dwsweep import published_law
 from dwsweep.errors import InputError
 from dwsweep.fit import analysis, curves, laws, token_group
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import find_bad_runs, select_runs
-from dwsweep.fit.guideline import own_guide
 from tests.simulations.sweeps import Scenario, SmoothTruth, Truth, draw, scenarios, simulate
 
 DRAWS = 500
@@ -67,9 +67,10 @@ def test_noise_free_losses_return_the_guideline():
     table = draw(
         SmoothTruth((6, 12, 18, 24, 30, 36, 48)), rng(), budgets=np.geomspace(1e6, 3e9, 12), sigma=0.0, seed_sd=0.0
     )
-    guide = own_guide(analysis.fit_table(table, draws=DRAWS).surface)
+    surface = LossSurface(analysis.fit_table(table, draws=DRAWS).surface)
     for name, n, _ in published_law.targets():
-        depth, low, _ = guide.depth(n)
+        found = surface.at(n)
+        depth, low = found.value, found.low
         best = laws.published().depth(n)[0]
         if n <= 3e9:
             assert depth == pytest.approx(best, rel=0.015), name

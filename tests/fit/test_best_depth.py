@@ -14,7 +14,7 @@ from shown import summary
 import dwsweep
 from dwsweep.errors import InputError
 from dwsweep.fit.ask import SAME_BUDGET, LossSurface
-from dwsweep.fit.guideline import guides, headline, held_out_warnings, own_guide
+from dwsweep.fit.guideline import headline, held_out_warnings
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import completed
@@ -78,7 +78,7 @@ def test_the_true_losses_are_least_at_the_true_best_depth():
 
 def test_identical_curves_have_no_best_depth():
     result = fitted(SmoothTruth(effect=0.0))
-    assert result.guideline_law is None and result.guideline[0].law.startswith("public evidence")
+    assert result.guideline[0].law.startswith("public evidence")
     assert result.surface.flat and all(row.depth is None for row in result.surface.optima)
     assert not result.surface.bounded and LossSurface(result.surface).at(3e7).value is None
     said = headline(result.surface, "N")
@@ -140,7 +140,6 @@ def test_a_best_depth_that_falls_with_size_is_told_and_not_carried_beyond_the_da
     result, true = falling
     small, large = result.surface.falls
     assert true(small.n_params) > true(large.n_params)
-    assert result.guideline_law is None
     assert not any("levine" in row.law for row in result.guideline)
     assert any("falls with size" in line for line in result.warnings)
     assert result.width_law is None
@@ -168,18 +167,18 @@ def test_guide_answers_inside_the_data_of_a_best_depth_that_falls(falling):
     source = source_of(result, "falling")
     assert any("falls with size" in note for note in source.notes)
     for n in (3e6, 3e7, 1e8):
-        _, low, high = source.at(n).law.depth(n)
+        _, low, high = source.depth(n)
         assert low <= true(n) <= high
-    assert source.at(1e11) is source and source.own is None
+    assert source.own_at(1e11) is None
 
 
 def test_trust_rests_on_regret_at_95_percent_whatever_the_confidence_of_the_intervals():
     table = draw(SmoothTruth(), np.random.default_rng(0))
     half = dwsweep.fit_table(table, draws=500, confidence=0.5)
     sure, unsure = (source_of(result, "own") for result in (fitted(SmoothTruth()), half))
-    assert guide_sources.judge(sure.at(3e7), 3e7).level == guide_sources.judge(unsure.at(3e7), 3e7).level == "high"
+    assert guide_sources.judge(sure, 3e7).level == guide_sources.judge(unsure, 3e7).level == "high"
     # the intervals of guide are of 95 % too
-    assert unsure.at(3e7).law.depth(3e7) == pytest.approx(sure.at(3e7).law.depth(3e7), rel=0.01)
+    assert unsure.depth(3e7) == pytest.approx(sure.depth(3e7), rel=0.01)
 
 
 def test_losses_that_have_no_percent_are_not_told_in_percent():
@@ -241,15 +240,14 @@ def test_what_is_written_guides_as_what_was_fitted(tmp_path):
     (tmp_path / "fit.json").write_text(result.to_json())
     again = fit_record.read(tmp_path)
     assert [row.to_dict() for row in completed(again).guideline] == [row.to_dict() for row in result.guideline]
-    assert own_guide(again.surface).depth(3e7) == own_guide(result.surface).depth(3e7)
 
 
 def test_a_depth_costs_what_the_true_losses_say():
     truth = SmoothTruth()
-    guide, _ = guides(fitted(truth))
+    surface = LossSurface(fitted(truth).surface)
     for n in SIZES:
         x = math.log(n)
-        drawn = guide.surface.penalties(n, np.array([6.0, 12.0, 24.0]))
+        drawn = surface.penalties(n, np.array([6.0, 12.0, 24.0]))
         least = float(truth.loss(truth.best_depth(n), x))
         for depth, values in zip((6.0, 12.0, 24.0), drawn.T, strict=True):
             true = float(truth.loss(depth, x)) - least

@@ -95,14 +95,3 @@ def test_text_and_repr_give_no_best_depth_beyond_those_trained() -> None:
         for text in (summary(result(name)), repr(result(name))):
             for depth in re.findall(r"best depth is (\d+\.\d)", text):
                 assert float(depth) <= DEPTHS[-1]
-
-
-def test_a_guide_by_own_losses_gives_no_best_depth_beyond_those_trained() -> None:
-    from dwsweep.fit.guideline import guide_inside
-
-    guide = guide_inside(result("fit").surface)
-    if guide is not None:
-        for n in np.geomspace(guide.valid_from / 10, guide.valid_to * 1e3, 12):
-            value, _, high = guide.depth(float(n))
-            assert value is None or DEPTHS[0] <= value <= DEPTHS[-1]
-            assert value is not None or high is None or high <= DEPTHS[-1]

@@ -236,9 +236,9 @@ def test_own_losses_are_one_more_source(tmp_path: Path) -> None:
     source = source_of(found, "mine")
     alone = public_source()
     for n, share in ((3e8, 0.6), (1e9, 0.8), (3e9, 1.0), (2e10, 1.0)):
-        own, public = source.at(n).law.depth(n), alone.law.depth(n)
+        own, public = source.depth(n), alone.depth(n)
         assert own[0] <= share * public[0] + 1e-9 and own[1] < 5.0 * (n / 3e7) ** 0.25 < own[2]
-    assert source.at(2e10).law.depth(2e10) == alone.law.depth(2e10), "beyond 30 times public evidence alone"
+    assert source.depth(2e10) == alone.depth(2e10), "beyond 30 times public evidence alone"
 
 
 def test_trust_is_low_where_the_worst_regret_is_grave(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,11 @@ import pytest
 from sentences import says
 
 from dwsweep import fit_table
+from dwsweep.errors import InputError
 from dwsweep.fit.ask import LossSurface
-from dwsweep.guide import Options, Source, answer, exported, public_source, source_of
+from dwsweep.guide import Options, answer, exported, public_source, source_of
 from dwsweep.guide.guideline import completed
+from dwsweep.guide.sources import ByEvidence
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
@@ -30,9 +32,9 @@ def found() -> FitResult:
 
 
 @pytest.fixture(scope="module")
-def source(found: FitResult) -> Source:
+def source(found: FitResult) -> ByEvidence:
     made = source_of(found, "laptop")
-    assert made.own is None and made.near is not None, "no such fit: the tests below would say nothing"
+    assert made.own is not None, "no such fit: the tests below would say nothing"
     return made
 
 
@@ -44,21 +46,20 @@ def largest(found: FitResult) -> float:
 
 
 def test_inside_the_data_guide_goes_by_the_losses_of_the_sweep(
-    found: FitResult, source: Source, largest: float
+    found: FitResult, source: ByEvidence, largest: float
 ) -> None:
     """The published law puts two layers 0.14 nats behind one where the runs have them level or ahead."""
-    inside = source.at(largest)
-    assert inside.own is not None and source.at(FAR) is source
-    assert "your losses" in inside.reach(largest) and "law" not in inside.reach(largest)
-    one, two = inside.loss(largest).penalties(np.array([1.0, 2.0]))
+    assert source.own_at(largest) is not None and source.own_at(FAR) is None
+    assert "your losses" in source.reach(largest) and "law" not in source.reach(largest)
+    one, two = source.loss(largest).penalties(np.array([1.0, 2.0]))
     drawn = LossSurface(found.surface).differences(np.log([largest]), [(1, 2)])[0, 1:, 0]
     assert abs((one - two) - drawn.mean()) < 2.0 * drawn.std()
 
 
-def test_far_outside_a_fit_public_evidence_answers(source: Source) -> None:
-    alone, beyond = public_source(), source.law.depth(FAR)
-    assert beyond == alone.law.depth(FAR) and "your losses" not in source.at(FAR).reach(FAR)
-    assert says(source.at(3e6).reach(3e6), "guide: times outside your own")
+def test_far_outside_a_fit_public_evidence_answers(source: ByEvidence) -> None:
+    alone, beyond = public_source(), source.depth(FAR)
+    assert beyond == alone.depth(FAR) and "your losses" not in source.reach(FAR)
+    assert says(source.reach(3e6), "guide: times outside your own")
     assert any("public evidence" in note for note in source.notes)
 
 
@@ -97,25 +98,49 @@ def test_a_fit_without_a_best_depth_says_first_that_others_answer(tmp_path: Path
     assert "no best depth" not in str(guide_report.document(answer([2e5], fit=tmp_path))[0])
 
 
-def test_a_fit_of_other_blocks_says_so_beside_the_shapes_and_the_option_builds_theirs(tmp_path: Path) -> None:
-    """Nets with d_ff = 2·d have 8·L·d² weights: 17 × 384 has 20M of them, and not 30M."""
+def of_block(weights: float, more: dict[str, float]) -> FitResult:
+    """Fit of nets with ``weights``·d² in a layer, whose best depth is 15·(N/3e7)^¼."""
     rows = [
-        {"depth": depth, "width": width, "d_ff": 2 * width, "loss": 3.0 - 0.1 * math.log(n) + 0.05 * off**2}
+        {"depth": depth, "width": width, "loss": 3.0 - 0.1 * math.log(n) + 0.05 * off**2, "n_params": round(n), **more}
         for size in (1e7, 2e7, 4e7, 8e7)
         for depth in (4, 8, 16, 32)
-        for width in [8 * round(math.sqrt(size / 8 / depth) / 8)]
-        for n in [8.0 * depth * width**2]
+        for width in [8 * round(math.sqrt(size / weights / depth) / 8)]
+        for n in [weights * depth * width**2]
         for off in [math.log(depth / (15.0 * (n / 3e7) ** 0.25))]
     ]
-    fit = fit_table(rows, noise=0.001, draws=200)
-    assert fit.nets.layer_weights == pytest.approx(8.0)
+    return fit_table(rows, noise=0.001, draws=200)
+
+
+@pytest.mark.parametrize(("weights", "more"), [(5.01, {}), (20.0, {"experts": 8, "top_k": 2})])
+def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: float, more: dict[str, float]) -> None:
+    """Nets of 20·L·d² active weights, 2 of 8 experts, were answered by a dense 18 × 832 of 12·L·d²."""
+    fit = of_block(weights, more)
+    assert fit.nets.layer_weights == pytest.approx(weights)
     fit_record.write(fit, tmp_path)
-    notes, own = (answer([3e7], fit=tmp_path / "fit.json", options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
-    said = "8·d² weights in a layer, the shapes here 12·d²"
-    assert any(said in note for note in notes) and not own
-    # a shape that is judged was of 12·d² weights without a word
-    notes, own = (answer([], ["16x384"], fit=tmp_path, options=Options(mlp_ratio=r)).notes for r in (None, 2.0))
-    assert any(said in note for note in notes) and not own
+    found = answer([3e7], fit=tmp_path)
+    row, said = found.budgets[0], found.notes[0]
+    assert f"{weights:.3g}·d² weights in a layer" in said and ("2 of 8 experts" in said) == bool(more)
+    assert row.optimum.width == pytest.approx(math.sqrt(3e7 / weights / row.optimum.depth))
+    for one in row.candidates:
+        assert one.n_params == pytest.approx(weights * one.depth * one.width**2, rel=0.05)
+        idle = one.n_params_total - one.n_params - 2 * 50_257 * one.width
+        assert idle == pytest.approx(48.0 * one.depth * one.width**2 if more else 0.0, rel=0.05, abs=1e5)
+    assert completed(fit).guideline[0].n_params_actual == pytest.approx(8.5e7, rel=0.06)
+    (judged,) = answer([], ["16x384"], fit=tmp_path).verdicts
+    assert judged.optimum.n_params == pytest.approx(weights * 16 * 384**2, rel=0.03)
+    with pytest.raises(InputError, match="project: the shapes here have the blocks of your fit's nets"):
+        exported(found, Options(), "hf")
+    asked = answer([3e7], fit=tmp_path, options=Options(mlp_ratio=4.0))
+    assert f"have {weights:.3g}·d² weights in a layer, the shapes here have 12·d²" in asked.notes[0]
+
+
+def test_a_block_lighter_than_attention_has_no_shape(tmp_path: Path) -> None:
+    fit = of_block(3.0, {})
+    fit_record.write(fit, tmp_path)
+    with pytest.raises(InputError, match=r"fit: its nets have 3·d² weights in a layer, fewer than attention of 4·d²"):
+        answer([3e7], fit=tmp_path)
+    rows = completed(fit).guideline
+    assert rows[0].depth and {row.depth_int for row in rows} == {None}
 
 
 def grid(unit: float = 1.0, tokens: float = 5e8) -> list[dict]:
@@ -163,7 +188,7 @@ def test_tokens_far_from_those_of_the_losses_are_named_move_the_best_depth_and_c
 def test_the_values_that_a_heap_is_held_at_stand_beside_its_answer(tmp_path: Path) -> None:
     rows = [{**row, "batch_size": 32 * 2 ** (k % 3)} for k, row in enumerate(grid())]
     found = fit_table(rows, at={"batch_size": 128})
-    notes = source_of(found, tmp_path).at(3e7).notes
+    notes = source_of(found, tmp_path).notes
     assert any(note.startswith("fit: Depths are compared at") and "batch 128" in note for note in notes)
 
 

@@ -17,14 +17,14 @@ from dwsweep import published_law
 from dwsweep.cost.arithmetic import decode_bytes_per_token
 from dwsweep.cost.devices import find
 from dwsweep.errors import InputError
+from dwsweep.evidence import levels
 from dwsweep.fit import laws
 from dwsweep.guide import Options, answer, export, exported, practice, published_source
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.answers import AT, CONSTRAINTS, Answer
 from dwsweep.guide.costs import TIE_NATS, Budget, best_of
-from dwsweep.guide.losses import LAW_PRICE, LAW_PRICE_ENDS, LawLoss
 from dwsweep.guide.shapes import HEAD_SIZES, LAYER_SECONDS, is_round, lattice, matched, shapes_near
-from dwsweep.guide.sources import fitted_source
+from dwsweep.guide.sources import LAW_PRICE, LAW_PRICE_ENDS, fitted_source
 from dwsweep.report import guide_report
 
 
@@ -54,8 +54,8 @@ def test_overview_is_the_published_table() -> None:
         depth, width = TABLE[row.name]
         assert row.depth == pytest.approx(depth, abs=0.05)
         assert row.width == pytest.approx(width, rel=1e-3)
-        # the one interval holds the law's own, and every rival
-        assert row.depth_low < row.law_low < row.depth < row.law_high < row.depth_high
+        # the one interval holds every rival
+        assert row.depth_low < row.depth < row.depth_high
         assert all(row.depth_low < rival < row.depth_high for rival in row.rivals.values())
         # at a fixed size the narrow end goes with the deep end
         assert row.width_low == pytest.approx(math.sqrt(row.n_params / 12 / row.depth_high))
@@ -64,9 +64,8 @@ def test_overview_is_the_published_table() -> None:
 
 def test_interval_at_fixed_size_and_depth_48() -> None:
     """At fixed N the published law's sd is 0.54 layers at L = 48; the region is the joint 95 % ellipse."""
-    row = by_law([published_law.transition_n_params(48)]).budgets[0].optimum
-    sd_by_delta = (row.law_high - row.law_low) / 2 / 1.959964
-    assert sd_by_delta == pytest.approx(0.54, abs=0.03)
+    _, low, high = laws.published().depth(published_law.transition_n_params(48))
+    assert low and high and (high - low) / 2 / 1.959964 == pytest.approx(0.54, abs=0.03)
 
 
 def test_rivals_of_the_published_law() -> None:
@@ -80,7 +79,7 @@ def test_rivals_of_the_published_law() -> None:
 @pytest.mark.parametrize(
     ("shape", "verdict"),
     [
-        ("96x12288", "undecided"),
+        ("96x12288", "balanced"),  # deeper than the law's 80, for 0.6 % of compute
         ("24x2048", "too shallow"),
         ("12x768", "too shallow"),
         ("48x2304", "balanced"),
@@ -105,31 +104,29 @@ def test_verdicts(shape: str, verdict: str) -> None:
         assert row.costs[constraint] is None or best.cost(constraint).nats <= row.costs[constraint].nats + 1e-4
 
 
-def test_the_cost_of_a_depth_is_its_price_times_the_square_of_its_distance() -> None:
-    """w = κ·(ln L − ln L*)², κ = 0.19 in 0.08 to 0.32, and L* anywhere in the law's own interval."""
+def test_the_cost_of_a_depth_by_the_law_is_its_price_times_the_square_of_its_distance() -> None:
+    """w = κ·(ln L − ln L*)², κ = 0.19 in 0.08 to 0.32, for recipes that shift the law by up to 4 times in N."""
     law, n = laws.published(), 1.2e9
-    model = LawLoss(n, law)
-    best, low, high = law.depth(n)
+    model = published_source().loss(n)
+    best = law.depth(n)[0]
     depths = np.array([10.0, 24.0, 60.0, 120.0])
-    assert model.penalties(depths) == pytest.approx(model.slope * LAW_PRICE * np.log(depths / best) ** 2)
-    least_price, most_price = (model.slope * price for price in LAW_PRICE_ENDS)
-    assert model.penalties(np.array([best]))[0] == pytest.approx(0, abs=1e-12)
-    for depth, column in zip(depths, model.drawn(depths).T, strict=True):
-        near, far = sorted(abs(np.log(depth / end)) for end in (low, high))
-        assert model.interval(column) == pytest.approx((least_price * near**2, most_price * far**2), rel=0.05)
-    # inside the law's own interval a depth may be the best one
-    least, most = model.interval(model.drawn(np.array([best]))[:, 0])
-    assert least == pytest.approx(0, abs=1e-9) and most > 1e-6
+    assert model.best_depth[0] == best == pytest.approx(math.exp(np.median(model.ln_depth)), rel=0.01)
+    assert model.penalties(depths) == pytest.approx(model.slope * LAW_PRICE * np.log(depths / best) ** 2, rel=0.1)
+    drawn = np.exp(np.quantile(model.ln_depth, [0.025, 0.975]))
+    assert drawn == pytest.approx([law.depth(n / 4)[0], law.depth(n * 4)[0]], rel=0.02)
+    far = model.drawn(np.array([1e4]))[:, 0] / model.slope / (math.log(1e4) - model.ln_depth) ** 2
+    assert np.quantile(far, [0.025, 0.5, 0.975]) == pytest.approx(
+        [LAW_PRICE_ENDS[0], LAW_PRICE, LAW_PRICE_ENDS[1]], rel=0.05
+    )
 
 
 def test_equivalent_size_undoes_the_loss() -> None:
     n = 3e9
-    model = LawLoss(n, laws.published())
-    percent = model.cost(0.002).less_compute
-    smaller = n * (1 - percent / 100)
-    assert model.level_of(smaller) - model.level == pytest.approx(0.002, rel=0.02)
+    model = published_source().loss(n)
+    smaller = n * (1 - model.cost(0.002).less_compute / 100)
+    assert levels.level(smaller) - model.level == pytest.approx(0.002, rel=0.02)
     assert model.slope == pytest.approx(0.3478 * 482.01 * n**-0.3478), "Besiroglu's, who fitted such sizes"
-    assert LawLoss(1e7, laws.published()).slope == pytest.approx(0.076 * (8.8e13 / 1e7) ** 0.076), "Kaplan's"
+    assert published_source().loss(1e7).slope == pytest.approx(0.076 * (8.8e13 / 1e7) ** 0.076), "Kaplan's"
 
 
 def test_near_best_sets_end_where_the_loss_says() -> None:
@@ -141,7 +138,7 @@ def test_near_best_sets_end_where_the_loss_says() -> None:
         assert model.cost(found.nats).less_compute == pytest.approx(100 * tolerance) == found.less_compute
         for end, ends in ((found.depth_low, found.depth_low_interval), (found.depth_high, found.depth_high_interval)):
             at = model.penalties(np.array([end]))[0]
-            assert at == pytest.approx(found.nats, rel=0.05) and at <= 1.001 * found.nats
+            assert at == pytest.approx(found.nats, rel=0.1) and at <= 1.001 * found.nats
             assert ends[0] <= end <= ends[1]
         if previous:
             assert found.depth_low < previous.depth_low and found.depth_high > previous.depth_high
@@ -391,7 +388,7 @@ def test_a_shape_that_spends_as_much_is_as_good_as_its_cost_says() -> None:
     losses = [c.size.nats - slope * math.log(spent / (c.flops_per_token / c.n_params) / n) for c in compared]
     for c, loss in zip(compared, losses, strict=True):
         assert c.flops.nats == pytest.approx(loss - min(losses), abs=TIE_NATS)
-        assert model.level_of(n * (1 - c.flops.less_compute / 100)) - model.level == pytest.approx(
+        assert levels.level(n * (1 - c.flops.less_compute / 100)) - model.level == pytest.approx(
             c.flops.nats, rel=0.05, abs=1e-6
         )
 
@@ -401,7 +398,7 @@ def test_reach_is_said_in_words() -> None:
     reach = {n: row.reach for n, row in found.items()}
     assert reach[1e8].startswith("inside")
     assert reach[3e9].startswith("projection, 5 times")
-    assert reach[1e11].startswith("far projection") and "rivals agree" in reach[1e11]
+    assert reach[1e11].startswith("far projection")
     assert reach[2e12].startswith("refused") and all("do not use beyond 1.2T" in reach[n] for n in (3e9, 1e11, 2e12))
     assert [row.trust.level for row in found.values()] == ["low"] * 4
     refused = by_law([2e12], ["200x40000"])
@@ -411,12 +408,12 @@ def test_reach_is_said_in_words() -> None:
 
 def test_the_one_interval_holds_forms_and_recipes() -> None:
     """A law whose transitions lie up to four times earlier or later in N, in any of the three forms, is inside."""
-    source, n = published_source(), 3e9
-    low, high = guide_sources.interval(source, n)
-    for law in (source.law, *source.alternatives):
+    n = 3e9
+    _, low, high = published_source().depth(n)
+    for law in (laws.published(), *laws.published_alternatives()):
         for factor in (0.26, 1.0, 3.9):
             assert low < law.depth(n * factor)[0] < high
-    assert not low < source.law.depth(n / 6)[0]
+    assert not low < laws.published().depth(n / 6)[0]
 
 
 def test_configurations_hold_the_shape() -> None:
@@ -583,9 +580,6 @@ def test_an_own_fit_guides_as_the_law_that_it_was_drawn_from(fitted: Any) -> Non
     # the simulated truth is the published law
     assert ours.depth == pytest.approx(published.depth, rel=0.02)
     assert shows(own.loss_tag, "guide: loss by a surface", numbers=True) and theirs.loss_tag.startswith("ASSUMED")
-    assert [ours.next_depth - ours.depth, published.next_depth - published.depth] == [0, 6]
-    # one's own interval is the fit's; it needs no allowance for another recipe
-    assert (ours.depth_low, ours.depth_high) == (ours.law_low, ours.law_high)
     assert (ours.trust.level, published.trust.level) == ("high", "low")
     assert answer([3e9], fit=fitted).budgets[0].optimum.trust.level != "high"
 
@@ -595,8 +589,8 @@ def test_one_best_depth_in_fit_and_guide_inside_the_data(fitted: Any) -> None:
     from tests.simulations.sweeps import SmoothTruth
 
     row = next(row for row in fit_record.read(fitted).guideline if row.name == "125M")
-    source = fitted_source(fitted).at(row.n_params)
-    assert source.law.depth(row.n_params) == pytest.approx((row.depth, row.depth_low, row.depth_high))
+    source = fitted_source(fitted)
+    assert source.depth(row.n_params) == pytest.approx((row.depth, row.depth_low, row.depth_high))
     assert row.depth_low < SmoothTruth().best_depth(row.n_params) < row.depth_high
     surface = source.loss(row.n_params)
     assert surface.best == pytest.approx(row.depth, rel=0.1), "the table has its minimum where the depth is called best"
@@ -623,29 +617,28 @@ def test_beyond_the_data_an_own_fit_goes_over_into_the_evidence_without_a_jump(f
     from tests.simulations.sweeps import SmoothTruth
 
     source = fitted_source(fitted)
-    assert source.near is not None and source.near.own is not None
-    edge = source.near.own.high
+    assert source.own is not None
+    edge = source.own.high
     inside, beyond = edge * 0.9999, edge * 1.03
-    assert source.at(inside) is source.at(beyond) is source.near
     depths = np.array([8.0, 12.0, 24.0, 48.0])
     for say in (
-        lambda n: np.array(source.at(n).law.depth(n)),
-        lambda n: 1.0 + source.at(n).loss(n).penalties(depths),
-        lambda n: np.array([source.at(n).loss(n).level, source.at(n).loss(n).slope]),
+        lambda n: np.array(source.depth(n)),
+        lambda n: 1.0 + source.loss(n).penalties(depths),
+        lambda n: np.array([source.loss(n).level, source.loss(n).slope]),
     ):
         assert say(beyond) == pytest.approx(say(inside), rel=0.06)
-    best = [source.at(edge * factor).law.depth(edge * factor) for factor in (1.1, 10.0, 100.0)]
+    best = [source.depth(edge * factor) for factor in (1.1, 10.0, 100.0)]
     widths = [math.log(high / low) for _, low, high in best]
     assert widths == sorted(widths), "what is left of one's own losses fades"
     assert all(a[0] < b[0] for a, b in pairwise(best))
     low, high = best[1][1:]
     assert low < SmoothTruth().best_depth(edge * 10.0) < high
-    assert [guide_sources.judge(source.at(n), n).level for n in (edge / 10.0, 2e11)] == ["high", "low"]
+    assert [guide_sources.judge(source, n).level for n in (edge / 10.0, 2e11)] == ["high", "low"]
 
 
 def test_a_fit_that_contradicts_every_form_is_not_trusted_most(fitted: Any) -> None:
-    source = fitted_source(fitted).near
-    assert source is not None and source.own is not None
+    source = fitted_source(fitted)
+    assert source.own is not None
     n = math.sqrt(source.own.low * source.own.high)
     assert guide_sources.judge(source, n).level == "high"
     contradicted = guide_sources.judge(replace(source, misfit=True), n)

@@ -19,8 +19,9 @@ from dwsweep.fit.analysis import fit_table
 from dwsweep.guide import Source, answer, public_source, source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import completed
-from dwsweep.guide.losses import OWN_REACH, Predicted, Tokens
-from dwsweep.guide.sources import judge
+from dwsweep.guide.losses import Tokens
+from dwsweep.guide.own import OWN_REACH
+from dwsweep.guide.sources import ByEvidence, judge
 from dwsweep.records.fit import FitResult
 
 Effect = Callable[[float, int], float]  # nats, of N and depth
@@ -39,7 +40,7 @@ def swept(sizes: Sequence[float], depths: Sequence[int], effect: Effect, noise: 
 
 
 @cache
-def sign_change() -> Source:
+def sign_change() -> ByEvidence:
     """Depth hurts below 6e7 parameters and helps above, among 5 to 28 layers."""
     found = swept(
         np.geomspace(3e6, 8e8, 8).tolist(),
@@ -62,7 +63,7 @@ def toy() -> FitResult:
 
 def built(source: Source, n: float) -> float:
     """Whole number of layers of least expected loss."""
-    loss = source.at(n).loss(n)
+    loss = source.loss(n)
     whole = np.arange(1.0, 200.0)
     return float(whole[loss.penalties(whole).argmin()])
 
@@ -70,54 +71,51 @@ def built(source: Source, n: float) -> float:
 def test_bounds_of_one_side_are_kept_at_their_sizes_and_no_depth_is_absurd() -> None:
     """`guide --params 5M --fit` built 407 × 32, trust medium, where deep nets lose."""
     source = sign_change()
-    assert built(source, 5e6) <= 5 and source.at(5e6).law.depth(5e6)[2] <= 5.0
-    assert 28 <= built(source, 6e8) <= 56 and source.at(6e8).law.depth(6e8)[1] >= 28.0
+    assert built(source, 5e6) <= 5 and source.depth(5e6)[2] <= 5.0
+    assert 28 <= built(source, 6e8) <= 56 and source.depth(6e8)[1] >= 28.0
 
 
 def test_losses_that_contradict_public_evidence_say_so_and_are_trusted_little() -> None:
     source = sign_change()
     for n in (5e6, 6e8, 3e9):
-        found = judge(source.at(n), n)
+        found = judge(source, n)
         assert found.level == "low" and any("contradict public evidence" in one for one in found.reasons)
 
 
 def test_a_toy_sweep_changes_no_answer_beyond_30_times_its_sizes() -> None:
     source, alone = source_of(toy(), "toy"), public_source()
     for n in (3e9, 7e10):
-        here = source.at(n)
-        assert here.law.depth(n) == alone.law.depth(n) and judge(here, n) == judge(alone, n)
+        assert source.depth(n) == alone.depth(n) and judge(source, n) == judge(alone, n)
     rows = {row.n_params: row for row in completed(toy()).guideline if row.law == "public evidence"}
     assert rows
     for n, row in rows.items():
-        assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(alone.law.depth(n))
+        assert (row.depth, row.depth_low, row.depth_high) == pytest.approx(alone.depth(n))
 
 
 def test_own_losses_fade_without_a_jump() -> None:
     source, alone = source_of(toy(), "toy"), public_source()
-    assert source.near is not None and source.near.own is not None
-    edge = source.near.own.high
+    assert source.own is not None
+    edge = source.own.high
     last = edge * OWN_REACH
     for n, factor in ((edge, 1.002), (last, 0.998)):
-        before, after = (np.log(source.at(at).law.depth(at)) for at in (n, n * factor))
+        before, after = (np.log(source.depth(at)) for at in (n, n * factor))
         assert np.abs(after - before).max() < 0.05
-    far = [source.at(edge * factor).law.depth(edge * factor) for factor in (2.0, 8.0, 25.0)]
+    far = [source.depth(edge * factor) for factor in (2.0, 8.0, 25.0)]
     widths = [math.log(high / low) for _, low, high in far]
-    wide = [math.log(high / low) for _, low, high in (alone.law.depth(edge * factor) for factor in (2.0, 8.0, 25.0))]
+    wide = [math.log(high / low) for _, low, high in (alone.depth(edge * factor) for factor in (2.0, 8.0, 25.0))]
     assert widths[0] < wide[0] and widths[2] == pytest.approx(wide[2], rel=0.25)
 
 
 def test_at_the_edge_of_the_laptop_study_the_answer_keeps_its_kind() -> None:
     """2.01M had 3.7 (> 1.5) and a regret of 6.9 %, 2.05M 2.9 (2.2 to 3.7) and 13 %."""
     source = source_of(fit_table(ROOT / "sweeps" / "results" / "laptop", draws=100, documents=False), "laptop")
-    assert source.near is not None and source.near.own is not None
-    edge = source.near.own.high
+    assert source.own is not None
+    edge = source.own.high
     rows = []
     for n in edge * np.array([0.94, 0.97, 0.9999, 1.0001, 1.03, 1.06]):
-        loss = source.at(float(n)).loss(float(n))
+        loss = source.loss(float(n))
         chosen = loss.drawn(np.array([3.0]))[:, 0]
-        rows.append(
-            [*np.log(source.at(float(n)).law.depth(float(n))), loss.cost(float(chosen.mean())).less_compute / 10]
-        )
+        rows.append([*np.log(source.depth(float(n))), loss.cost(float(chosen.mean())).less_compute / 10])
     steps = np.abs(np.diff(rows, axis=0))
     assert (steps[2] <= np.maximum(steps[[0, 1, 3, 4]].max(axis=0), 0.01)).all(), steps
 
@@ -133,9 +131,8 @@ def test_tokens_beyond_the_sources_are_trusted_little_and_named() -> None:
 
 
 def test_a_depth_far_from_own_and_public_depths_is_trusted_little() -> None:
-    source = source_of(toy(), "toy").at(3e5)
-    assert isinstance(source.law, Predicted)
-    shallow, deep = source.law.depths_near(3e5)
+    source = source_of(toy(), "toy")
+    shallow, deep = source.depths_near(3e5)
     assert (shallow, deep) == (1.0, pytest.approx(6.0))
     for depth, low in ((11.0, False), (13.0, True)):
         found = judge(source, 3e5, guide_sources_risk(source), depth)
@@ -169,8 +166,7 @@ def test_a_bound_far_away_moves_a_small_size_little() -> None:
     ends = np.log([4.0]), np.log([60.0])
     own = OwnDepths(x, *ends, np.full((100, 1), 9.0), np.full((100, 1), 0.3), np.ones(100, dtype=bool))
     found = joined(everyone, own).depth
-    free = public_source().law
-    assert isinstance(free, Predicted)
+    free = public_source()
     moved = [float(np.median(found.at(math.log(n) - CENTRE)) - math.log(free.depth(n)[0])) for n in (6e8, 3e6)]
     assert moved[0] > 0.8 and 0.0 < moved[1] < 0.75 * moved[0]
 

@@ -85,7 +85,6 @@ def test_a_size_that_no_width_meets_is_not_answered_by_a_deeper_net() -> None:
 def test_a_smaller_shape_has_the_loss_of_its_own_size(source: Source) -> None:
     """Its cost is what its depth loses at its own size and the price of its distance from the budget."""
     n = 1.0e6
-    source = source.at(n)
     loss, row = source.loss(n), advice.budget(n, source, Options(width_multiple=128, head_size=64))
     assert any(c.mismatch < -BUDGET_TOLERANCE for c in row.candidates)
     for c in row.candidates:

@@ -16,9 +16,8 @@ from dwsweep.evidence import populations, read
 from dwsweep.guide import Options, advice, fitted_source, public_source, published_source
 from dwsweep.guide.answers import AT, CONSTRAINTS, BudgetAnswer
 from dwsweep.guide.costs import Budget, best_of
-from dwsweep.guide.losses import Predicted
 from dwsweep.guide.shapes import shapes_near
-from dwsweep.guide.sources import Source
+from dwsweep.guide.sources import ByEvidence, Source
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +50,7 @@ def answers(source: str, options: str, sizes: Sequence[float]) -> Iterator[tuple
 @pytest.mark.parametrize("left_out", [None, *(source.name for source in read())])
 def test_the_best_depth_rises_with_size_whatever_sources_there_are(left_out: str | None) -> None:
     sources = tuple(source for source in read() if source.name != left_out)
-    law = Predicted(sources, populations(sources))
+    law = ByEvidence(sources=sources, everyone=populations(sources))
     depths = [law.depth(n)[0] for n in SIZES]
     assert depths == sorted(depths)
 
@@ -111,12 +110,11 @@ def test_costs_do_not_jump_from_depth_to_depth_or_from_size_to_size(source: str)
     made: Source = SOURCES[source]()
     last = None
     for n in np.geomspace(1e5, 1e12, 1200):
-        at = made.at(float(n))
-        best = at.law.depth(float(n))[0]
-        if best is None or at.silent(float(n)):
+        best = made.depth(float(n))[0]
+        if made.silent(float(n)):
             last = None
             continue
-        loss = at.loss(float(n))
+        loss = made.loss(float(n))
         depths = np.arange(1.0, np.ceil(4 * best) + 2)
         depths = depths[(depths >= loss.depths[0]) & (depths <= loss.depths[-1])]
         nats = loss.penalties(depths)

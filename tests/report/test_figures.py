@@ -80,7 +80,7 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
         assert label in words
-    assert "inside the data" in words_of(drawn("law")["guideline"])
+    assert "filled: these losses answer" in words_of(drawn("law")["guideline"])
 
 
 @pytest.mark.parametrize("case", ["one_pair", "one_depth", "noise_unknown"])
@@ -95,12 +95,11 @@ def test_no_figure_of_a_law_where_there_is_none(case: str, tmp_path: Path) -> No
     assert not any(path.exists() for path in stale)
 
 
-def test_the_published_law_is_drawn_in_its_own_range_only() -> None:
+def test_the_figure_of_the_guideline_marks_its_rows() -> None:
     fit = report_sweeps.fit("law")
-    for axes in drawn("law")["guideline"].axes:
-        (line,) = [line for line in axes.lines if line.get_label() == "published law"]
-        sizes = line.get_xdata()
-        assert fit.published.valid_from / 1.02 <= min(sizes) and max(sizes) <= fit.published.valid_to * 1.02
+    upper, _ = drawn("law")["guideline"].axes
+    marked = {tuple(map(float, line.get_xydata()[0])) for line in upper.lines if line.get_marker() == "o"}
+    assert marked == {(row.n_params, row.depth) for row in fit.guideline if row.depth is not None}
 
 
 def test_bars_of_differences_leave_out_what_the_depths_share() -> None:

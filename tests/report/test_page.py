@@ -31,7 +31,7 @@ from dwsweep.report import fit_report, guide_report, html_page, logs, runs_table
 from dwsweep.report import page as sweep_page
 from dwsweep.report.document import INTERVAL, Figure, Fold, Heading, Lines, Table, label, number
 from dwsweep.report.figures import registry
-from dwsweep.report.figures.laws import drawn_guides, drawn_laws
+from dwsweep.report.figures.laws import drawn_laws
 from dwsweep.report.markup import html_of
 from dwsweep.sweep.snapshot import RunView, Snapshot
 from dwsweep.text import format_count, format_factor
@@ -310,8 +310,6 @@ def test_the_law_of_the_pairs_is_told_from_what_guides() -> None:
     fit = report_sweeps.fit("law")
     assert says(sweep_page.HOW_TO_READ[-1], "report: best depth itself comes")
     assert [law.form for law in drawn_laws(fit)][::3] == ["exponential", "published"]
-    guides = [guide.label for guide in drawn_guides(fit)]
-    assert guides[0] == "own, all forms" and guides[-1] == "published law"
 
 
 def test_guideline_marks_extrapolation_refusal_and_rivals() -> None:

@@ -19,7 +19,6 @@ from dwsweep.fit.ask import LossSurface, fit_loss_model, surface_record
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.guideline import OwnGuide, own_guide
 from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells, declared
 from dwsweep.fit.posterior import weigh
@@ -146,20 +145,24 @@ def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Sim
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
     curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0)))
     surface = fit_loss_model(curves, CONFIDENCE)
-    guide = own_guide(surface)
     truth = sweep.truth
     simple = truth.effect and not truth.bend and not truth.wiggle and not sweep.bad
     known = oracle(curves, sweep) if surface and simple else None
     return Simulation(
         index=index,
-        depths=tuple(guide.depth(n) for n in sweep.at) if guide else None,
-        oracle=tuple(known.depth(n) for n in sweep.at) if known else None,
+        depths=_depths(LossSurface(surface), sweep) if surface else None,
+        oracle=_depths(known, sweep) if known else None,
         rejected=tuple(form.form for form in surface.forms if form.rejected) if surface else (),
         transitions=_transitions(curves, LossSurface(surface)) if surface else (),
     )
 
 
-def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
+def _depths(surface: LossSurface, sweep: Sweep) -> tuple[tuple[float | None, float | None, float | None], ...]:
+    found = (surface.at(n) for n in sweep.at)
+    return tuple((one.value, one.low, one.high) for one in found)
+
+
+def oracle(curves: Curves, sweep: Sweep) -> LossSurface:
     """One form, with the variances of the means and the shape_sd that the sweep has."""
     variance = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
     cells = replace(Cells.of(curves), variance=variance, df=math.inf, scatter=declared(max(sweep.shape_sd, 1e-5)))
@@ -167,7 +170,7 @@ def oracle(curves: Curves, sweep: Sweep) -> OwnGuide:
         DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
     )
     record = surface_record(cells, weigh(cells, forms=(sweep.truth.form,)), spans, CONFIDENCE, 0)
-    return OwnGuide(LossSurface(record), "oracle", *sweep.span)
+    return LossSurface(record)
 
 
 def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:

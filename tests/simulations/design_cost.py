@@ -30,7 +30,6 @@ from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.guideline import own_guide
 from dwsweep.fit.scatter import judged
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations.harness import CONFIDENCE, Simulated, Study, covers, mean, median, percent, rms, shown
@@ -154,9 +153,8 @@ def fitted(asked: Request, shapes: Iterable[Shape], index: int) -> tuple[Curves,
 
 
 def answer(arm: str, shapes: Sequence[Shape], surface: LossSurface, target: float) -> Answer:
-    guide = own_guide(surface.record)
-    depth, low, high = guide.depth(target) if guide else (None, None, None)
-    return arm, cost(shapes), len(shapes), depth, low, high
+    found = surface.at(target)
+    return arm, cost(shapes), len(shapes), found.value, found.low, found.high
 
 
 def chosen(curves: Curves, surface: LossSurface, target: float, trained: Iterable[Shape], budget: float) -> list[Shape]:

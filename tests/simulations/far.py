@@ -132,9 +132,8 @@ class Answers(Simulated):
 def asked(source: Source, truth: Truth, sizes: Sequence[float], index: int) -> Answers:
     rows = []
     for n in sizes:
-        here = source.at(n)
-        loss = here.loss(n)
-        best, low, high = here.law.depth(n)
+        loss = source.loss(n)
+        best, low, high = loss.best_depth
         whole = np.unique(np.maximum(1.0, np.geomspace(best / 6.0, best * 6.0, 120).round()))
         chosen = float(whole[loss.penalties(whole).argmin()])
         drawn = loss.drawn(np.array([chosen]))[:, 0]
@@ -142,7 +141,7 @@ def asked(source: Source, truth: Truth, sizes: Sequence[float], index: int) -> A
         scale = slope(n) / loss.slope
         held = low <= max(1.0, math.exp(truth.best(n))) <= high
         stated, worst = scale * float(drawn.mean()), scale * float(np.quantile(drawn, REGRET))
-        rows.append((judge(here, n).level, held, truth.above(chosen, n), stated, worst))
+        rows.append((judge(source, n).level, held, truth.above(chosen, n), stated, worst))
     trust, holds, regret, expected, bound = zip(*rows, strict=True)
     return Answers(index=index, trust=trust, held=holds, regret=regret, stated=expected, worst=bound)
 

@@ -123,7 +123,7 @@ def jobs(directory: Path) -> list[Job]:
     packs = make_plan().packs
     for pack in packs:
         SweepStore(directory).write_pack(pack)
-    return [Job(pack, str(directory), "/nowhere") for pack in packs]
+    return [Job(pack.pack_id, str(directory), "/nowhere") for pack in packs]
 
 
 def test_a_cluster_of_this_machine_listens_on_loopback_and_keys_are_no_part_of_the_runtime_environment(
@@ -177,7 +177,7 @@ def test_a_damaged_progress_file_does_not_end_the_watch(ray: FakeRay, tmp_path: 
     executor = RayExecutor("auto", posts)
     job = jobs(tmp_path)[0]
     store = SweepStore(tmp_path)
-    path = store.pack_directory(job.pack.pack_id) / "progress.json"
+    path = store.pack_directory(job.pack_id) / "progress.json"
     executor.start(job)
     wait_for(lambda: ray.asked)
     path.write_text(content)
@@ -206,7 +206,7 @@ def test_a_lost_cluster_interrupts_all_packs(ray: FakeRay, tmp_path: Path, lost:
     assert {ended.kind for ended in ends} == {"interrupted"}
     assert all(says(ended.cause, "sweep: Ray cluster lost") for ended in ends)
     # workers that still live are told to reach their checkpoints
-    assert (SweepStore(tmp_path).pack_directory(first.pack.pack_id) / "stop").read_text() == ends[0].cause
+    assert (SweepStore(tmp_path).pack_directory(first.pack_id) / "stop").read_text() == ends[0].cause
     executor.start(third)  # the sweep may have begun another one meanwhile
     assert posts.ended().kind == "interrupted"
     executor.stop("stopped")
@@ -219,7 +219,7 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     posts = Posts()
     executor = RayExecutor("auto", posts)
     at_work, waiting, _, _ = jobs(tmp_path)
-    folder, other = (SweepStore(tmp_path).pack_directory(job.pack.pack_id) for job in (at_work, waiting))
+    folder, other = (SweepStore(tmp_path).pack_directory(job.pack_id) for job in (at_work, waiting))
     for path in (folder, other):  # an earlier attempt's, by a clock that is ahead
         (path / "progress.json").write_text('{"updated": 1e12, "step": 2, "tokens_per_second": 1.0}')
     executor.start(at_work)
@@ -227,7 +227,7 @@ def test_a_task_that_waits_for_a_node_is_cancelled_and_one_at_work_is_told_to_st
     wait_for(lambda: len(ray.asked) == 2)
     (folder / "progress.json").write_text('{"updated": 5.0, "step": 0}')
     executor.stop("stopped by SIGINT")
-    assert posts.next() == (waiting.pack.pack_id, Ended("interrupted", "stopped"))
+    assert posts.next() == (waiting.pack_id, Ended("interrupted", "stopped"))
     assert (folder / "stop").read_text() == "stopped by SIGINT" and 0 not in ray.ends
     executor.close()
 

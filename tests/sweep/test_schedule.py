@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sentences import says, shows
-from sweep_tools import assert_complete, make_plan, order, run, work_in
+from sweep_tools import WorkerHere, assert_complete, make_plan, order, run, work_in
 
-from dwsweep.plan import Plan
+from dwsweep.plan import Pack, Plan
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep import work_queue
 from dwsweep.sweep.directory import SweepStore
+from dwsweep.sweep.events import Job
 from dwsweep.sweep.snapshot import snapshot
 
 pytestmark = pytest.mark.usefixtures("standin_here")
@@ -190,3 +192,25 @@ def test_shards_divide_the_packs(tmp_path: Path, count: int) -> None:
     for k in range(1, count):
         again = work_queue.make(plan, store, (k, count))
         assert [unit.pack.pack_id for unit in again.units] == [unit.pack.pack_id for unit in parts[k].units]
+
+
+def test_a_worker_trains_the_pack_that_its_file_holds(tmp_path: Path) -> None:
+    plan = make_plan(grid__depths=[1], grid__budgets=[3e4])
+    store, (pack,) = SweepStore(tmp_path / "sweep"), plan.packs
+    store.write_plan(plan)
+    store.write_pack(replace(pack, replicas=pack.replicas[:1]))
+    job = Job(pack.pack_id, str(tmp_path / "sweep"), "/nowhere")
+    assert WorkerHere().train(job, lambda event: None).kind == "done"
+    assert [store.state(name).state for name in pack.run_ids] == ["done", "pending"]
+    store.path_of(Pack, pack.pack_id).write_text("{}")
+    ended = WorkerHere().train(job, lambda event: None)
+    assert ended.kind == "error" and f"packs/{pack.pack_id}/pack.json" in ended.cause
+
+
+def test_a_setting_of_execution_that_changed_reaches_a_pack_that_has_begun(tmp_path: Path) -> None:
+    stop_in_the_middle(tmp_path, make_plan(grid__depths=[1]))
+    plan = make_plan(grid__depths=[1], execution={"checkpoint_steps": 7})
+    assert run(plan, tmp_path / "sweep")[0] == 0
+    store = SweepStore(tmp_path / "sweep")
+    packs = [store.pack(name) for name in store.pack_ids()]
+    assert {pack.execution.checkpoint_steps for pack in packs if pack} == {7}

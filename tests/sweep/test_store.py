@@ -27,7 +27,7 @@ from dwsweep.records.pack import PackEvent, PackProgress, PackState, StartFacts
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Event, Resumed
+from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
 from dwsweep.sweep.snapshot import rebuild_results
 
@@ -125,15 +125,13 @@ def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pa
         one.metrics(name, rows(1, 2, 3, 4, 5, 6))
     with open(store.run_directory(first) / "metrics.jsonl", "a") as file:
         file.write('{"step": 7, "lo')  # killed inside a write
-    two, events = recorder(store, pack)
+    two, _ = recorder(store, pack)
     two.started(StartFacts(step=4))
-    two.resumed(4)
     for name in (first, second):
         two.metrics(name, rows(4, 5))
         two.metrics(name, rows(6, 7))
         assert steps_of(store, name) == [1, 2, 3, 4, 5, 6, 7]
     assert store.state(first).state == "running"
-    assert Resumed(4) in events
 
 
 def test_a_pack_that_starts_anew_drops_all_metrics(store: SweepStore, pack: Pack) -> None:
@@ -156,7 +154,6 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     assert one.unfinished() == [pack.replicas[1].run_ids[0]]
     two, _ = recorder(store, pack)
     two.started(StartFacts(step=1))
-    two.resumed(1)
     two.metrics(name, rows(2, 3))
     two.finished(name, replace(RECORD, loss=9.0), DOCUMENTS)
     two.diverged(name, 3, float("nan"))
@@ -165,7 +162,7 @@ def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
     assert steps_of(store, name) == [1, 2]
     assert result.flops and result.flops > 0 and result.pack_id == pack.pack_id
     assert np.load(store.run_directory(name) / "documents.npy").shape == (1, 2)
-    assert [type(event).__name__ for event in events] == ["Resumed", "StartFacts"]
+    assert [type(event).__name__ for event in events] == ["StartFacts"]
 
 
 def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> None:

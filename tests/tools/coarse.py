@@ -10,9 +10,8 @@ import pytest
 def coarse(patch: pytest.MonkeyPatch) -> None:
     """Guidelines of figures on a quarter of their points, nets at equal cost on a quarter of theirs, and heaps of as
     many draws as plain tables. Best depths are read from none of the curves, and every answer keeps its interval."""
-    from dwsweep.fit import drawn_curves, heap_design, nets
+    from dwsweep.fit import heap_design, nets
 
-    patch.setattr(drawn_curves, "GUIDELINE_POINTS", 7)
     patch.setattr(nets, "ACROSS", 21)
     patch.setattr(nets, "UP", 31)
     patch.setattr(heap_design, "TIMES", 1)

@@ -59,8 +59,6 @@ def train_pack(
             time.sleep(0.05)
     footing = Footing(host=str(os.getpid()), cores=orders.get("cores", 2), versions={"stand-in": "1"})
     recorder.started(StartFacts("stand-in", attention_kernel="none", microbatch=microbatch, step=step, footing=footing))
-    if step:
-        recorder.resumed(step)
     every = pack.execution.checkpoint_steps or 10
     while step < pack.branch_steps[-1]:
         if should_stop() or step == orders.get("stop_at"):

@@ -23,10 +23,11 @@ from spec_tools import spec_of
 
 from dwsweep import terminal
 from dwsweep.plan import DataFacts, Pack, Plan, build
+from dwsweep.records.pack import StartFacts
 from dwsweep.report.progress import ProgressView
 from dwsweep.sweep import runner, worker
 from dwsweep.sweep.directory import SweepStore
-from dwsweep.sweep.events import Ended, Event, Resumed
+from dwsweep.sweep.events import Ended, Event
 from dwsweep.sweep.runner import run_sweep
 
 if TYPE_CHECKING:  # parents of a sweep, forty in the tests, would take a tenth of a second to import it
@@ -116,8 +117,8 @@ def train_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "local_workers", lambda *_, **__: [WorkerHere()])
 
 
-def train_with_standin(job: Any, directory: Any, recorder: Any, **more: Any) -> Any:
-    return sweep_standin.train_pack(job.pack, job.store_path, directory, recorder, **more)
+def train_with_standin(job: Any, pack: Pack, directory: Any, recorder: Any, **more: Any) -> Any:
+    return sweep_standin.train_pack(pack, job.store_path, directory, recorder, **more)
 
 
 class WorkerHere:
@@ -130,11 +131,11 @@ class WorkerHere:
         self.asked, self.stop_after = 0, stop_after
 
     def train(self, job: Any, on_event: Callable[[Event], None]) -> Ended:
-        resumed = [Resumed(0)]
+        starts = [0]
 
         def emit(event: Event) -> None:
-            if isinstance(event, Resumed):
-                resumed.append(event)
+            if isinstance(event, StartFacts):
+                starts.append(event.step)
             on_event(event)
 
         import pytest
@@ -143,7 +144,7 @@ class WorkerHere:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker, "train", train_with_standin)
             ended = worker.attempt(job, channel)
-        return replace(ended, resumed_step=resumed[-1].step)
+        return replace(ended, resumed_step=starts[-1])
 
     def should_stop(self) -> bool:
         self.asked += 1

@@ -112,7 +112,6 @@ class Kept(Recorder):
         self.facts: list[dict[str, Any]] = []
         self.tried: list[int] = []
         self.evaluated: list[float] = []
-        self.resumes: list[int] = []
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self.results: dict[str, RunResult] = {}
         self.documents: dict[str, np.ndarray] = {}
@@ -132,8 +131,10 @@ class Kept(Recorder):
     def started(self, facts: StartFacts) -> None:
         self.facts.append(to_dict(facts))  # as its file has it
 
-    def resumed(self, step: int) -> None:
-        self.resumes.append(step)
+    @property
+    def resumes(self) -> list[int]:
+        """Steps at which attempts went on from a checkpoint."""
+        return [facts["step"] for facts in self.facts if facts["step"]]
 
     def metrics(self, run_id: str, rows: list[MetricsRow]) -> None:
         self.rows.setdefault(run_id, {}).update({row["step"]: row for row in rows})

@@ -29,7 +29,7 @@ from dwsweep.shapes import attention_weights, mlp_weights
 from dwsweep.text import format_count, join
 
 BLOCK = "net_block"  # row key that names its block, if nets of its depth and width have several
-COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size")
+COLUMNS = ("d_ff", "mlp_ratio", "gated", "heads", "kv_heads", "head_size", "experts", "top_k")
 GATES = ("gated", "activation", "mlp", "mlp_type", "ffn_type", "hidden_act", "act_fn")  # columns that may name a gate
 GATED_WORDS = re.compile(r"glu|(?<!un)(?<!non.)(?<!not.)gated")
 YES = {"true", "t", "yes", "y", "on", "1", "1.0"}
@@ -88,9 +88,16 @@ def weights(row: Row, gated: bool | None = None) -> float:
     size = size or width / heads
     hidden = inner_width(row)
     attention = attention_weights(width, heads, size, min(groups, heads) if groups else heads)
+    used = top_k(row) or 1.0  # experts that a token passes
     if hidden is None:  # a gated MLP without an inner width holds as much: 8·d²
-        return depth * (attention + mlp_weights(width, 4.0 * width, False))
-    return depth * (attention + mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
+        return depth * (attention + used * mlp_weights(width, 4.0 * width, False))
+    return depth * (attention + used * mlp_weights(width, hidden, is_gated(row) if gated is None else gated))
+
+
+def top_k(row: Row) -> float | None:
+    """Experts that a token passes; None if the row names no experts, or not how many a token passes."""
+    experts, used = (_at_least_one(row.get(name)) for name in ("experts", "top_k"))
+    return min(experts, used) if experts and used else None
 
 
 def n_params_of(row: Row) -> float:
@@ -157,7 +164,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             for row in counted:
                 row.setdefault("n_params_total", row["n_params"])
                 row["n_params"] = None
-    elif total:
+    elif total and not any(map(top_k, rows)):
         found = check(total, "n_params_total", names)
         gated, times = True if found.gated else None, found.times
         said.append(
@@ -169,11 +176,14 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             row["n_params"] = row["n_params_total"]
     for row in rows if gated else ():
         row["gated"] = True
-    if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated"} & set(columns):
+    if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated", "top_k"} & set(columns):
         for row in rows:
             if row.get("n_params") is None and row["depth"] and row["width"]:
                 row["n_params"] = times * weights(row, gated)
-    if not counted and not total:
+    if found_experts := sorted({(row["experts"], top_k(row)) for row in rows if top_k(row)}):
+        named = join([f"{used:g} of {experts:g}" for experts, used in found_experts], 3)
+        said.append(f"N counts the weights that a token uses, of {named} experts; all of them: --axis n_params_total")
+    elif not counted and not total:
         said += _counted_from(rows, columns, names)
     return Settled(tuple(said), tuple(doubts))
 

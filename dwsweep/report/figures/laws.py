@@ -5,7 +5,7 @@ Figures of ``dwsweep guide``: the cost of each buildable shape, and the cost of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from dwsweep.report.figures.style import Dashes, Floats, Look
 
 
-PUBLISHED, AVERAGE = "published", "average"
+PUBLISHED = "published"
 OTHER_LINES: tuple[Dashes, ...] = (
     *((0, (6, 2)), (0, (1.5, 1.5))),
     *((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), (0, (3, 3))),
 )
 PUBLISHED_LINE: Dashes = (0, (9, 2, 2, 2))
-LARGEST = 1.5e12  # the guideline's own largest size is 1T
 
 
 @dataclass(frozen=True)
@@ -66,21 +65,10 @@ def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
     published one."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
     worse = {row.form: row.delta_chi2 for row in fit.rivals}
-    return _drawn(sorted(own, key=lambda form: form != "exponential"), fit.curves.laws, worse)
-
-
-def drawn_guides(fit: FitResult) -> list[DrawnLaw]:
-    """Guides to draw: first the guide in use (the average of the forms, if the fit has a best depth), then its forms,
-    then the published law."""
-    return _drawn([form for form in fit.curves.guideline if form != PUBLISHED], fit.curves.guideline, {})
-
-
-def _drawn(own: Sequence[str], bands: Mapping[str, Any], worse: Mapping[str, float | None]) -> list[DrawnLaw]:
-    drawn = []
-    for place, form in enumerate(own):
-        name = {AVERAGE: "own, all forms", "free": "own, without a law"}.get(form, f"own {form}")
+    drawn, bands = [], fit.curves.laws
+    for place, form in enumerate(sorted(own, key=lambda form: form != "exponential")):
         above = worse.get(form)
-        label = name + (f", Δχ² {above:.1f}" if above else "")
+        label = f"own {form}" + (f", Δχ² {above:.1f}" if above else "")
         look: Look = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
         if place:
             look = {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
@@ -138,57 +126,26 @@ def _headline(transitions: Sequence[Transition]) -> str:
 
 
 def guideline(fit: FitResult) -> Figure:
-    """Best depth and best width against N: the guide with its band at fixed N, its forms, the published law, GPT-3.
-
-    Shading marks the sizes whose best depth lies inside the data; all else is extrapolation. Refused numbers, and the
-    published law outside its range, are not drawn. Models appear at the sizes that the law reaches.
-    """
-    laws = drawn_guides(fit)
-    main, best = laws[0].band, laws[0].line("n_params", "depth")
-    known = best.x[np.isfinite(best.y)]
-    low, high = main.valid_from / 2.0, min(LARGEST, 2.0 * float(max(*known, main.valid_to)))
-    models = [model for model in fit.curves.gpt3 if low < model.n_params < high / 1.9]
+    """Best depth and best width against N: the rows of the guideline with their intervals, filled where the losses of
+    the sweep answer, beside GPT-3's shapes."""
+    rows = [row for row in fit.guideline if not row.depth_interval.unbounded]
     made = style.figure(style.WIDTH, 6.4)
-    upper, lower = made.subplots(2, 1, sharex=True)
-    trained = {upper: [m.depth for m in models], lower: [m.width for m in models]}
-    for axes in (upper, lower):
-        lines = [law.line("n_params", "depth" if axes is upper else "width") for law in laws]
-        shown = []
-        for law, line in zip(laws, lines, strict=True):
-            within = (line.x >= low) & (line.x <= high) & np.isfinite(line.y)
-            if law.form == PUBLISHED:
-                within &= (line.x >= law.band.valid_from / 1.01) & (line.x <= law.band.valid_to * 1.01)
-            shown.append(within)
-        values = np.concatenate([trained[axes], *(line.y[k] for line, k in zip(lines, shown, strict=True))])
-        bottom, top = float(values.min()) / 1.3, float(values.max()) * 1.6
-        style.log_axis(axes, "y", bottom, top, label=style.plain)
-        _band(axes, lines[0], bottom, top, laws[0].look["color"])
-        for law, line, within in zip(laws, lines, shown, strict=True):
-            if within.any():
-                axes.plot(line.x[within], line.y[within], **law.look, label=law.label)
-        style.log_axis(axes, "x", low, high, at_most=6)
-        axes.axvspan(main.valid_from, main.valid_to, color=style.INK, alpha=0.07, linewidth=0)
-    named = 0.0
-    for model in sorted(models, key=lambda model: model.n_params):
-        for axes, value in ((upper, model.depth), (lower, model.width)):
-            axes.plot(
-                [model.n_params], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5
-            )
-        if model.n_params > 3.0 * named:  # names of near models would overlap
-            named = model.n_params
-            lower.annotate(
-                model.name, xy=(named, model.width), xytext=(-5, 5), textcoords="offset points", ha="right",
-                va="center", path_effects=style.halo(), zorder=6,
-            )  # fmt: skip
-    upper.text(
-        (main.valid_from * main.valid_to) ** 0.5, 0.98, "best depth\ninside the data",
-        transform=upper.get_xaxis_transform(), ha="center", va="top", color=style.FAINT,
-    )  # fmt: skip
-    upper.set_title("Best shape by this sweep's losses" + (";\ndiamonds: GPT-3 as trained" if models else ""))
-    upper.set_ylabel("best depth L (log scale)")
-    lower.set_ylabel("best width d_x (log scale)")
-    lower.set_xlabel("non-embedding parameters N = 12·L·d²")
-    made.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=2, handlelength=3.0)
+    panels = made.subplots(2, 1, sharex=True)
+    for axes, name, label in zip(panels, ("depth", "width"), ("best depth L", "best width d_x"), strict=True):
+        found = [Interval(*(getattr(row, f"{name}{end}") for end in ("", "_low", "_high"))) for row in rows]
+        trained = [(row.n_params, getattr(row, f"trained_{name}")) for row in rows if row.trained_depth]
+        ends = [end for one in found for end in (one.value, one.low, one.high) if end]
+        ends += [float(value) for _, value in trained]
+        style.log_axis(axes, "y", min(ends) / 1.2, 1.2 * max(ends), label=style.plain)
+        for row, one in zip(rows, found, strict=True):
+            style.interval_mark(axes, row.n_params, one, face=style.OWN if row.law.startswith("own") else "white")
+        for n_params, value in trained:
+            axes.plot([n_params], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5)
+        axes.set_ylabel(f"{label} (log scale)")
+    sizes = [row.n_params for row in rows]
+    style.log_axis(panels[1], "x", min(sizes) / 1.5, 1.5 * max(sizes), at_most=6)
+    panels[0].set_title("Best shape by `guide --fit`; filled: these losses answer\ndiamonds: GPT-3 as trained")
+    panels[1].set_xlabel("non-embedding parameters N = 12·L·d²")
     return style.settle(made)
 
 
@@ -317,9 +274,9 @@ def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:
             label += f" on one {assumptions.training_device}, rate {assumptions.training_rate}"
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, label=label)
     if best.depth_low is not None and best.depth_high is not None:
-        own = best.depth_low == best.law_low
-        span = "best depth at equal size" + (", 95 %" if own else ": forms, recipes (ASSUMED), grid")
-        axes.axvspan(best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label=span)
+        axes.axvspan(
+            best.depth_low, best.depth_high, color="#0072B2", alpha=0.1, label="best depth at equal size, 95 %"
+        )
     top = 1.06 * top or 1.0
     axes.set_ylim(-0.04 * top, top)  # the best shapes lie on zero: show their markers whole
     axes.set_xlim(0.9 * shapes[0].depth, 1.05 * shapes[-1].depth)

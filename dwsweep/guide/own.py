@@ -1,0 +1,193 @@
+"""Own losses as a source of best depths and of prices: their surface at the own sizes, its nearest size beyond.
+
+At the own sizes all draws are of the joint posterior of own losses and public evidence (evidence/joined.py). Beyond, a
+share of them that falls to none at OWN_REACH times; the others are draws of public evidence alone, so nothing jumps.
+A draw prices a depth by the own surface at the nearest own size, moved along with L*, and by a parabola beyond the
+depths tried.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dwsweep.evidence import Joined, OwnDepths, Populations, joined, levels
+from dwsweep.evidence.joined import LITTLE
+from dwsweep.evidence.random_effects import CENTRE
+from dwsweep.evidence.summary import own_slope
+from dwsweep.fit.laws import outside
+from dwsweep.guide.losses import TAIL, parabola
+
+if TYPE_CHECKING:
+    from dwsweep.fit.ask import LossSurface
+
+STEEPNESS = (0.05, 4.0)  # limits of the ratio of the user's slope to published slopes; larger ratios are noise
+OWN_REACH = 30.0  # factor beyond own sizes from which own losses change nothing
+KNOWN_SIZES = 3  # own sizes at which the joint posterior is drawn
+MOST_LAYERS = 16.0  # layers up to which only whole numbers of them are a best depth
+
+
+@dataclass(frozen=True)
+class OwnLosses:
+    """Own losses: the surface of a user's fit. tokens: of training of its nets, if they have one count. in_nats: False
+    for losses in bits."""
+
+    surface: LossSurface
+    tokens: float | None = None
+    in_nats: bool = True
+
+    @cached_property
+    def sizes(self) -> list[float]:
+        """Sizes that enough depths have, rising, ln N."""
+        return [row.ln_x for row in self.surface.record.optima]
+
+    @property
+    def low(self) -> float:
+        """The smallest and the largest of ``sizes``, as N."""
+        return math.exp(self.sizes[0])
+
+    @property
+    def high(self) -> float:
+        return math.exp(self.sizes[-1])
+
+    def away(self, n_params: float) -> float:
+        """Factor by which a size lies outside the own sizes; 1 inside."""
+        return outside(n_params, self.low, self.high)
+
+    def share(self, n_params: float) -> float:
+        """Share of draws that rest on the losses: 1 at their sizes, falling smoothly to 0 at OWN_REACH times."""
+        far = self._far(n_params)
+        return 1.0 - far * far * (3.0 - 2.0 * far)
+
+    def price_share(self, n_params: float) -> float:
+        """Part of the logarithm of the other draws' prices that is the losses' own: it falls late, since a recipe that
+        punishes a wrong depth at one size does so at others."""
+        return 1.0 - self._far(n_params) ** 4
+
+    def _far(self, n_params: float) -> float:
+        return min(1.0, math.log(self.away(n_params)) / math.log(OWN_REACH))
+
+    @cached_property
+    def depths(self) -> OwnDepths:
+        """Draws of the best depth at all ``sizes``."""
+        surface = self.surface
+        low, high = np.array([surface.reach(x) for x in self.sizes]).T
+        best = np.stack([surface.drawn_depths(x) for x in self.sizes], axis=1)
+        rises = [np.ptp(self.prices(x, np.array(surface.reach(x))), axis=1) for x in self.sizes]
+        known = ~surface.posterior.without_effect
+        return OwnDepths(np.array(self.sizes) - CENTRE, low, high, best, np.stack(rises, axis=1), known)
+
+    def prices(self, x: float, y: np.ndarray) -> np.ndarray:
+        """(D, M) price in ln N of y = ln L (M,) at ln N = x, up to a constant of each draw."""
+        from dwsweep.fit.posterior import between
+
+        return between(self.surface.grid, self.surface.profile(x), y) / self.slope(math.exp(x))
+
+    def joined(self, everyone: Populations) -> Joined:
+        """Joint posterior of these losses and public evidence."""
+        kept = np.unique(np.linspace(0, len(self.sizes) - 1, KNOWN_SIZES).round().astype(int))
+        return joined(everyone, self.depths.among(kept))
+
+    def nearest(self, n_params: float) -> float:
+        """The nearest of the own sizes."""
+        return min(max(n_params, self.low), self.high)
+
+    def bounds_both(self, n_params: float) -> bool:
+        """Test that the losses bound the best depth on both sides at the nearest own size; at one layer, the least
+        depth, there is no lower bound."""
+        x = math.log(self.nearest(n_params))
+        (low, high), best = self.surface.reach(x), self.surface.drawn_depths(x)
+        return bool((best >= high).mean() <= TAIL and (low <= 0.0 or (best <= low).mean() <= TAIL))
+
+    def level_of(self, n_params: float) -> float:
+        """Loss of the best depth. Outside the sizes of the losses it falls in proportion to the published laws, with
+        the losses' slope at their end."""
+        inside = self._inside(n_params)
+        fallen = levels.level(inside) - levels.level(n_params)
+        return self.surface.level(math.log(inside)) - self._steepness(inside) * fallen
+
+    def slope(self, n_params: float) -> float:
+        """Slope −d ``level_of`` / d ln N, nats; at OWN_REACH as steep as published laws, if both are in nats."""
+        share = self.price_share(n_params) if self.in_nats else 1.0
+        return self._steepness(self._inside(n_params)) ** share * levels.slope(n_params)
+
+    def _inside(self, n_params: float) -> float:
+        return min(max(n_params, math.exp(self.surface.record.low)), math.exp(self.surface.record.high))
+
+    def _steepness(self, n_params: float) -> float:
+        """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
+        x = math.log(n_params)
+        least, most = STEEPNESS
+        steep = own_slope(self.surface, x) / levels.slope(n_params)
+        return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Prices of depths by own losses between the ``ends`` of the depths tried, ln L, and by a parabola beyond.
+
+    best: (D,) ln of the best depth at the size of the losses, which is moved by ``moved``. rows: (D, G) prices over
+    ``grid`` up to a constant, NaN in a draw without an effect of depth. shallow, deep: (D,) prices κ of public
+    evidence; drift: (D,) a factor on all prices away from the size of the losses.
+    """
+
+    best: np.ndarray
+    moved: np.ndarray
+    ends: tuple[float, float]
+    grid: np.ndarray
+    rows: np.ndarray
+    shallow: np.ndarray
+    deep: np.ndarray
+    drift: np.ndarray
+
+    def prices(self, y: np.ndarray) -> np.ndarray:
+        """(D, M) price of y = ln L (1, M) above the best whole number of layers of each draw."""
+        return self.drift[:, None] * np.maximum(self._above(y) - self._least, 0.0)
+
+    @cached_property
+    def _least(self) -> np.ndarray:
+        """(D, 1) least price: of whole numbers of layers, where they are few."""
+        best = np.maximum(self.best + self.moved, 0.0)[:, None]
+        layers = np.exp(np.minimum(best, math.log(MOST_LAYERS)))
+        whole = np.log(np.concatenate([np.maximum(1.0, np.floor(layers)), np.ceil(layers)], axis=1))
+        return np.where(best < math.log(MOST_LAYERS), self._above(whole).min(axis=1, keepdims=True), self._above(best))
+
+    def _above(self, y: np.ndarray) -> np.ndarray:
+        at = y - self.moved[:, None]
+        found = self._own(at) + self.scale[:, None] * (self._public(at) - self._public(np.clip(at, *self.ends)))
+        return np.where(np.isnan(found), self._public(at), found)
+
+    def _own(self, at: np.ndarray) -> np.ndarray:
+        return _interpolated(np.clip(at, *self.ends), self.grid, self.rows)
+
+    def _public(self, at: np.ndarray) -> np.ndarray:
+        return parabola(self.shallow, self.deep, at - self.best[:, None])
+
+    @property
+    def own_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Prices κ (D,) on the shallow and on the deep side, by the losses."""
+        return self.drift * self.scale * self.shallow, self.drift * self.scale * self.deep
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """(D,) rise of the losses to the ends of the depths tried over that of a public recipe; 1 without an effect of
+        depth."""
+        at = np.clip(np.stack([np.full(len(self.best), end) for end in self.ends] + [self.best], axis=1), *self.ends)
+        own, public = ((rows[:, :2] - rows[:, 2:]).sum(axis=1) for rows in (self._own(at), self._public(at)))
+        found = (np.maximum(own, 0.0) + LITTLE) / (np.maximum(public, 0.0) + LITTLE)
+        return np.where(np.isnan(found), 1.0, found)
+
+
+def _interpolated(at: np.ndarray, grid: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Values (D, M) of ``rows`` (D, G) over ``grid`` (G,), interpolated at the places ``at`` (D, M) of each row."""
+    place = np.interp(at, grid, np.arange(len(grid)))
+    left = np.minimum(place.astype(np.intp), len(grid) - 2)
+    share = place - left
+    left += len(grid) * np.arange(len(rows))[:, None]  # places in the flat rows: two thirds of the time of two indices
+    flat = rows.ravel()
+    low = flat.take(left)
+    return np.asarray(low + share * (flat.take(left + 1) - low))
