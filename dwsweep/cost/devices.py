@@ -25,7 +25,6 @@ class Device:
     peak_flops: float  # dense 16-bit matrix products, FLOP/s (half of a figure given "with sparsity")
     memory_bytes: float
     bandwidth: float  # memory bandwidth, bytes/s
-    link_bandwidth: float | None  # bytes/s to devices of the same kind, one direction; None: unknown
     kinds: tuple[str, ...]  # JAX's names for it (``jax.Device.device_kind``)
     source: str
 
@@ -40,12 +39,9 @@ class Device:
         return self.name.startswith("TPU")
 
 
-def _device(
-    name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str, links: float = 0.0
-) -> Device:
-    """Device from the units of a data sheet; ``links``: GB/s in both directions together."""
-    link = links / 2 * GB or None
-    return Device(name, tflops * 1e12, memory_gb * GB, gb_per_second * GB, link, tuple(kinds.split("|")), source)
+def _device(name: str, tflops: float, memory_gb: float, gb_per_second: float, kinds: str, source: str) -> Device:
+    """Device from the units of a data sheet."""
+    return Device(name, tflops * 1e12, memory_gb * GB, gb_per_second * GB, tuple(kinds.split("|")), source)
 
 
 _NVIDIA = "NVIDIA data sheet, {}"
@@ -53,20 +49,18 @@ _GEFORCE = "NVIDIA white paper, {} architecture"
 _APPLE = "Apple, technical specifications; rate of float32, ASSUMED for 16 bits"
 _CLOUD = "Google Cloud TPU documentation, system architecture, {}"
 
-# name, dense 16-bit TFLOP/s, memory in GB, memory bandwidth in GB/s, JAX's device_kind, source, links in GB/s
+# name, dense 16-bit TFLOP/s, memory in GB, memory bandwidth in GB/s, JAX's device_kind, source
 DEVICES: tuple[Device, ...] = (
     # 4,500 TFLOP/s with sparsity
-    _device("B200", 2250, 180, 8000, "NVIDIA B200", _NVIDIA.format("HGX B200"), 1800),
+    _device("B200", 2250, 180, 8000, "NVIDIA B200", _NVIDIA.format("HGX B200")),
     # 1,979 TFLOP/s with sparsity on the sheets of both
-    _device("H200", 989, 141, 4800, "NVIDIA H200", _NVIDIA.format("H200 (SXM)"), 900),
-    _device("H100", 989, 80, 3350, "NVIDIA H100|NVIDIA H100 80GB HBM3", _NVIDIA.format("H100 (SXM)"), 900),
+    _device("H200", 989, 141, 4800, "NVIDIA H200", _NVIDIA.format("H200 (SXM)")),
+    _device("H100", 989, 80, 3350, "NVIDIA H100|NVIDIA H100 80GB HBM3", _NVIDIA.format("H100 (SXM)")),
     # 1,513 with sparsity
     _device("H100-PCIe", 756, 80, 2000, "NVIDIA H100 PCIe", _NVIDIA.format("H100 (PCIe)")),
-    _device("A100-80GB", 312, 80, 2039, "A100|NVIDIA A100-SXM4-80GB", _NVIDIA.format("A100 (80GB SXM)"), 600),
+    _device("A100-80GB", 312, 80, 2039, "A100|NVIDIA A100-SXM4-80GB", _NVIDIA.format("A100 (80GB SXM)")),
     _device("A100-80GB-PCIe", 312, 80, 1935, "NVIDIA A100 80GB PCIe", _NVIDIA.format("A100 (80GB PCIe)")),
-    _device(
-        "A100-40GB", 312, 40, 1555, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB", _NVIDIA.format("A100 (40GB)"), 600
-    ),
+    _device("A100-40GB", 312, 40, 1555, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB", _NVIDIA.format("A100 (40GB)")),
     # 733 with sparsity; the sheet prints 362 dense
     _device("L40S", 362, 48, 864, "NVIDIA L40S", _NVIDIA.format("L40S")),
     # 309.7 with sparsity
@@ -76,7 +70,7 @@ DEVICES: tuple[Device, ...] = (
     _device("RTX 4090", 165.2, 24, 1008, "NVIDIA GeForce RTX 4090", _GEFORCE.format("Ada")),
     _device("RTX 3090", 71, 24, 936, "NVIDIA GeForce RTX 3090", _GEFORCE.format("GA102")),
     # 2,614.9 with sparsity
-    _device("MI300X", 1307.4, 192, 5300, "AMD Instinct MI300X", "AMD data sheet, Instinct MI300X", 896),
+    _device("MI300X", 1307.4, 192, 5300, "AMD Instinct MI300X", "AMD data sheet, Instinct MI300X"),
     # 242 with sparsity
     _device("L4", 121, 24, 300, "NVIDIA L4", _NVIDIA.format("L4")),
     _device("A10", 125, 24, 600, "NVIDIA A10", _NVIDIA.format("A10")),
@@ -94,10 +88,10 @@ DEVICES: tuple[Device, ...] = (
     # 40 cores of 128 lanes at about 1.4 and 1.6 GHz
     _device("M3 Max", 14.2, 128, 400, "Apple M3 Max", _APPLE),
     _device("M4 Max", 16.2, 128, 546, "Apple M4 Max", _APPLE),
-    _device("TPU-v6e", 918, 32, 1640, "TPU v6e|TPU v6 lite", _CLOUD.format("v6e (Trillium)"), 800),
-    _device("TPU-v5p", 459, 95, 2765, "TPU v5p|TPU v5", _CLOUD.format("v5p"), 1200),
-    _device("TPU-v5e", 197, 16, 819, "TPU v5e|TPU v5 lite", _CLOUD.format("v5e"), 400),
-    _device("TPU-v4", 275, 32, 1228, "TPU v4", _CLOUD.format("v4"), 600),
+    _device("TPU-v6e", 918, 32, 1640, "TPU v6e|TPU v6 lite", _CLOUD.format("v6e (Trillium)")),
+    _device("TPU-v5p", 459, 95, 2765, "TPU v5p|TPU v5", _CLOUD.format("v5p")),
+    _device("TPU-v5e", 197, 16, 819, "TPU v5e|TPU v5 lite", _CLOUD.format("v5e")),
+    _device("TPU-v4", 275, 32, 1228, "TPU v4", _CLOUD.format("v4")),
     # 123 TFLOP/s, 32 GB and 900 GB/s a chip; JAX counts its two cores
     _device("TPU-v3", 61.5, 16, 450, "TPU v3", _CLOUD.format("v3, one of two cores")),
     # 45 TFLOP/s, 16 GB and 700 GB/s a chip

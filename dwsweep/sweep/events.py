@@ -111,13 +111,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Ended:
-    """End of an attempt: ``kind`` is one of ``policy.ENDS``, ``cause`` one line for a person.
+    """End of an attempt. The worker reports its kind and cause; the parent adds its own observations."""
 
-    The worker reports these two; the parent adds its own observations.
-    """
-
-    kind: str
-    cause: str = ""
+    kind: str  # done, interrupted, oom, crash, error or disk_full; ``policy.decide`` has a case for each
+    cause: str = ""  # one line for a person
     log_tail: str | None = None
     resumed_step: int = 0  # step at which the attempt resumed
     step: int = 0  # the last step reported

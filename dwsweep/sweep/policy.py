@@ -25,7 +25,6 @@ from dwsweep.records.run import DONE, FAILED, INTERRUPTED, OOM, PENDING
 from dwsweep.sweep.events import Begun, Compiling, Ended, Evaluating, Event
 
 CRASH, ERROR, DISK_FULL = "crash", "error", "disk_full"
-ENDS = (DONE, INTERRUPTED, OOM, CRASH, ERROR, DISK_FULL)  # ways in which an attempt ends
 
 MAX_HALVINGS = 3  # halvings of the microbatch before the pack is split; each costs a compilation
 LOG_TAIL_LINES = 30

@@ -2,26 +2,16 @@
 
 Whatever is not fixed by the spec is decided here, by facts of the pack and of the hardware; ``program`` compiles it.
 Where the program then does not fit into a device's memory, ``reduce_memory`` gives the choices that ask for less of it.
-
-The attention kernel of a pack: the fastest that can run here, measured at the pack's own shape.
-
-XLA's attention runs everywhere. cuDNN's flash attention takes 16-bit operands on NVIDIA GPUs and is refused beyond head
-sizes of ``CUDNN_HEAD_SIZE``; at short sequences and few heads it may well be the slower one. Whatever goes wrong with
-it, XLA's is the fallback, and the reason is kept.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from dwsweep.cost.arithmetic import (
     activation_bytes_per_token,
@@ -31,12 +21,10 @@ from dwsweep.cost.arithmetic import (
     training_flops,
 )
 from dwsweep.data.token_store import Store
-from dwsweep.model.attention import causal_attention
 from dwsweep.model.transformer import Compute, Model
 from dwsweep.plan import Pack
-from dwsweep.shapes import Shape
-from dwsweep.text import one_line
 from dwsweep.train.cpu import unrolled
+from dwsweep.train.kernel import CUDNN, XLA, choose_kernel, unmeasured
 from dwsweep.train.mesh import Layout, Load, agreed
 from dwsweep.train.optimizer import CHAINS, ParamLayout, as_vector, by_leaf
 
@@ -158,7 +146,7 @@ def with_kernel(choices: Choices, pack: Pack, asked: str | None = None) -> Choic
         names = (XLA, CUDNN)
         choice = replace(choice, kernel=names[agreed(names.index(choice.kernel))])
     else:
-        choice = _unmeasured(asked, pack.shape, pack.train.precision, choices.hardware.device.platform)
+        choice = unmeasured(asked, pack.shape, pack.train.precision, choices.hardware.device.platform)
     keep_weights = _keeps_weights(pack, choices.hardware, choice.kernel)
     compute = replace(choices.compute, kernel=choice.kernel, keep_weights=keep_weights)
     return replace(choices, compute=compute, attention_why=choice.why)
@@ -264,103 +252,3 @@ def _is_vector(pack: Pack, hardware: Hardware, layout: Layout) -> bool:
     whole_here = hardware.on_cpu and layout.placement is None and jax.process_count() == 1
     small = pack.shape.n_params_total <= VECTOR_PARAMETERS
     return whole_here and small and CHAINS[pack.train.optimizer].elementwise
-
-
-XLA, CUDNN = "xla", "cudnn"
-CUDNN_HEAD_SIZE, CUDNN_EVERYWHERE = 256, 128
-"""Largest head size that cuDNN takes on a Hopper, and on every device since Ampere, which refuse larger ones."""
-REPEATS, PASSES = 5, 16  # calls that are timed, and passes of each
-MEASURED_TOKENS = 1 << 17
-"""Most tokens that are timed: enough to fill a device, little beside the pack's own memory."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    kernel: str
-    why: str
-
-
-def choose_kernel(asked: str, shape: Shape, precision: str, sequences: int, device: jax.Device) -> Choice:
-    """The kernel for ``sequences`` sequences of ``shape`` at a time on ``device``.
-
-    ``asked``: ``xla``, ``cudnn`` or ``auto``. A requested kernel that cannot run is replaced by ``xla``, with the
-    reason in ``why``.
-    """
-    if asked == XLA:
-        return Choice(XLA, "asked for")
-    if obstacle := _obstacle(shape, precision, platform_of(device)):
-        return Choice(XLA, f"cudnn cannot be used: {obstacle}" if asked == CUDNN else obstacle)
-    rows = max(1, min(sequences, MEASURED_TOKENS // shape.seq_len))
-    return _measured(asked, rows, shape.seq_len, shape.heads, shape.kv_heads, shape.head_size, precision, device)
-
-
-def platform_of(device: jax.Device) -> str:
-    """Platform of a device that is here: ``cuda`` for an NVIDIA GPU, which JAX calls ``gpu`` as it does ROCm's."""
-    return "cuda" if "cuda" in device.client.platform_version.lower() else device.platform
-
-
-def _unmeasured(asked: str, shape: Shape, precision: str, platform: str) -> Choice:
-    """The kernel of a device that is not here, for which JAX compiles no head that only some devices take."""
-    if asked != CUDNN:
-        return Choice(XLA, "asked for" if asked == XLA else "the device is not here to measure others on")
-    cuda = "cuda" if platform == "gpu" else platform  # there are compilers of NVIDIA's GPUs alone
-    obstacle = _obstacle(shape, precision, cuda, largest=CUDNN_EVERYWHERE)
-    return Choice(XLA, f"cudnn cannot be used: {obstacle}") if obstacle else Choice(CUDNN, "asked for")
-
-
-def _obstacle(shape: Shape, precision: str, platform: str, largest: int = CUDNN_HEAD_SIZE) -> str | None:
-    if platform != "cuda":
-        return f"the only kernel on {platform}"
-    if shape.attention != "softmax":
-        return f"model.attention {shape.attention}; cudnn's is softmax"
-    if precision != "bfloat16":
-        return f"train.precision {precision}; cudnn takes bfloat16"
-    if shape.head_size > largest:
-        return f"head size {shape.head_size}; cudnn takes at most {largest}"
-    return None
-
-
-@cache
-def _measured(asked: str, B: int, T: int, H: int, K: int, P: int, dtype: str, device: jax.Device) -> Choice:
-    try:
-        cudnn = _seconds(CUDNN, B, T, H, K, P, dtype, device)
-    except Exception as error:  # no cuDNN, an old one, or a shape that it refuses: all mean the same here
-        return Choice(XLA, f"cudnn failed: {one_line(error, 200)}")
-    if asked == CUDNN:
-        return Choice(CUDNN, "asked for")
-    xla = _seconds(XLA, B, T, H, K, P, dtype, device)
-    found = f"forward and backward: cudnn {cudnn * 1e3:.3f} ms, xla {xla * 1e3:.3f} ms"
-    return Choice(CUDNN if cudnn < xla else XLA, found)
-
-
-def _seconds(kernel: str, B: int, T: int, H: int, K: int, P: int, dtype: str, device: jax.Device) -> float:
-    """Seconds of attention's forward and backward pass, the best of several.
-
-    Each call makes ``PASSES`` of them, one after another as in training: starting a single one takes a host as long as
-    the device takes for it.
-    """
-
-    def total(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return jnp.sum(causal_attention(q, k, v, P**-0.5, kernel, keep=True).astype(jnp.float32))
-
-    def one(_: int, inputs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        gradients = jax.grad(total, argnums=(0, 1, 2))(*inputs)
-        return tuple(x + 1e-6 * g for x, g in zip(inputs, gradients, strict=True))
-
-    def passes(*inputs: jax.Array) -> tuple[jax.Array, ...]:
-        return jax.lax.fori_loop(0, PASSES, one, inputs)
-
-    # numbers of no pattern: products of equal ones run faster
-    draws = np.random.default_rng(0)
-    inputs = [
-        jax.device_put(jnp.asarray(draws.standard_normal((B, T, heads, P), np.float32), dtype), device)
-        for heads in (H, K, K)
-    ]
-    run = jax.jit(passes).lower(*inputs).compile()
-    jax.block_until_ready(run(*inputs))
-    best = float("inf")
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        jax.block_until_ready(run(*inputs))
-        best = min(best, (time.perf_counter() - began) / PASSES)
-    return best

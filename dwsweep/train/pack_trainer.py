@@ -26,10 +26,11 @@ from dwsweep.records.footing import versions
 from dwsweep.records.metrics import MetricsRow
 from dwsweep.records.run import RunResult
 from dwsweep.train import Recorder
+from dwsweep.train.ahead import AHEAD, release
 from dwsweep.train.checkpoint import Checkpoints, Meta, PackMeta, Progress, check_identity
 from dwsweep.train.cpu import check_bfloat16
 from dwsweep.train.mesh import agreed
-from dwsweep.train.program import AHEAD, Blueprint, Program, compile_program, release
+from dwsweep.train.program import Blueprint, Program, compile_program
 from dwsweep.train.step import HeldoutLoss, State
 
 

@@ -1,7 +1,7 @@
 """Training speed beside what one would write oneself: the same architecture, shapes, batch and optimizer.
 
     make bench
-    python tests/benchmarks/bench_train.py [--shapes smoke L24-d64] [--rounds 7] [--products] [--whole] [--json FILE]
+    python tests/benchmarks/bench_train.py [--shapes smoke L24-d64] [--rounds 7]
 
 The sides, each where it is installed:
 
@@ -17,10 +17,6 @@ fast AdamWs (fused, foreach) and of one thread and all cores, plain JAX with the
 scan: both are chosen for each shape before the clock starts. Compilation is over by then too. Smoke shapes are trained
 as the sweep trains them, three seeds a pack; the others train the three one after another. Data: ``stdlib-docs``,
 prepared before the clock starts.
-
-``--products`` adds the bare matrix products of a step, by XLA and by PyTorch's library, and what share of a step they
-are. ``--whole`` adds whole runs in fresh processes, import, compilation, training and held-out loss included: ours with
-an empty and with a filled compilation cache, and eager PyTorch's.
 """
 
 from __future__ import annotations
@@ -47,13 +43,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from dwsweep.data.batches import window_indices
-from dwsweep.data.heldout import heldout_set
 from dwsweep.data.prepare import prepare
 from dwsweep.data.token_store import Store
 from dwsweep.model.parametrization import Scales, resolve
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.plan.schedule import multipliers
-from dwsweep.records.run import RunResult
 from dwsweep.spec import load_spec, parse_spec
 from dwsweep.sweep.local_executor import cores, each_core_a_device
 
@@ -174,7 +168,7 @@ def taken(params: Path, replica: int) -> dict[str, Any]:
 class Torch:
     """PyTorch, one replica after another."""
 
-    def __init__(self, case: Case, params: Path | None, compiled: bool, fused: bool, threads: int) -> None:
+    def __init__(self, case: Case, params: Path, compiled: bool, fused: bool, threads: int) -> None:
         import torch
         from torch_model import Trainer
 
@@ -185,8 +179,7 @@ class Torch:
             Trainer(pack.shape, case.scales, pack.train, r.learning_rate, fused, compiled) for r in pack.replicas
         ]
         for i, trainer in enumerate(self.replicas):
-            if params is not None:
-                trainer.model.take(taken(params, i))
+            trainer.model.take(taken(params, i))
         self.tokens = torch.from_numpy(np.array(case.store.train_tokens(), np.int64))
         self.done = 0
 
@@ -352,181 +345,6 @@ def compare(case: Case, rounds: int, names: list[str]) -> dict[str, Any]:
     return row
 
 
-@dataclass(frozen=True)
-class Product:
-    """A matrix product of a step, and how often a step takes it."""
-
-    m: int
-    k: int
-    n: int
-    times: int
-
-    @property
-    def flops(self) -> float:
-        return 2.0 * self.m * self.k * self.n * self.times
-
-
-def products(case: Case, rows: int) -> list[Product]:
-    """The products of weights in one replica's step, forward and backward, ``rows`` tokens at a time."""
-    shape, train = case.pack.shape, case.pack.train
-    times = train.batch_size * train.seq_len // rows
-    D, inner, V = shape.width, shape.heads * shape.head_size, shape.vocab_size
-    pairs = [(D, 3 * inner), (inner, D), (D, shape.mlp_hidden), (shape.mlp_hidden, D)]
-    found = []
-    for n_in, n_out, of_step in [(*pair, shape.depth) for pair in pairs] + [(D, V, 1)]:
-        each = times * of_step
-        found += [Product(rows, n_in, n_out, each), Product(rows, n_out, n_in, each), Product(n_in, rows, n_out, each)]
-    return found
-
-
-def bare(case: Case, library: str, rows: int) -> float:
-    """Seconds that the bare products of a step take, on one thread, by the library of ``jax`` or of ``torch``."""
-    total = 0.0
-    for p in products(case, rows):
-        a, b = np.ones((p.m, p.k), np.float32), np.ones((p.k, p.n), np.float32)
-        repeat = max(1, int(2e8 / (2.0 * p.m * p.k * p.n)))
-        if library == "torch":
-            import torch
-
-            torch.set_num_threads(1)
-            x, y = torch.from_numpy(a), torch.from_numpy(b)
-
-            def run(x: Any = x, y: Any = y, repeat: int = repeat) -> None:
-                for _ in range(repeat):
-                    torch.mm(x, y)
-        else:
-            import jax
-
-            # the first operand moves on, so that no product is taken out of the loop
-            def loop(x: Any, y: Any, repeat: int = repeat) -> Any:
-                def body(_: Any, carry: Any) -> Any:
-                    x, _ = carry
-                    z = x @ y
-                    return x.at[0, 0].set(z[0, 0] * 1e-20), z
-
-                return jax.lax.fori_loop(0, repeat, body, (x, jax.numpy.zeros((x.shape[0], y.shape[1]))))
-
-            compiled = jax.jit(loop).lower(a, b).compile()
-
-            def run(compiled: Any = compiled, a: Any = a, b: Any = b) -> None:
-                jax.block_until_ready(compiled(a, b))
-
-        run()
-        times = []
-        for _ in range(7):
-            began = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - began)
-        total += statistics.median(times) / repeat * p.times
-    return total
-
-
-def add_products(case: Case, row: dict[str, Any]) -> None:
-    """GFLOP/s of the bare products of a step and the share of ours that they are, into the row.
-
-    As many processes as ours has devices take them at the same time, one thread each: cores that share a unit for
-    products share it here too.
-    """
-    train, devices = case.pack.train, row["ours"]["devices"]
-    rows = row["ours"]["microbatch"] // min(devices, row["ours"]["microbatch"]) * train.seq_len
-    flops = sum(p.flops for p in products(case, rows))
-    step = case.tokens_per_step / row["ours"]["tokens_per_second"]
-    row["products"] = {"rows": rows, "flops": flops}
-    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NPROC": "1", "XLA_FLAGS": ""}
-    for library in ("jax", "torch"):
-        if importlib.util.find_spec(library):
-            call = [sys.executable, __file__, "--bare", library, "--rows", str(rows), "--shapes", case.name]
-            each = [
-                subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env={**os.environ, **one_thread})
-                for _ in range(devices)
-            ]
-            seconds = statistics.mean(float(process.communicate()[0]) for process in each)
-            # each device takes its part of the batch, or of the replicas
-            row["products"][library] = {
-                "gflops": flops / seconds / 1e9,
-                "share": seconds * len(case.pack.replicas) / devices / step,
-            }
-
-
-def whole(case: Case) -> dict[str, Any]:
-    """Seconds of a whole run of one pack in a fresh process, the best of two of each kind, taken in turn."""
-    row: dict[str, Any] = {"shape": case.name, "steps": case.pack.branch_steps[-1], "replicas": len(case.pack.replicas)}
-    seconds: dict[str, list[float]] = {}
-    for _ in range(2):
-        with tempfile.TemporaryDirectory() as cache:
-            for kind in ("cold", "warm", "torch"):
-                if kind == "torch" and not importlib.util.find_spec("torch"):
-                    continue
-                began = time.perf_counter()
-                subprocess.run(
-                    [sys.executable, __file__, "--child", kind, "--shapes", case.name],
-                    check=True,
-                    env={**os.environ, **each_core_a_device(len(cores())), "JAX_COMPILATION_CACHE_DIR": cache},
-                )
-                seconds.setdefault(kind, []).append(time.perf_counter() - began)
-    row |= {f"{kind}_seconds": min(values) for kind, values in seconds.items()}
-    return row
-
-
-class Silent:
-    """A recorder that keeps the losses."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def finished(self, run_id: str, result: RunResult, documents: np.ndarray, params: object = None) -> None:
-        self.losses.append(result.loss)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: None
-
-
-def child(case: Case, kind: str) -> None:
-    """Train one pack to its end in this process: its held-out losses go to standard error."""
-    if kind != "torch":
-        from dwsweep.train.pack_trainer import train_pack
-
-        recorder = Silent()
-        with tempfile.TemporaryDirectory() as folder:
-            train_pack(case.pack, case.store, folder, recorder)
-        losses = recorder.losses
-    else:
-        import torch
-
-        side = Torch(case, None, compiled=False, fused=True, threads=len(cores()))
-        for trainer in side.replicas:
-            initialise(trainer, case)
-        side.steps(case.pack.branch_steps[-1])
-        heldout = heldout_set(case.store, case.pack.shape.seq_len, case.pack.train.eval_tokens)
-        windows, counted = torch.from_numpy(heldout.windows.astype(np.int64)), torch.from_numpy(heldout.document >= 0)
-        losses = []
-        with torch.inference_mode():
-            for trainer in side.replicas:
-                nats = 0.0
-                for start in range(0, len(windows), 64):
-                    part = windows[start : start + 64]
-                    logits = trainer.model.logits(part[:, :-1])
-                    nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), part[:, 1:], reduction="none")
-                    nats += float(nll[counted[start : start + 64]].double().sum())
-                losses.append(nats / heldout.n_tokens)
-    print(f"  {case.name} {kind}: held-out loss " + " ".join(f"{loss:.3f}" for loss in losses), file=sys.stderr)
-
-
-def initialise(trainer: Any, case: Case) -> None:
-    """Initial scales of the parametrization, PyTorch's random numbers."""
-    import torch
-    from torch_model import group_of
-
-    with torch.no_grad():
-        for name, parameter in trainer.model.named_parameters():
-            if name.endswith("bias"):
-                parameter.zero_()
-            elif "norm" in name:
-                parameter.fill_(1.0)
-            else:
-                parameter.normal_(0.0, group_of(name, case.scales).init_std)
-
-
 def header(names: list[str]) -> dict[str, Any]:
     packages = ["jax", "flax", "optax", "numpy", *(["torch"] if "compiled" in names else [])]
     return {
@@ -550,50 +368,17 @@ def print_speed(rows: list[dict[str, Any]], names: list[str]) -> None:
         print(line)
 
 
-def print_products(rows: list[dict[str, Any]]) -> None:
-    print("bare products of weights on each core at once: GFLOP/s of a core, and their share of our step")
-    print(f"{'shape':<9}{'rows':>6}{'XLA':>13}{'share':>7}{'PyTorch':>17}{'share':>7}")
-    for row in rows:
-        line = f"{row['shape']:<9}{row['products']['rows']:>6}"
-        for library, width in (("jax", 13), ("torch", 17)):
-            if library in row["products"]:
-                line += f"{row['products'][library]['gflops']:>{width}.0f}{row['products'][library]['share']:>7.0%}"
-        print(line)
-
-
-def print_whole(rows: list[dict[str, Any]]) -> None:
-    print(f"{'whole run':<9}{'steps':>9}{'seeds':>6}{'ours, cold s':>14}{'ours, warm s':>14}{'torch s':>9}")
-    for row in rows:
-        theirs = f"{row['torch_seconds']:>9.1f}" if "torch_seconds" in row else f"{'–':>9}"
-        print(
-            f"{row['shape']:<9}{row['steps']:>9}{row['replicas']:>6}"
-            f"{row['cold_seconds']:>14.1f}{row['warm_seconds']:>14.1f}{theirs}"
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", default=[], help="smoke, larger, or names such as L6-d192")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES), help="beside ours")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--products", action="store_true", help="bare matrix products too")
-    parser.add_argument("--whole", action="store_true", help="whole runs too, in fresh processes")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--params", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--child", choices=("cold", "warm", "torch"), help=argparse.SUPPRESS)
-    parser.add_argument("--bare", choices=("jax", "torch"), help=argparse.SUPPRESS)
-    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    inner = bool(options.side or options.child or options.bare)
-    chosen = cases(options.shapes, progress=not inner)
+    chosen = cases(options.shapes, progress=not options.side)
     if options.side:
         serve(options.side, chosen[0], options.params)
-    elif options.child:
-        child(chosen[0], options.child)
-    elif options.bare:
-        print(bare(chosen[0], options.bare, options.rows))
-    if inner:
         return
     names = [
         name for name in SIDES if name == "ours" or (name in options.sides and importlib.util.find_spec(SIDES[name]))
@@ -606,21 +391,9 @@ def main() -> None:
     rows = []
     for case in chosen:
         row = compare(case, options.rounds, names)
-        if options.products:
-            add_products(case, row)
         print(f"  {case.name}: " + " ".join(f"{name} {row[name]['ratio']:.2f}" for name in names[1:]), file=sys.stderr)
         rows.append(row)
-        if options.json:
-            options.json.write_text(json.dumps({"host": facts, "rows": rows}, indent=1) + "\n")
     print_speed(rows, names)
-    if options.products:
-        print_products(rows)
-    whole_rows = []
-    if options.whole:
-        whole_rows = [whole(case) for case in (chosen[0], chosen[-1])]
-        print_whole(whole_rows)
-    if options.json:
-        options.json.write_text(json.dumps({"host": facts, "rows": rows, "whole": whole_rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sweep_bucket
 from sentences import says
 
 from dwsweep import paths
-from dwsweep.data import records
+from dwsweep.data import records, sources
 from dwsweep.data.prepare import prepare
 from dwsweep.data.records import Skipped
 from dwsweep.data.sources import open_source
@@ -112,10 +112,10 @@ def test_a_record_without_end_is_passed_over(tmp_path: Path, large: bool, monkey
 
 def test_an_article_file_that_is_too_large_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_DOCUMENT_BYTES", 1000)
-    for name, n in (("a", 900), ("b", 1001), ("c", 10)):
+    for name, n in (("a", 1000), ("b", 1001), ("c", 10)):
         (tmp_path / f"{name}.txt").write_text(name * n)
     texts, skipped = read(f"text:{tmp_path}/*.txt")
-    assert texts == ["a" * 900, "c" * 10] and skipped.bad.total() == 1
+    assert texts == ["a" * 1000, "c" * 10] and skipped.bad.total() == 1
 
 
 def test_deeply_nested_json_is_skipped(tmp_path: Path) -> None:
@@ -184,14 +184,18 @@ def test_a_huge_file_without_borders_between_records_is_bad(tmp_path: Path, monk
         prepare(DataSpec(source=f"jsonl:{tmp_path}/a.jsonl", cache_dir=str(tmp_path / "cache")), progress=False)
 
 
-def test_parquet_gives_its_text_column_and_says_which_columns_there_are(tmp_path: Path) -> None:
+def test_parquet_gives_its_text_column_and_says_which_row_or_column_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": range(31), "text": [*TEXTS, None]}), path, row_group_size=10)
+    pq.write_table(pa.table({"id": range(31), "text": [*TEXTS, None]}), path, row_group_size=16)
+    monkeypatch.setattr(sources, "_PARQUET_ROWS", 4)
     texts, skipped = read(f"parquet:{path}")
     assert texts == TEXTS and skipped.bad == {"null text": 1}
+    assert str(skipped.first_bad).endswith("a.parquet, row group 1, row 14")
     with pytest.raises(
         InputError, match=r"data.text_field: prose; no such string column .*id \(int64\), text \(string\)"
     ):

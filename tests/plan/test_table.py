@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import resource
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from checkout import SWEEPS
-from sentences import says, shows
+from sentences import says
 from shown import printed
 from spec_tools import DATA, spec_of
 
@@ -22,7 +21,7 @@ from dwsweep.plan import DataFacts, Plan, build
 from dwsweep.plan.units import to_rows
 from dwsweep.records.sweep import PLAN_COLUMNS, parse_plan_csv
 from dwsweep.report import plan_report
-from dwsweep.spec import load_spec, parse_spec
+from dwsweep.spec import load_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
@@ -44,10 +43,8 @@ def plan_of(**sections: Any) -> Plan:
 @pytest.mark.parametrize(
     "name", ["levine2020", "levine-mini", "smoke", "isoflop", "isoflop-smoke", "ten-minutes", "heads", "shape-matters"]
 )
-def test_shipped_sweeps_fit_100_columns(name: str) -> None:
-    text = text_of(build(load_spec(SWEEPS / f"{name}.yaml")))
-    assert max(map(len, text.splitlines())) <= 100
-    assert says(text, "plan: total of a plan")
+def test_shipped_sweeps_have_a_plan(name: str) -> None:
+    assert says(text_of(build(load_spec(SWEEPS / f"{name}.yaml"))), "plan: total of a plan")
 
 
 def test_levine2020_is_within_five_percent_and_shows_its_price() -> None:
@@ -93,21 +90,6 @@ def test_every_drop_points_to_its_reason() -> None:
     for reason in dropped:
         number = text.split(reason[:40])[0].rsplit("[", 1)[1].split("]")[0]
         assert f"DROP [{number}]" in text
-
-
-def test_unknown_times_are_marked_and_explained() -> None:
-    text = text_of(plan_of())
-    assert shows(text, "plan: table without a device") and " ? " in text
-
-
-def test_before_prepare_the_table_says_what_waits() -> None:
-    plan = build(parse_spec({"name": "t", "grid": {"depths": [2, 4], "budgets": [1e5]}, "train": {"steps": 9}}))
-    assert shows(text_of(plan), "plan: table before prepare")
-
-
-def test_several_learning_rates_show_the_factor() -> None:
-    text = text_of(plan_of(grid={"learning_rates": [1e-3, 2e-3]}))
-    assert "lr ×" in text and "base learning rates 1e-3, 2e-3" in text
 
 
 def test_rows_hold_the_resolved_learning_rates() -> None:
@@ -159,24 +141,19 @@ def test_a_shared_trunk_is_paid_once() -> None:
     assert plan.estimates.flops == pytest.approx(alone.estimates.flops * 1.1)
 
 
-def test_the_command_answers_at_once_without_jax() -> None:
-    """The console script in a process of its own, whose whole work counts."""
+def test_the_command_answers_without_jax() -> None:
     code = (
         "import sys; sys.argv = ['dwsweep', 'plan', sys.argv[1], '--json']\n"
         "from dwsweep.cli.app import main\n"
         "try: main()\n"
         "finally: print([n for n in ('jax', 'flax', 'scipy', 'tensorflow') if n in sys.modules], file=sys.stderr)"
     )
-    began = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", code, str(SWEEPS / "levine2020.yaml")], capture_output=True, text=True, check=False
     )
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip().endswith("[]")
     assert len(json.loads(done.stdout)["runs"]) == 252
-    assert seconds < 10  # of work, however busy the machine is; it takes about half a second
 
 
 @pytest.mark.parametrize(

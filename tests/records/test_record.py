@@ -41,7 +41,7 @@ class File:
         (np.array([[1.0, math.nan], [2.0, math.inf]]), [[1.0, None], [2.0, None]]),
         (math.inf, None),
         ((1, "a", None), [1, "a", None]),
-        (Interval(1.0, None, math.inf), {"value": 1.0, "low": None, "high": None}),
+        (Interval(1.0, None, math.inf), {"value": 1.0, "low": None, "high": None, "error": 0.0}),
         ({4: Row(loss=math.nan, depth=2)}, {"4": {"loss": None, "depth": 2, "note": None}}),
     ],
 )

@@ -23,13 +23,13 @@ from sweep_tools import (
     order,
     run,
     start,
-    train_here,
     wait_for,
     with_standin,
     work_in,
     workers_of,
 )
 
+from dwsweep.errors import InputError
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 
@@ -78,18 +78,6 @@ def test_two_shards_at_once(tmp_path: Path) -> None:
     assert work_in(run(make_plan(), tmp_path / "sweep")[1]) == (0, 0, 8)
 
 
-def test_a_sweep_whose_parent_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order(tmp_path, step_seconds=0.03)
-    first = start(tmp_path / "sweep")
-    wait_for(lambda: list((tmp_path / "sweep").glob("packs/*/progress.json")))
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait()
-    order(tmp_path)
-    train_here(monkeypatch)
-    assert run(make_plan(), tmp_path / "sweep")[0] == 0
-    assert_complete(make_plan(), tmp_path / "sweep")
-
-
 @own_host
 @pytest.mark.parametrize("place", ["lock", pytest.param("lease", marks=pytest.mark.slow)], indirect=True)
 def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: str, tmp_path: Path) -> None:
@@ -108,25 +96,6 @@ def test_a_takeover_from_another_host_brings_the_packs_to_a_checkpoint(place: st
     assert_complete(make_plan(), place)
 
 
-@own_host
-@pytest.mark.slow
-def test_a_claimant_killed_on_another_host_leaves_a_sweep_that_goes_on(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=SLOW)
-    first = begin(str(tmp_path / "sweep"))
-    wait_for(lambda: has_begun(str(tmp_path / "sweep")))
-    claimant = begin(str(tmp_path / "sweep"), apart=True, takeover=True)
-    wait_for(lambda: claim._is_locked(tmp_path / "sweep" / "locks" / "shard-0-of-1.request"))
-    os.killpg(claimant.pid, signal.SIGKILL)
-    order(tmp_path)
-    first.communicate(timeout=120)
-    assert first.returncode in (0, 3)
-    for takeover in (True, False):
-        again = begin(str(tmp_path / "sweep"), takeover=takeover)
-        text, _ = again.communicate(timeout=120)
-        assert again.returncode == 0, text
-    assert_complete(make_plan(), tmp_path / "sweep")
-
-
 @pytest.mark.parametrize("stopped", ["both", *(pytest.param(k, marks=pytest.mark.slow) for k in ("parent", "worker"))])
 def test_a_sweep_that_slept_through_its_lease_is_ended_and_goes_on(tmp_path: Path, stopped: str) -> None:
     order(tmp_path, step_seconds=SLOW)
@@ -135,6 +104,8 @@ def test_a_sweep_that_slept_through_its_lease_is_ended_and_goes_on(tmp_path: Pat
     workers = workers_of(first.pid)
     for pid in {"both": [first.pid, *workers], "parent": [first.pid], "worker": workers}[stopped]:
         os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(InputError, match="--takeover"), claim.hold(tmp_path / "sweep"):  # nobody takes it unasked
+        pass
     second = begin(str(tmp_path / "sweep"), takeover=True)
     if stopped == "worker":  # its parent lives, and ends it in its own time
         time.sleep(LEASE_SECONDS)

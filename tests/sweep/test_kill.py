@@ -70,21 +70,15 @@ def kill_until_done(
     return killed["worker"], killed["parent"]
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
-    order(tmp_path, step_seconds=0.2)
+@pytest.mark.parametrize(
+    ("kills", "step_seconds", "seed"),
+    [(2, 0.1, 1), *(pytest.param(40, 0.3, seed, marks=pytest.mark.slow) for seed in range(3))],
+)
+def test_killed_at_random_moments(tmp_path: Path, kills: int, step_seconds: float, seed: int) -> None:
+    order(tmp_path, step_seconds=step_seconds)
     directory = tmp_path / "sweep"
-    workers, parents = kill_until_done(lambda: start(directory, SMALL), 5, (0.4, 1.6), seed=1, patience=120)
-    assert workers and parents
-    assert_complete(make_plan(**SMALL), directory)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_many_times_at_random_moments(tmp_path: Path, seed: int) -> None:
-    order(tmp_path, step_seconds=0.3)
-    directory = tmp_path / "sweep"
-    workers, parents = kill_until_done(lambda: start(directory, SMALL), 40, (0.05, 1.5), seed=seed, patience=400)
-    assert workers + parents == 40
+    workers, parents = kill_until_done(lambda: start(directory, SMALL), kills, (0.05, 1.5), seed=seed, patience=400)
+    assert workers and parents and workers + parents == kills
     assert_complete(make_plan(**SMALL), directory)
 
 
@@ -173,18 +167,16 @@ def test_an_idle_worker_leaves_when_its_parent_is_gone(tmp_path: Path, last: str
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
-def test_a_sweep_that_compiles_ends_within_ten_seconds(tmp_path: Path, how: str) -> None:
-    """Nothing is lost: no step was taken. The worker of a killed parent does not go on compiling either."""
+def test_a_sweep_that_compiles_is_not_waited_for(tmp_path: Path, how: str) -> None:
+    """Its compiler never ends. Nothing is lost: no step was taken. The worker of a killed parent ends too."""
     order(tmp_path, compiles_until=str(tmp_path / "never"))
     process = start(tmp_path / "sweep")
     store = SweepStore(tmp_path / "sweep")
     wait_for(lambda: any(store.pack_state(name).compiling for name in store.pack_ids()))
     (worker,) = workers_of(process.pid)
-    began = time.monotonic()
     process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
     text, _ = process.communicate(timeout=60)
     wait_for(lambda: state_of(worker) in ("", "Z"))
-    assert time.monotonic() - began < 10.0
     if how == "Ctrl-C":
         assert process.returncode == 3 and "SIGINT" in text, text
         assert {store.state(name).state for name in store.run_ids()} == {"pending", "interrupted"}

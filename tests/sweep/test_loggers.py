@@ -127,7 +127,3 @@ def test_trackio_over_an_interruption(tmp_path: Path, monkeypatch: pytest.Monkey
         (ended,) = [(step, metrics) for step, metrics in mine if "result/loss" in metrics]
         result = json.loads((directory / "result.json").read_text())
         assert ended == (30, ended[1]) and ended[1]["result/loss"] == pytest.approx(result["loss"])
-
-
-def test_scalars_leave_out_what_is_no_number() -> None:
-    assert loggers._scalars({"step": 3, "loss": 1, "versions": {}, "name": "x", "none": None}) == [("loss", 1.0)]

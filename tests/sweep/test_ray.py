@@ -250,34 +250,6 @@ def cluster(standin: None) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_node_and_the_results_are_those_of_a_local_run(cluster: Any, tmp_path: Path) -> None:
-    second = cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
-    order(tmp_path, step_seconds=0.5)
-    directory = tmp_path / "sweep"
-    process = start(directory, executor="ray", address=cluster.address)
-    store = SweepStore(directory)
-
-    def packs_under_way() -> bool:
-        return sum(store.progress(name).step > 6 for name in store.pack_ids()) == 2
-
-    wait_for(packs_under_way, 120)
-    cluster.remove_node(second, allow_graceful=False)
-    order(tmp_path)
-    text, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, text
-    assert "was lost" in text and "retry 1 of 2" in text
-    assert_complete(make_plan(), directory)
-    lost = [name for name in store.pack_ids() if store.pack_state(name).attempts == 2]
-    assert len(lost) == 1 and store.pack_state(lost[0]).resumed_step > 0
-
-    local = tmp_path / "local"
-    assert run(make_plan(), local)[0] == 0
-    for planned in make_plan().runs:
-        assert SweepStore(local).result(planned.run_id) == store.result(planned.run_id)
-
-
-@pytest.mark.slow
 def test_ctrl_c_reaches_the_tasks(cluster: Any, tmp_path: Path) -> None:
     order(tmp_path, step_seconds=0.2)
     process = start(tmp_path / "sweep", executor="ray", address=cluster.address)

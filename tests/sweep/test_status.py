@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cli_tools import Command
 from rich.console import Console
-from sentences import says, shows
+from sentences import says
 from shown import printed
 from spec_tools import only
 from sweep_tools import make_plan, order, run, start, train_here, wait_for
@@ -66,33 +66,6 @@ def test_no_sweep_directory_is_one_clear_line(tmp_path: Path) -> None:
         (tmp_path / "plan.csv").write_text(text)
         with pytest.raises(InputError, match=r"DIR: .*its plan\.csv is not one that `dwsweep run` wrote"):
             status.render(tmp_path)
-
-
-def test_hundreds_of_runs_fit_a_terminal(tmp_path: Path) -> None:
-    plan, store = large(tmp_path)
-    for k, planned in enumerate(plan.runs):
-        state = ("done", "done", "pending", "interrupted", "diverged")[k % 5]
-        store.write_state(planned.run_id, RunState(state, planned.steps, 3.0 + k / 1000, planned.pack_id, "a cause"))
-        if state == "done":
-            record.write(store.run_directory(planned.run_id) / "result.json", {"loss": 3.0 + k / 1000})
-    text = text_of(tmp_path / "sweep")
-    lines = text.splitlines()
-    assert len(lines) <= 24 and max(map(len, lines)) <= 100
-    assert shows(re.sub(r"-[0-9a-f]{8}\b", "-HASH", text), "sweep: status of 400 runs", numbers=True)
-    narrow = text_of(tmp_path / "sweep", 48).splitlines()
-    assert max(map(len, narrow)) <= 48
-    assert not re.search(r"\S…", "\n".join(narrow))
-    assert re.findall(r"\d\.\d{4}–\d\.\d{4}", "\n".join(narrow)) == re.findall(r"\d\.\d{4}–\d\.\d{4}", text)
-
-
-def test_small_sweeps_show_every_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_here(monkeypatch)
-    plan = make_plan()
-    run(plan, tmp_path / "sweep")
-    text = text_of(tmp_path / "sweep")
-    for shape in {planned.shape for planned in plan.runs}:
-        assert f"{shape.depth}     {shape.width}" in text
-    assert text.count("30/30") == 4 and "done" in text
 
 
 def test_arms_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,13 +223,6 @@ def test_a_worker_that_compiles_is_seen_from_another_process(tmp_path: Path) -> 
     assert all(state.begun and state.compiling and state.compiling >= state.begun for state in seen)
 
 
-def test_the_command_prints_it(dwsweep: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    train_here(monkeypatch)
-    run(make_plan(), tmp_path / "sweep")
-    done = dwsweep("status", tmp_path / "sweep")
-    assert done.returncode == 0 and "8 runs · 8 done" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.04, "0.0 s"), (9.9, "9.9 s"), (42.2, "42 s"), (187, "3:07"), (18720, "5:12:00"), (183600, "2 d 03:00")],
@@ -285,18 +251,3 @@ def test_time_left_follows_the_work_done() -> None:
     assert view.fraction() == pytest.approx(1 / 3)
     view.ended(packs[0].pack_id, "1 run done", True)
     assert "1/2 packs" in console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def test_bars_on_a_terminal_and_lines_elsewhere() -> None:
-    pack = make_plan().packs[0]
-    texts = []
-    for terminal in (True, False):
-        console = Console(file=io.StringIO(), width=120, force_terminal=terminal)
-        with ProgressView(console, [pack], "small") as view:
-            view.started(pack)
-            view.stepped(pack.pack_id, event(10))
-            view.stepped(pack.pack_id, event(20))
-            view.ended(pack.pack_id, "2 runs done", True)
-        texts.append(console.file.getvalue())  # type: ignore[attr-defined]
-    assert "\x1b[" in texts[0] and "━" in texts[0]
-    assert "\x1b[" not in texts[1] and "L1-d48-h2: 2 runs done" in texts[1]

@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sentences import says
-from spec_tools import only
 from sweep_tools import assert_complete, make_plan, order, run, train_here, work_in
 
 from dwsweep import jsonl, paths
 from dwsweep.plan import DataFacts, Pack, build
 from dwsweep.records import record
 from dwsweep.records.columns import RESULTS
-from dwsweep.records.pack import PackEvent, PackProgress, PackState, StartFacts
+from dwsweep.records.pack import PackProgress, StartFacts
 from dwsweep.records.run import RunResult, RunState
 from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
@@ -63,39 +62,6 @@ RECORD = RunResult(loss=3.0, loss_stderr=0.1, steps=30, tokens=61440, pack_size=
 DOCUMENTS = np.array([[3.0, 1.0]])
 
 
-def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "status.json"
-    record.write(path, {"state": "running"})
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(paths.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        record.write(path, {"state": "done"}, durable=True)
-    assert (paths.read_json(path) or {})["state"] == "running"
-    assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
-
-
-def test_a_torn_file_reads_as_missing_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text('{"state": "do')
-    assert paths.read_json(tmp_path / "status.json") is None
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
-    assert jsonl.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
-
-
-def test_states_survive_the_way_to_disk(store: SweepStore) -> None:
-    event = PackEvent(1.0, "oom", "too big", "microbatch 4 → 2", 7, "the log")
-    state = PackState("running", 3, 1, 4, 10, 2, 1, ("a", "b"), (event,))
-    paths.make_directory(store.pack_directory("p"))
-    store.write("p", state)
-    assert store.pack_state("p") == state
-    store.write_state("r", RunState("failed", 7, 1.5, "p", "why", "tail"))
-    found = store.state("r")
-    assert (found.state, found.step, found.cause, found.log_tail) == ("failed", 7, "why", "tail")
-    assert found.updated and abs(found.updated - time.time()) < 60
-
-
 def test_a_file_of_a_later_version_is_read(store: SweepStore) -> None:
     paths.make_directory(store.pack_directory("p"))
     record.write(store.pack_directory("p") / "state.json", {"state": "done", "invented_later": 1})
@@ -115,34 +81,6 @@ def test_config_holds_all_facts_of_a_run(store: SweepStore) -> None:
     assert config.n_params == planned.shape.n_params and config.tokens == 30 * 16 * 128
     written = json.loads((store.run_directory(planned.run_id) / "config.json").read_text())
     assert written["shape"]["depth"] == 1 and written["train"]["betas"] == [0.9, 0.95]
-
-
-def test_metrics_beyond_the_resumed_step_are_dropped(store: SweepStore, pack: Pack) -> None:
-    first, second = pack.replicas[0].run_ids[0], pack.replicas[1].run_ids[0]
-    one, _ = recorder(store, pack)
-    one.started(StartFacts(step=0))
-    for name in (first, second):
-        one.metrics(name, rows(1, 2, 3, 4, 5, 6))
-    with open(store.run_directory(first) / "metrics.jsonl", "a") as file:
-        file.write('{"step": 7, "lo')  # killed inside a write
-    two, _ = recorder(store, pack)
-    two.started(StartFacts(step=4))
-    for name in (first, second):
-        two.metrics(name, rows(4, 5))
-        two.metrics(name, rows(6, 7))
-        assert steps_of(store, name) == [1, 2, 3, 4, 5, 6, 7]
-    assert store.state(first).state == "running"
-
-
-def test_a_pack_that_starts_anew_drops_all_metrics(store: SweepStore, pack: Pack) -> None:
-    name = pack.replicas[0].run_ids[0]
-    one, _ = recorder(store, pack)
-    one.started(StartFacts(step=0))
-    one.metrics(name, rows(1, 2, 3))
-    two, _ = recorder(store, pack)
-    two.started(StartFacts(step=0))
-    two.metrics(name, rows(1))
-    assert steps_of(store, name) == [1]
 
 
 def test_a_finished_run_is_frozen(store: SweepStore, pack: Pack) -> None:
@@ -173,34 +111,6 @@ def test_runs_of_another_pack_are_not_touched(store: SweepStore, pack: Pack) -> 
         one.metrics(run_id, rows(1))
         one.finished(run_id, RECORD, DOCUMENTS)
     assert store.state(name).state == "pending" and store.state(own).state == "done"
-
-
-def test_the_result_that_makes_a_run_done_is_written_after_everything_else(
-    store: SweepStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cut off after each single write, a run is either not done or complete."""
-    name = make_plan().runs[0].run_id
-    write, written = paths.write_atomic, 0
-
-    for allowed in range(3):
-        shutil.rmtree(store.run_directory(name))
-        written = 0
-
-        def cut(path: Any, content: Any, *, allowed: int = allowed, **more: bool) -> None:
-            nonlocal written
-            if written == allowed:
-                raise OSError(28, "No space left on device")
-            written += 1
-            write(path, content, **more)
-
-        monkeypatch.setattr(paths, "write_atomic", cut)
-        try:
-            store.finish(name, "p", RECORD, DOCUMENTS)
-        except OSError:
-            assert store.state(name).state == "pending"
-        else:
-            assert allowed == 2 and store.result(name) and store.state(name).state == "done"
-            assert (store.run_directory(name) / "documents.npy").exists()
 
 
 PARAMS = {"embedding": np.arange(6, dtype=np.float32).reshape(2, 3)}
@@ -289,31 +199,6 @@ def test_the_manifest_tells_how_a_sweep_was_made(tmp_path: Path) -> None:
     assert {"dwsweep", "python", "jax", "flax", "optax"} <= set(manifest.versions)
     assert manifest.calls[0]["flags"]["executor"] == "local"
     assert "stand-in" in manifest.devices
-
-
-def test_five_hundred_runs_without_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listed, resumed and tabled: 500 runs in 100 packs, all finished but one pack."""
-    plan = make_plan(grid=only({d: list(range(8, 208, 8)) for d in (1, 2, 3, 4)}, seeds=5), train__steps=3)
-    assert len(plan.runs) == 500 and len(plan.packs) == 100
-    store = SweepStore(tmp_path / "sweep")
-    began = time.process_time()
-    store.write_plan(plan)
-    listed = time.process_time() - began
-    left = plan.packs[-1]
-    monkeypatch.setattr(paths.os, "fsync", lambda _: None)  # a thousand of them are not what is measured here
-    for planned in plan.runs:
-        if planned.pack_id != left.pack_id:
-            store.finish(planned.run_id, planned.pack_id, RECORD, DOCUMENTS)
-    began = time.process_time()
-    status, text = run(plan, tmp_path / "sweep")
-    resumed = time.process_time() - began
-    assert status == 0 and work_in(text) == (5, 1, 495) and "500 done" in text
-    began = time.process_time()
-    assert work_in(run(plan, tmp_path / "sweep")[1]) == (0, 0, 500)
-    again = time.process_time() - began
-    # seconds of this process's own work, generous: 0.2, 1 and 0.3 are needed
-    assert listed < 5 and resumed < 15 and again < 5, (listed, resumed, again)
-    assert len(list(csv.DictReader((tmp_path / "sweep" / "results.csv").open()))) == 500
 
 
 @pytest.mark.parametrize("left", ["7", "7.orbax-checkpoint-tmp"])

@@ -1,7 +1,7 @@
-"""Tiny packs trained as a program of their own, on as many devices and processes as the first orders say.
+"""Tiny packs trained as a program of their own, on as many devices as the first orders say.
 
 ``python train_devices.py ORDERS.json …``: what to train, one after another, and where each result goes. Several devices
-of a CPU and several processes are settings of a whole process, so tests start this one. It compiles as the tests do,
+of a CPU are a setting of a whole process, so tests start this one. It compiles as the tests do,
 or, where the first orders say ``optimized``, as a sweep does.
 """
 
@@ -20,11 +20,6 @@ def main(each: list[dict[str, Any]]) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     flags = [] if first.get("optimized") else os.environ.get("XLA_FLAGS", "").split()
     os.environ["XLA_FLAGS"] = " ".join([*flags, f"--xla_force_host_platform_device_count={first.get('devices', 1)}"])
-    import jax
-
-    if "processes" in first:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(first["coordinator"], first["processes"], first["process"])
     for orders in each:
         Path(orders["result"]).write_text(json.dumps(trained(orders)))
         if "copy_to" in orders:
@@ -43,14 +38,10 @@ def trained(orders: dict[str, Any]) -> dict[str, Any]:
     pack = make_pack(
         store,
         spec,
-        depth=orders.get("depth", 2),
-        width=orders.get("width", 16),
         replicas=tuple((seed, 1e-2) for seed in range(orders.get("replicas", 2))),
-        branch_steps=tuple(orders["branch_steps"]) if "branch_steps" in orders else None,
     )
     kept = Kept()
     asked = iter([False] * orders.get("dispatches", 10**6))
-    # without a fixed length, dispatches follow each process's own clock, as in a sweep
     outcome = train_pack(
         pack,
         store,
@@ -58,7 +49,6 @@ def trained(orders: dict[str, Any]) -> dict[str, Any]:
         kept,
         should_stop=lambda: next(asked, True),
         dispatch_steps=orders.get("dispatch_steps"),
-        dispatch_seconds=orders.get("dispatch_seconds", 1.0),
     )
     content = {
         "facts": kept.facts,

@@ -59,6 +59,7 @@ def exchanges(*meshes: dict[str, int], biases: bool = False, platform: str = "cp
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow  # in the quick tier divided packs give the losses of one device
 def test_the_batch_exchanges_its_gradients_alone_and_a_divided_state_a_matrix_at_a_time() -> None:
     batch, divided = exchanges({"replica": 2, "data": 4}, {"replica": 2, "fsdp": 4})
     assert set(batch) == {"parameters", "all-reduce"}

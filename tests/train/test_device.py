@@ -20,7 +20,8 @@ from train_support import REORDERED, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
 from dwsweep.model.attention import causal_attention
-from dwsweep.train.choices import CUDNN, XLA, Hardware, at_hand, choose_kernel, platform_of
+from dwsweep.train.choices import Hardware, at_hand
+from dwsweep.train.kernel import CUDNN, XLA, choose_kernel, platform_of
 from dwsweep.train.program import Blueprint, compile_program
 
 pytestmark = [pytest.mark.device, pytest.mark.slow]

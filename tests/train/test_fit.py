@@ -187,6 +187,7 @@ def test_plan_uses_what_jax_may_use_of_a_device() -> None:
     assert pack.memory.data == 0  # 22 GB are more than a fifth of 0.75 · 141 GB
 
 
+@pytest.mark.slow
 def test_programs_for_a_cpu_are_compiled_at_the_level_that_is_recorded(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,8 @@ from sentences import shows
 from train_support import Kept, make_pack, make_spec
 
 from dwsweep.data.token_store import Store
-from dwsweep.train import choices
-from dwsweep.train.choices import CUDNN, XLA, Choice, choose_kernel
+from dwsweep.train import kernel
+from dwsweep.train.kernel import CUDNN, XLA, Choice, choose_kernel
 from dwsweep.train.pack_trainer import train_pack
 
 SHAPE = make_spec(grid={"widths": {2: [64]}, "heads": {"size": 32}}).block().shape(2, 64)
@@ -40,7 +40,7 @@ def test_the_kernel_asked_for_is_taken_or_refused_with_its_reason() -> None:
 @pytest.mark.parametrize(("cudnn", "xla", "faster"), [(1e-3, 2e-3, CUDNN), (2e-3, 1e-3, XLA)])
 def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, xla: float, faster: str) -> None:
     gpu: Any = Gpu()
-    monkeypatch.setattr(choices, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
+    monkeypatch.setattr(kernel, "_seconds", lambda name, *_: {CUDNN: cudnn, XLA: xla}[name])
     choice = choose_kernel("auto", SHAPE, "bfloat16", 8, gpu)
     assert choice.kernel == faster and "cudnn" in choice.why and "xla" in choice.why
     assert choose_kernel("cudnn", SHAPE, "bfloat16", 8, gpu) == Choice(CUDNN, "asked for")
@@ -48,7 +48,7 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, cudnn: float, 
 
 def test_a_kernel_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """For real: a CPU, taken for a GPU, has no cuDNN to compile for."""
-    monkeypatch.setattr(choices, "_obstacle", lambda *_: None)
+    monkeypatch.setattr(kernel, "_obstacle", lambda *_: None)
     for asked in ("auto", "cudnn"):
         choice = choose_kernel(asked, SHAPE, "bfloat16", 8, jax.devices("cpu")[0])
         assert choice.kernel == XLA and choice.why.startswith("cudnn failed: ")

@@ -29,10 +29,6 @@ def make_model(width: int = 16, **model: Any) -> Model:
     return build(shape, resolve(shape, spec.model, spec.train, 1.0), Compute())
 
 
-def windows(batch: int = 4) -> jax.Array:
-    return jax.random.randint(jax.random.key(7), (batch, 17), 0, 256)
-
-
 def test_adamw_is_optax_with_one_transform_a_group() -> None:
     model = make_model(width=32)  # m_N = 2: the groups differ
     params = jax.jit(model.init)(jax.random.key(0))
@@ -82,18 +78,12 @@ def test_gradients_above_the_limit_are_scaled_to_it() -> None:
     assert clip(None) is grads
 
 
-@cache
-def of_a_batch(microbatch: int) -> Any:
-    """Loss and gradients of four windows, ``microbatch`` at a time."""
+@pytest.mark.device
+def test_microbatches_add_up_to_the_batch() -> None:
     model = make_model()
     params, tree = jax.jit(model.init)(jax.random.key(0)), by_leaf(model)
-    return jax.jit(lambda p, w: loss_and_grads(model, p, w, microbatch, tree))(params, windows())
-
-
-@pytest.mark.device
-@pytest.mark.parametrize("microbatch", [1, 2])
-def test_microbatches_add_up_to_the_batch(microbatch: int) -> None:
-    whole, parts = of_a_batch(4), of_a_batch(microbatch)
+    windows = jax.random.randint(jax.random.key(7), (4, 17), 0, 256)
+    whole, parts = (jax.jit(lambda p, w, n=n: loss_and_grads(model, p, w, n, tree))(params, windows) for n in (4, 2))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), whole, parts)
 
 
