@@ -588,8 +588,8 @@ class Posterior:
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in (setting or {}).items()}
         if len(x) > (most := max(1, MOST_NUMBERS // self.n_draws)):
-            parts = [slice(k, k + most) for k in range(0, len(x), most)]
-            each = [self.losses(x[k], y[k], {name: value[k] for name, value in z.items()}) for k in parts]
+            cuts = [slice(k, k + most) for k in range(0, len(x), most)]
+            each = [self.losses(x[k], y[k], {name: value[k] for name, value in z.items()}) for k in cuts]
             return np.concatenate(each, axis=1)
         # a grid of nets has few sizes and few depths: exponentials of each are looked up for (D, n)
         (sizes, of_size), (depths, at) = (np.unique(value, return_inverse=True) for value in (x, y))
