@@ -146,7 +146,7 @@ def fit(
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
-    from dwsweep.sweep.snapshot import settle_results
+    from dwsweep.sweep.results_table import settle_results
 
     table, *others = tables
     if others and not compare and along is None:
@@ -447,7 +447,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page with answer, figures and tables."""
     from dwsweep.report import page
-    from dwsweep.sweep.snapshot import settle_results
+    from dwsweep.sweep.results_table import settle_results
 
     settle_results(directory, _note)
     if follow and (directory / "plan.csv").exists():
