@@ -97,7 +97,8 @@ def _next(result: Fit, folder: Any) -> str:
         return "`dwsweep fit` of the table without --along gives best depths"
     if result.surface is None:
         return "`dwsweep design --hours 6 --device H100` writes a sweep that answers"
-    known = [row.n_params for row in result.surface.bounded if row.depth is not None]
+    rows = [row for row in result.surface.bounded if row.depth is not None]
+    known = [row.n_params for row in rows if row.depth_interval.bounded] or [row.n_params for row in rows]
     if not known or result.curves.axis != "n_params":
         table = shlex.quote(result.provenance.input)
         return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
