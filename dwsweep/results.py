@@ -58,7 +58,7 @@ class Shown(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """Text that the command prints, at most 100 columns wide."""
+        """Text that the command prints with ``--full``, at most 100 columns wide."""
 
     @property
     def figures(self) -> list[str]:

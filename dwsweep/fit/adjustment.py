@@ -92,10 +92,13 @@ def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> lis
     found = []
     for n in _thirds(held):
         for surface, following in ((held, False), (follows, True)):
-            depth, decimals = surface.at(n), surface.decimals(n)
-            row = {"n_params": n, **depth.columns("depth"), "depth_decimals": decimals}
-            found.append(Reading(column=name, follows=following, **row))
+            found.append(Reading(column=name, follows=following, **_best(n, surface.at(n), surface.decimals(n))))
     return found
+
+
+def _best(n: float, depth: Interval, decimals: int | None) -> dict[str, Any]:
+    """Columns of a ``DepthAt``."""
+    return {"n_params": n, **depth.columns("depth"), "depth_decimals": decimals}
 
 
 def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> AdjustedColumn:
@@ -141,9 +144,8 @@ def _at_common(one: Covariate, name: str, spread: float, surface: ask.LossSurfac
     """Best depths at the middle size, with a column at each of its equally common values."""
     found, x = [], surface.posterior.frame.x0
     for value in one.common:
-        depth, decimals = surface.at_setting(x, {name: (math.log(value + one.shift) - one.at) / spread})
-        row = {**depth.columns("depth"), "depth_decimals": decimals}
-        found.append(DepthHeld(value=value, n_params=math.exp(x), **row))
+        settings = {name: (math.log(value + one.shift) - one.at) / spread}
+        found.append(DepthHeld(value=value, **_best(math.exp(x), *surface.at_setting(x, settings))))
     return tuple(found)
 
 
@@ -229,11 +231,9 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
             rows.append(
                 DepthAfter(
                     tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
-                    n_params=float(math.exp(x)),
-                    **depth.columns("depth"),
+                    **_best(math.exp(x), depth, decimals),
                     **change.columns("ratio"),
                     of=of,
-                    depth_decimals=decimals,
                 )
             )
         return rows, ratio

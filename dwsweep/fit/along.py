@@ -27,12 +27,12 @@ from dwsweep.fit.along_cells import (
     check_column,
     ranked,
 )
-from dwsweep.fit.analysis import HEAP, fit_table, provenance
+from dwsweep.fit.analysis import fit_table, provenance
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.arms import chosen_options, labels, tables_of
 from dwsweep.fit.cells import number
 from dwsweep.fit.data.account import account
-from dwsweep.fit.data.settings import RECIPE, TUNING
+from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.lengths import at_equal_length
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
@@ -114,7 +114,7 @@ def compared(
         pairing: Pairing | None = None
         drawn: Sequence[np.ndarray] = ()
         if one is not base:
-            pairing = pair_arms(base.arm, one.arm, options.noise, options.shape_noise)
+            pairing = pair_arms(base.arm, one.arm)
             drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
         for group in one.groups:
             if len(group.values) < 2:
@@ -311,6 +311,7 @@ def _not_adjusted(found: Sequence[ArmAlong], column: str) -> list[str]:
     return [f"{NOT_ADJUSTED}: {change}; a fit without {argument('column', '--along')} adjusts for them"]
 
 
+HEAP = 3  # fewest settings that change along a column for the first line to say so
 NOUNS = {"depth": "layers", "heads": "heads"}
 GROUPS_SAID = 6  # groups of each arm that the answer names, at most
 

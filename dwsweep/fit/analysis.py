@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from dwsweep.errors import InputError, argument, check_keywords, either, example
+from dwsweep.errors import InputError, argument, check_keywords, example
 from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.budgets import AtBudgets
 from dwsweep.fit.cells import Run
@@ -17,21 +17,10 @@ from dwsweep.fit.crossing import STRUCTURAL
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.data.account import account
 from dwsweep.fit.data.arms import check_one_arm
-from dwsweep.fit.data.covariates import positive
 from dwsweep.fit.data.numbers import as_number
-from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import (
-    COUNT_TOLERANCE,
-    OF_LENGTH,
-    RECIPE,
-    TUNING,
-    beside_blanks,
-    following_depth,
-    plain,
-)
-from dwsweep.fit.data.shape import COLUMNS as SHAPE
+from dwsweep.fit.data.rows import ALIKE, Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
-from dwsweep.fit.drawn_curves import fit_curves, pair_curves
+from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
@@ -40,7 +29,7 @@ from dwsweep.fit.guideline import (
     held_out_warnings,
     published_record,
 )
-from dwsweep.fit.heap import Heap, check_answered, heap_of, over_tokens
+from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
 from dwsweep.fit.lengths import (
     TrainedBudgets,
     at_equal_length,
@@ -50,12 +39,9 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import disagreements
-from dwsweep.fit.unadjusted import beside_a_grid
-from dwsweep.fit.warnings import PER_TOKEN, check_status, tie_warnings
+from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
+from dwsweep.fit.warnings import check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
-from dwsweep.records.columns import STEPS
 from dwsweep.records.fit import (
     FORMAT,
     LARGEST_SIZE,
@@ -69,16 +55,12 @@ from dwsweep.records.fit import (
 )
 from dwsweep.records.footing import versions
 from dwsweep.records.transitions import verdicts
-from dwsweep.text import OF_TEXT, format_count, join
+from dwsweep.text import format_count, join
 
 FEWEST_NODES = 300  # effective draws of a posterior whose numbers are sure to three digits
 # dwsweep itself may be a clone's folder in sys.path, and not installed
 PACKAGES = {name: name for name in ("dwsweep", "numpy", "scipy")}
 N_PARAMS = "n_params"  # default axis
-# known settings beside the shape, the length, the tokenizer, and rates that a rule may set by the depth
-CHOSEN = tuple(name for name in (*RECIPE, *TUNING) if name not in (*SHAPE, *OF_LENGTH, "min_lr"))
-LENGTHS = ("tokens", "steps")  # columns of the length of training
-HEAP = 3  # fewest settings that differ between shapes for the account to mention them
 MOST_DRAWS = 100_000  # more draws fill gigabytes and change no printed digit
 
 
@@ -113,7 +95,20 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table)
+    return fit_with(joint_model, table, axis=axis, params=params, beside=beside, **options)
+
+
+def fit_with(
+    model: JointModel,
+    table: Any,
+    *,
+    axis: str | None = None,
+    params: Iterable[float] = (),
+    beside: Iterable[Any] = (),
+    **options: Any,
+) -> FitResult:
+    """``fit_table`` with another ``model`` of all depths together."""
+    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table, model)
 
 
 def fit_transitions(
@@ -178,7 +173,8 @@ class Request:
     """A table and the question put to it.
 
     trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
-    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size.
+    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. model: of all
+    depths together.
     """
 
     data: Table
@@ -186,6 +182,7 @@ class Request:
     trained: TrainedBudgets | None
     params: Iterable[float]
     heap: Heap | None = None
+    model: JointModel = joint_model
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
@@ -201,7 +198,7 @@ class Request:
         if heaps:
             check_answered(data, options, heap)
             if heap is None:
-                data = replace(data, notes=(*beside_a_grid(data, options), *data.notes))
+                data = replace(data, notes=(*beside_a_grid(data, options, trained is not None), *data.notes))
         _check_scatter(options, heap)
         return cls(heap.data, options, None, params, heap) if heap else cls(data, options, trained, params)
 
@@ -217,7 +214,7 @@ class Request:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row]) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, heap=self.heap)
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, heap=self.heap, fit=self.model)
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -240,6 +237,7 @@ def _fitted(
     params: Iterable[float],
     beside: Iterable[Any],
     question: Callable[[Request], FitResult],
+    model: JointModel = joint_model,
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
@@ -250,6 +248,7 @@ def _fitted(
     # small matrices: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
+        asked = replace(asked, model=model)
         others = [_other(other, options) for other in beside]
         adjusted = asked.heap.record if asked.heap else None
         return replace(question(asked), others=others, adjusted=adjusted)
@@ -264,7 +263,6 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         input=data.source,
         input_sha256=data.sha256,
         transitions=verdicts(group.transitions(options)),
-        pairs=pair_curves(group.pairs),
     )
 
 
@@ -334,7 +332,6 @@ def _transitions_found(asked: Request) -> FitResult:
         )
     if curves and drawn:
         report = report.beside(drawn.record)
-        warnings += disagreements(group.pairs)
         if drawn.record.ess < FEWEST_NODES:
             warnings.append(
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
@@ -363,7 +360,6 @@ def _result(
     curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
     """
     axis, confidence = asked.options.axis, asked.options.confidence
-    pairs = main.pairs if curves else []
     transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
     runs = [run for part in parts for run in part.selection.runs]
@@ -381,7 +377,7 @@ def _result(
         published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
-        curves=fit_curves(curves, pairs, report, drawn, axis, confidence),
+        curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
         equal_budgets=None,
@@ -408,49 +404,7 @@ def _account(asked: Request, parts: Sequence[TokenGroup]) -> Account:
     shown = join((f"{found.run.shape}: {found.run.loss:.4g}" for found in bad), 3)
     left_out = {why: others, (f"have an impossible loss ({shown})", ""): len(bad)}
     used = sum(len(part.selection.runs) for part in parts)
-    notes = (*_followed(asked), *data.notes, *_unadjusted(parts[0].warnings))
-    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], notes)
-
-
-def _followed(asked: Request) -> Iterator[str]:
-    """One sentence per unknown setting that follows depth, and one on a length of training, a vocabulary or a tokenizer
-    that does."""
-    settings = (*asked.data.settings, *beside_blanks(asked.data.rows))
-    names = [name for name in settings if name not in asked.options.adjust]
-    known = [name for name in CHOSEN if name not in (*names, *asked.options.adjust)]
-    followed = following_depth(asked.data.rows, names) | following_depth(asked.data.rows, known, blanks=False)
-    for name, where in followed.items():
-        adjust, drop = either(argument("adjust")), either(argument("drop"))
-        yield (
-            f"{name.upper()} FOLLOWS DEPTH ({where}), and losses are not adjusted for it: this table cannot separate "
-            f"the effect of {name} from the effect of depth; {adjust} adjusts for {name}, {drop} ignores it"
-        )
-    known = [*LENGTHS, *(name for name in asked.data.columns if plain(name) in STEPS)]
-    adjusted = {*asked.options.adjust, *(one.column for one in (asked.heap.record.columns if asked.heap else ()))}
-    lengths = [name for name in known if name not in adjusted and _varies(asked.data.rows, name)]
-    for name, where in list(following_depth(asked.data.rows, lengths, blanks=False).items())[:1]:
-        yield (
-            f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): this table cannot separate the "
-            "effect of longer training from the effect of depth"
-        )
-    if asked.data.unit not in OF_TEXT:
-        for name, where in following_depth(asked.data.rows, PER_TOKEN, blanks=False).items():
-            word = "VOCABULARY" if name == "vocab_size" else name.upper()
-            yield f"{word} FOLLOWS DEPTH ({where}): losses per token are not comparable between these depths"
-
-
-def _varies(rows: Sequence[Row], name: str) -> bool:
-    """True if a count differs between rows by more than an incomplete last batch."""
-    counts = [row[name] for row in rows if positive(row.get(name))]
-    return bool(counts) and max(counts) > COUNT_TOLERANCE * min(counts)
-
-
-def _unadjusted(warnings: Sequence[str]) -> Iterator[str]:
-    """Sentence on the settings that differ between compared shapes, if there are several (a heap of runs)."""
-    names = [line.split(":")[0].removeprefix("confound ") for line in warnings if line.startswith("confound ")]
-    if len(names) >= HEAP:
-        shown = ", ".join(names)
-        yield f"{shown} differ between the shapes compared, and losses are not adjusted for them: see the warnings"
+    return account(data.n_read, used, data.account, [left_out, *(part.selection.account for part in parts)], data.notes)
 
 
 def provenance(data: Table, options: FitOptions, rows_used: int) -> Provenance:
@@ -476,7 +430,7 @@ def _nets(runs: Sequence[Run], heap: Heap | None) -> TrainedNets:
         return int(value)
 
     counts = [value for run in runs if isinstance(value := run.row.get("tokens"), int | float) and value > 0]
-    alike = counts and len(counts) == len(runs) and max(counts) <= COUNT_TOLERANCE * min(counts)
+    alike = counts and len(counts) == len(runs) and max(counts) <= ALIKE * min(counts)
     weights = heap.record.layer_weights if heap else None
     ln = [math.log(run.n_params / (run.depth * run.width**2)) for run in runs]
     if weights is None and ln and max(ln) - min(ln) < SAME_BLOCK:

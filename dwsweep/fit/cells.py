@@ -2,18 +2,17 @@
 
 Runs whose loss is impossible are named, left out and reported. Robust scales find them, so that a bad run cannot hide
 behind its own spread. A loss above twice the median and 20 robust sds is dropped. A run is compared with the other
-seeds of its cell, after the part that a seed shares over all cells. A whole cell is compared with the smooth curve of
-its depth: its neighbours in ln N predict it, and their misses must vanish without it, which they would not if the curve
-itself bends there. The distance that counts is a t quantile of the scale's degrees of freedom: with normal noise one of
-1,000 sweeps loses a run by its seeds, whatever the number of shapes and seeds; with t₃ tails every sixth sweep of 135
-runs does.
+seeds of its cell, after the part that a seed shares over all cells, at a t quantile of the scale's degrees of freedom:
+with normal noise one of 1,000 sweeps loses a run by its seeds, whatever the number of shapes and seeds; with t₃ tails
+every sixth sweep of 135 runs does. A whole cell is compared with a polynomial in ln N and ln L through all others,
+whose residuals must vanish without it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, NamedTuple
@@ -22,8 +21,8 @@ import numpy as np
 
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.data.account import LeftOut
+from dwsweep.fit.data.recipes import one_recipe
 from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
-from dwsweep.fit.data.settings import one_recipe
 from dwsweep.fit.data.shape import BLOCK, n_params_of
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import LeftOutRun
@@ -122,7 +121,7 @@ def select_runs(
     axis: str = "n_params",
     named: Iterable[str] = (),
     unit: str = NATS,
-    settings: Iterable[str] = (),
+    settings: Collection[str] = (),
 ) -> Selection:
     """Choose the rows that count as losses. named: columns that the user has named, each part of a run's recipe; unit:
     of the losses; settings: columns found to tell recipes apart.
@@ -192,7 +191,7 @@ def _sort(rows: list[Row], axis: str) -> _Parts:
     return parts
 
 
-def _one_recipe(parts: _Parts, named: Iterable[str], settings: Iterable[str]) -> None:
+def _one_recipe(parts: _Parts, named: Iterable[str], settings: Collection[str]) -> None:
     """Leave out runs whose recipe differs from the rest of their cell."""
     both = [*parts.runs, *parts.diverged]
     cells = [(run.shape, run.learning_rate) for run in both]
@@ -319,23 +318,22 @@ def _censor_or_drop(parts: _Parts, diverged: list[Run]) -> str:
 IMPOSSIBLE = 8.0  # fewest robust standard deviations
 FALSE_ALARM = 1e-3  # share of sweeps with normal noise in which a good run may be called impossible
 MAD_EFFICIENCY = 0.37  # degrees of freedom of a median absolute deviation, over those of a standard deviation
-CLEANER = 2.5  # factor by which a depth's other residuals must shrink once the bad cell is out
 LEAST_NATS = 1e-3  # misfit below which no run is called impossible, however small the noise
 LARGEST_SHARE = 0.05  # share of all runs; beyond it the noise model is wrong, not the runs
-FEWEST_SIZES = 6  # least number of sizes by whose curve a cell is judged
-FEWEST_FOR_SURFACE, FEWEST_FOR_CUBIC = 12, 20  # least number of shapes for a polynomial of the second, third degree
-# robust sds, and multiples of the next residual, at which a shape is off the polynomial: 1 of 2,700 clean grids has one
-FAR, FARTHER = 12.0, 4.0
+FEWEST = 6  # fewest losses, or gaps between seeds, that have a robust scale
+DEGREES = (4, 3, 2)  # of the polynomial through shapes
+FARTHER = (
+    4.0  # multiples of the next residual at which a shape is off the polynomial: none of 1,050 clean grids has one
+)
 MOST_TRIED = 5  # shapes of the largest residuals that may be the bad one
 MOST_GAPS = 10  # most gaps from a run to later runs of its cell that enter the spread
-NEAR = 8  # number of sizes to either side of an impossible cell that may be wrong instead
 BEYOND, TIMES = 20.0, 2.0  # threshold in robust standard deviations, and in median losses if no law reaches the cell
 NORMAL = 1.4826  # standard deviation per median absolute deviation
 
 
 @dataclass(frozen=True)
 class BadRun:
-    """``expected``: loss by the other seeds or the curve, nats. ``deviations``: distance in robust sds."""
+    """``expected``: loss by the other seeds or the other shapes, nats. ``deviations``: distance in robust sds."""
 
     run: Run
     expected: float
@@ -377,13 +375,18 @@ def impossible(runs: Sequence[Run]) -> tuple[list[BadRun], list[str]]:
     """(the impossible runs, the worst first; a warning where they are so many that the noise model is wrong, not the
     runs: none is left out then)."""
     bad = find_bad_runs(runs)
-    if len(bad) <= max(1.0, LARGEST_SHARE * len(runs)):
+    if not too_many(len(bad), len(runs)):
         return bad, []
     return [], [
         f"impossible losses: {len(bad)} of {len(runs)} runs lie at least {IMPOSSIBLE:g} robust standard deviations "
-        f"off the other seeds of their shape or the curve of their depth (such as {named(bad[0])}); too many to "
+        f"off the other seeds of their shape or the other shapes (such as {named(bad[0])}); too many to "
         f"leave out, so all count: check the table"
     ]
+
+
+def too_many(bad: int, runs: int) -> bool:
+    """True if so many losses are off that the model of the noise is wrong, and not the losses."""
+    return bad > max(1.0, LARGEST_SHARE * runs)
 
 
 def named(found: BadRun) -> str:
@@ -394,14 +397,11 @@ def named(found: BadRun) -> str:
 
 def find_bad_runs(runs: Sequence[Run]) -> list[BadRun]:
     """Impossible runs, the worst first; more than LARGEST_SHARE of ``runs`` are a statement about the noise."""
-    among = _against_all(runs)
-    bad = {id(found.run) for found in among}
-    among += _against_seeds([run for run in runs if id(run) not in bad])
-    bad = {id(found.run) for found in among}
-    among += _against_curve([run for run in runs if id(run) not in bad])
-    bad = {id(found.run) for found in among}
-    among += _against_surface([run for run in runs if id(run) not in bad])
-    return sorted(among, key=lambda found: -found.deviations)
+    found: list[BadRun] = []
+    for test in (_against_all, _against_seeds, _against_surface):
+        out = {id(one.run) for one in found}
+        found += test([run for run in runs if id(run) not in out])
+    return sorted(found, key=lambda one: -one.deviations)
 
 
 def _against_all(runs: Sequence[Run]) -> list[BadRun]:
@@ -412,7 +412,7 @@ def _against_all(runs: Sequence[Run]) -> list[BadRun]:
 
 def beyond_all(losses: Sequence[float]) -> list[tuple[int, float, float]]:
     """(place, median, distance in robust standard deviations) of losses far above the median."""
-    if len(losses) < FEWEST_SIZES:
+    if len(losses) < FEWEST:
         return []
     values = np.array(losses)
     middle = float(np.median(values))
@@ -446,13 +446,16 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
     shared = {name: median(values) if name is not None and len(values) > 2 else 0.0 for name, values in seed.items()}
     losses = {key: np.array([run.loss - shared[run.seed] for run in members]) for key, members in several.items()}
     gaps = np.concatenate([np.abs(v[k:] - v[:-k]) for v in losses.values() for k in range(1, min(len(v), MOST_GAPS))])
-    if len(gaps) < FEWEST_SIZES:
+    if len(gaps) < FEWEST:
         return []
     scale = NORMAL * float(np.median(gaps)) / math.sqrt(2.0)
     count = sum(map(len, several.values()))
     linked = sum(value != 0.0 for value in shared.values())
     far = _threshold(count - len(several) - max(linked - 1, 0), count)
-    curve = _cell_medians(runs)
+    shapes = _of_shapes(runs)
+    x, loss = (np.array([at[k] for at in shapes.values()]) for k in (0, 1))
+    surface = _Surface.of(x, np.log([float(shape.depth) for shape in shapes]), loss, np.zeros((len(x), 0)))
+    by_others = dict(zip(shapes, surface.expected.tolist(), strict=True)) if surface else {}
     found: list[BadRun] = []
     for key, members in several.items():
         values, left = losses[key], np.arange(len(members))
@@ -465,9 +468,8 @@ def _against_seeds(runs: Sequence[Run]) -> list[BadRun]:
             # a few runs move the middle of few others: remove the worst first
             many = len(left) > MOST_GAPS
             worst = np.flatnonzero(off > max(far * sd, LEAST_NATS)) if many else [off.argmax()]
-            if len(left) == 2:  # two seeds cannot say which of the two is wrong, but the curve may
-                expected = _predicted(curve, members[0].depth, members[0].x)
-                if expected is None:
+            if len(left) == 2:  # two seeds cannot say which of the two is wrong, but other shapes may
+                if (expected := by_others.get(members[0].shape)) is None:
                     break
                 worst = [np.argmax([abs(members[k].loss - expected) for k in left])]
             for k in worst:
@@ -486,119 +488,80 @@ def _medians_of_others(values: np.ndarray) -> np.ndarray:
     return (ranked[low + (place <= low)] + ranked[high + (place <= high)]) / 2.0
 
 
-def _cell_medians(runs: Sequence[Run]) -> dict[int, tuple[np.ndarray, np.ndarray, list[Shape]]]:
-    """depth → (x, loss, shapes) of its shapes by x, each at its best learning rate."""
-    by_candidate: dict[Candidate, list[Run]] = defaultdict(list)
+def _of_shapes(runs: Sequence[Run]) -> dict[Shape, tuple[float, float]]:
+    """(x, median loss) of each shape at its best learning rate."""
+    of: dict[Candidate, list[Run]] = defaultdict(list)
     for run in runs:
-        by_candidate[run.candidate].append(run)
+        of[run.candidate].append(run)
     best: dict[Shape, tuple[float, float]] = {}
-    for candidate, members in by_candidate.items():
-        shape = candidate.shape
+    for candidate, members in of.items():
         loss, x = median([run.loss for run in members]), math.fsum(run.x for run in members) / len(members)
-        if shape not in best or loss < best[shape][1]:
-            best[shape] = (x, loss)
-    by_depth: dict[int, list[Shape]] = defaultdict(list)
-    for shape in best:
-        by_depth[shape[0]].append(shape)
-    curves = {}
-    for depth, shapes in sorted(by_depth.items()):
-        shapes.sort(key=lambda s: best[s][0])
-        curves[depth] = (np.array([best[s][0] for s in shapes]), np.array([best[s][1] for s in shapes]), shapes)
-    return curves
-
-
-def _predicted(curves: dict[int, tuple[np.ndarray, np.ndarray, list[Shape]]], depth: int, x: float) -> float | None:
-    """Loss at ``x`` on the line through its neighbours of ``depth``."""
-    at, loss, _ = curves[depth]
-    others = np.abs(at - x) > 1e-9
-    if others.sum() < 3:
-        return None
-    return float(np.interp(x, at[others], loss[others]))
-
-
-def _against_curve(runs: Sequence[Run]) -> list[BadRun]:
-    curves = {depth: curve for depth, curve in _cell_medians(runs).items() if len(np.unique(curve[0])) >= FEWEST_SIZES}
-    if not curves:
-        return []
-    misses = {depth: _misses(x, y)[1] for depth, (x, y, _) in curves.items()}
-    scale = NORMAL * float(np.median(np.concatenate(list(misses.values()))))
-    sizes = sum(map(len, misses.values()))
-    least = max(_threshold(sizes - 3 * len(curves), sizes) * scale, LEAST_NATS)
-    found = []
-    for depth, (x, y, shapes) in curves.items():
-        kept, out, miss = np.arange(len(x)), np.array([], dtype=int), misses[depth]
-        while len(kept) >= FEWEST_SIZES and len(out) < max(1, len(x) // 4) and miss.max() > least:
-            # without that cell the others agree best: a bad cell spoils its neighbours' prediction
-            worst = int(miss.argmax())
-            near = kept[max(0, worst - 2 * NEAR) : worst + 2 * NEAR + 1]
-            tried = kept[max(0, worst - NEAR) : worst + NEAR + 1]
-            rest = [_misses(x[near[near != k]], y[near[near != k]])[1].max() for k in tried]
-            best = tried[int(np.argmin(rest))]
-            kept, out = kept[kept != best], np.append(out, best)
-            miss = _misses(x[kept], y[kept])[1]
-        members: dict[Shape, list[Run]] = defaultdict(list)
-        for run in runs if len(out) else ():
-            members[run.shape].append(run)
-        for k in out:
-            at = np.sort(np.append(kept, k))
-            expected, away = (float(values[at == k][0]) for values in _misses(x[at], y[at]))
-            if away > max(least, CLEANER * float(miss.max())):
-                found += [BadRun(run, expected, away / max(scale, 1e-12)) for run in members[shapes[k]]]
-    return found
+        if candidate.shape not in best or loss < best[candidate.shape][1]:
+            best[candidate.shape] = (x, loss)
+    return dict(sorted(best.items()))
 
 
 def _against_surface(runs: Sequence[Run]) -> list[BadRun]:
-    """Runs of depths with too few sizes for a curve, against a polynomial in ln N and ln L through all shapes."""
-    curves = _cell_medians(runs)
-    found: list[BadRun] = []
-    shapes = [shape for _, _, of in curves.values() for shape in of]
-    x, loss = (np.concatenate([[], *(curve[k] for curve in curves.values())]) for k in (0, 1))
-    y = np.array([math.log(shape.depth) for shape in shapes])
-    few = np.array([len(np.unique(curves[shape.depth][0])) < FEWEST_SIZES for shape in shapes])
-    left = np.arange(len(shapes))
-    while len(left) >= FEWEST_FOR_SURFACE and len(np.unique(y[left])) > 2 and few[left].any():
-        all_of = _Surface(x[left], y[left], loss[left])
-        # a bad shape spoils the residuals of others: without it the rest agrees best
-        tried = np.argsort(-np.abs(all_of.residual))[:MOST_TRIED]
-        rests = [_Surface(*(np.delete(values[left], k) for values in (x, y, loss))) for k in tried]
-        best = int(np.argmin([np.abs(rest.residual).max() for rest in rests]))
-        worst, rest = int(tried[best]), rests[best]
-        off = abs(float(all_of.residual[worst]))
-        least = max(FAR * rest.scale, FARTHER * float(np.abs(rest.residual).max()), LEAST_NATS)
-        if not few[left[worst]] or off <= least:
+    """Runs of shapes that lie off a polynomial in ln N and ln L through all other shapes."""
+    of = _of_shapes(runs)
+    shapes = list(of)
+    x, loss = (np.array([at[k] for at in of.values()]) for k in (0, 1))
+    off = off_surface(x, np.log([float(shape.depth) for shape in shapes]), loss)
+    return [BadRun(run, expected, away) for k, expected, away in off for run in runs if run.shape == shapes[k]]
+
+
+def off_surface(
+    x: np.ndarray, y: np.ndarray, loss: np.ndarray, others: np.ndarray | None = None
+) -> list[tuple[int, float, float]]:
+    """(place, loss by all others, distance in robust sds) of losses (K,) off a polynomial in x and y, the worst first.
+
+    others: (K, ·) further terms of the polynomial.
+    """
+    left, found = np.arange(len(x)), []
+    terms = np.zeros((len(x), 0)) if others is None else others
+    while whole := _Surface.of(x[left], y[left], loss[left], terms[left]):
+        # a bad loss spoils the residuals of others: without it the rest agrees best
+        rests = []
+        for k in np.argsort(-np.abs(whole.residual))[:MOST_TRIED]:
+            kept = np.delete(left, k)
+            if rest := _Surface.of(x[kept], y[kept], loss[kept], terms[kept]):
+                rests.append((float(np.abs(rest.residual).max()), int(k), rest))
+        if not rests:
             break
-        shape = shapes[left[worst]]
-        expected = float(loss[left[worst]] - all_of.residual[worst] / all_of.free[worst])
-        found += [BadRun(run, expected, off / max(rest.scale, 1e-12)) for run in runs if run.shape == shape]
-        left = np.delete(left, worst)
+        next_, k, rest = min(rests, key=lambda one: one[0])
+        off = abs(float(whole.residual[k]))
+        if off <= max(_threshold(rest.df, len(left)) * rest.scale, FARTHER * next_, LEAST_NATS):
+            break
+        found.append((int(left[k]), float(whole.expected[k]), off / max(rest.scale, 1e-12)))
+        left = np.delete(left, k)
     return found
 
 
+@dataclass(frozen=True)
 class _Surface:
-    """Polynomial in ln N and ln L through means (K,). residual: (K,) studentised, nats. free: (K,) √(1 − leverage), so
-    that residual / free is the distance from the prediction by all others. scale: robust sd of residual, nats."""
+    """Polynomial through losses (K,). expected: (K,) loss by all others, nats. residual: (K,) studentised distance from
+    it, nats. scale: its robust sd, nats. df: its degrees of freedom."""
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
+    expected: np.ndarray
+    residual: np.ndarray
+    scale: float
+    df: int
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray, loss: np.ndarray, terms: np.ndarray) -> _Surface | None:
+        """The polynomial in x and y of the highest degree that leaves as many degrees of freedom as it has, with the
+        ``terms`` (K, ·); None if a parabola does not."""
+        if len(x) < FEWEST:
+            return None
         u, v = ((values - values.mean()) / max(float(values.std()), 1e-12) for values in (x, y))
-        degree = 3 if len(x) >= FEWEST_FOR_CUBIC else 2
-        powers = [(a, b) for a in range(degree + 1) for b in range(degree + 1 - a)]
-        left, size, _ = np.linalg.svd(np.stack([u**a * v**b for a, b in powers], axis=1), full_matrices=False)
-        basis = left[:, size > 1e-9 * size.max()]
-        self.free = np.sqrt(np.maximum(1.0 - (basis**2).sum(axis=1), 1e-6))
-        self.residual = (loss - basis @ (basis.T @ loss)) / self.free
-        self.scale = NORMAL * float(np.median(np.abs(self.residual)))
-
-
-def _misses(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prediction for each mean by a parabola through its four nearest sizes (nats), and its distance in units of the
-    error of one mean; x ascends."""
-    expected, miss = np.empty(len(x)), np.empty(len(x))
-    for k in range(len(x)):
-        start = max(0, k - 4)
-        around = x[start : k + 5]
-        near = start + np.delete(np.argsort(np.abs(around - x[k]), kind="stable"), 0)[:4]
-        basis = np.vander(x[near] - x[k], 3)
-        weights = np.linalg.pinv(basis)[2]
-        expected[k] = weights @ y[near]
-        miss[k] = abs(y[k] - expected[k]) / math.sqrt(1.0 + weights @ weights)
-    return expected, miss
+        for degree in DEGREES:
+            powers = [u**a * v**b for a in range(degree + 1) for b in range(degree + 1 - a)]
+            left, size, _ = np.linalg.svd(np.column_stack([*powers, terms]), full_matrices=False)
+            basis = left[:, size > 1e-9 * size.max()]
+            if basis.shape[1] > 1 and len(x) >= 2 * basis.shape[1]:
+                free = np.maximum(1.0 - (basis**2).sum(axis=1), 1e-6)
+                rest = loss - basis @ (basis.T @ loss)
+                residual = rest / np.sqrt(free)
+                scale = NORMAL * float(np.median(np.abs(residual)))
+                return cls(loss - rest / free, residual, scale, len(x) - basis.shape[1])
+        return None

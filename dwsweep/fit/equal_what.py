@@ -30,8 +30,7 @@ from functools import cached_property
 import numpy as np
 
 from dwsweep.fit import ask
-from dwsweep.fit.data.covariates import positive
-from dwsweep.fit.data.rows import Row
+from dwsweep.fit.data.rows import Row, positive
 from dwsweep.fit.data.shape import n_params_of
 from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.fit.nets import LEAST_POINTS, UP, Grid, Nets, interval, least

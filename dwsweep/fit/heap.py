@@ -18,26 +18,25 @@ from typing import Any
 import numpy as np
 
 from dwsweep.errors import InputError, argument, example
-from dwsweep.fit import ask
+from dwsweep.fit import ask, follows
 from dwsweep.fit.adjustment import adjustment_of, sentences
-from dwsweep.fit.cells import LARGEST_SHARE, beyond_all
+from dwsweep.fit.cells import beyond_all, off_surface, too_many
 from dwsweep.fit.data import covariates as found_in
-from dwsweep.fit.data.covariates import HEAD_SIZE, NUMBER, RATE, TOKENS, Covariates
-from dwsweep.fit.data.rows import Row, no_loss, why_no_loss
+from dwsweep.fit.data.covariates import HEAD_SIZE, LEARNING_RATE, NUMBER, RATE, TEXT, TOKENS, Covariate, Covariates
+from dwsweep.fit.data.recipes import one_recipe
+from dwsweep.fit.data.roles import is_date
+from dwsweep.fit.data.rows import ALIKE, Row, no_loss, positive, why_no_loss
 from dwsweep.fit.data.shape import BLOCK, n_params_of, places
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
 from dwsweep.fit.lengths import TrainedBudgets, all_reach, token_groups
 from dwsweep.fit.model import Frame
-from dwsweep.fit.unadjusted import unadjusted
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
 
 BUDGETS_APART = 2.0  # largest over smallest budget of compute above which budgets show the effect of tokens
-FAR_Z = 8.0  # standard deviations from the prediction at which a run is impossible
-ROUNDS = 3  # rounds of fits, between which impossible runs are left out
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
     Raises:
         InputError: an option names a column that is no setting, or a value that the table does not have.
     """
-    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
-    if options.at_tokens is not None:
-        if TOKENS in asked.at:
-            asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
-            raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
-        more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
-        asked = replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
+    asked = _asked(data, options)
     explicit = bool(asked.adjust)
     if (data.directory and not explicit) or options.axis != "n_params":
         if explicit and options.axis != "n_params":
@@ -77,41 +70,55 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
             f"{argument('adjust', '--adjust')}: 'tokens'; runs were trained at equal compute, so that tokens follow "
             "from the shape; adjusting for them would remove a part of the effect of depth"
         )
-    rows, out = _usable(trained.rows[trained.main] if budget and trained else data.rows)
-    if len(rows) < ask.FEWEST_CELLS:
+    # two budgets give a net two token counts, which show the effect of tokens: all rows count
+    several = trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows)
+    tries: list[tuple[list[Row], Budget | None]] = [] if budget and not several else [(data.rows, None)]
+    if budget:
+        tries.append((trained.rows[trained.main] if trained else data.rows, budget))
+    for of, spent in tries:
+        rows, out = _usable(of)
+        if len(rows) < ask.FEWEST_CELLS:
+            return None
+        if trained and len(of) < len(data.rows):
+            out[f"were trained to other values of {trained.axis}"] = len(data.rows) - len(of)
+        found = _found(data, asked, rows, bool(spent), bool(several))
+        if spent or not budget or (found and any(one.name == TOKENS for one in found.columns)):
+            break
+    if found is None:
         return None
-    if others := len(data.rows) - len(rows) - sum(out.values()):
-        out[f"were trained to other values of {trained.axis if trained else 'time'}"] = others
-    x, y = places(rows)
-    swept = found_in.swept_rates(rows)
-    curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
-
-    def usual(name: str) -> bool:
-        if name in (TOKENS, found_in.OF_STEPS):
-            return not budget and not curved
-        return not (name == found_in.LEARNING_RATE and swept)
-
-    unknown = found_in.unknown_numbers(rows, data.settings)
-    found = found_in.find(rows, x, y, asked, usual, unknown)
-    if not found.columns:
-        return None
-    pooled = {*([TOKENS] if curved and not budget else []), *([found_in.LEARNING_RATE] if swept else [])}
-    if pooled:  # counts of tokens or swept rates alone make no heap, but none pools runs of several
-        found = found_in.find(rows, x, y, asked, lambda name: name in pooled or usual(name), unknown)
-    if trained and len(trained.rows) > 1 and max(trained.rows) >= BUDGETS_APART * min(trained.rows):
-        # two budgets give a net two token counts, which show the effect of tokens: all rows count
-        every, why = _usable(data.rows)
-        unknown = found_in.unknown_numbers(every, data.settings)
-        all_of = found_in.find(every, *places(every), asked, lambda name: name == TOKENS or usual(name), unknown)
-        if any(one.name == TOKENS for one in all_of.columns):
-            found, out, budget = all_of, why, None
     x, y = places(found.rows)
-    sizes, depths = ask.distinct_sizes(x), len(np.unique(y))
-    enough = len(found.rows) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
-    if sizes < ask.FEWEST_SIZES or depths < ask.FEWEST_DEPTHS or not enough or _one_variable(x, y):
+    enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
+    spread = ask.distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= ask.FEWEST_DEPTHS
+    if not (enough and spread) or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
-    return _fitted(data, options, found, x, y, out, budget)
+    return _fitted(data, options, asked, found, x, y, out, spent)
+
+
+def _asked(data: Table, options: FitOptions) -> found_in.Request:
+    """Columns that ``options`` name, ``at_tokens`` among them."""
+    asked = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.roles)
+    if options.at_tokens is None:
+        return asked
+    if TOKENS in asked.at:
+        asked_twice = f"{argument('at_tokens')}: {options.at_tokens:g}"
+        raise InputError(f"{asked_twice}; not allowed with {argument('at')} tokens=…")
+    more = {TOKENS: "tokens"} if "tokens" in data.columns else {}
+    return replace(asked, at={TOKENS: options.at_tokens, **asked.at}, adjust={**more, **asked.adjust})
+
+
+def _found(data: Table, asked: found_in.Request, rows: Sequence[Row], spent: bool, several: bool) -> Covariates | None:
+    """Differences between ``rows``; None if they differ in columns alone that a grid has: counts of tokens of one run
+    or one shape, and learning rates that each shape swept. A heap pools no runs that differ in them.
+
+    spent: True if all runs were trained at equal compute, so that tokens follow from the shape. several: True if shapes
+    were trained at several budgets.
+    """
+    curved = len(token_groups(rows)) > 1 or any("curve_of_run" in row for row in rows)
+    of_grid = {*([TOKENS] if curved or several else []), *([LEARNING_RATE] if found_in.swept_rates(rows) else [])}
+    never = {*([TOKENS] if spent else []), *([found_in.OF_STEPS] if spent or curved else [])}
+    found = found_in.find(rows, *places(rows), asked, lambda name: name not in never, data.settings)
+    return found if {one.name for one in found.columns} - (of_grid - set(asked.adjust)) else None
 
 
 def over_tokens(data: Table, options: FitOptions) -> Heap | None:
@@ -131,7 +138,7 @@ def check_answered(data: Table, options: FitOptions, heap: Heap | None) -> None:
     Raises:
         InputError: they are not: the answer would be for another value than the requested one.
     """
-    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.columns)
+    asked = found_in.request(options.adjust, (), dict(options.at), data.theirs, data.roles)
     adjusted = {one.column for one in heap.record.columns} if heap else set()
     following = set(heap.record.follow) if heap else set()
     for word, column in asked.adjust.items():
@@ -159,7 +166,7 @@ def _alike(held: Any, same: Any) -> bool:
     if None in numbers:
         return same is not None and str(held) == str(same)
     low, high = sorted(float(number or 0.0) for number in numbers)
-    return high <= low * found_in.SAME_NUMBER
+    return high <= low * ALIKE
 
 
 def _why_unadjusted(data: Table, word: str) -> str:
@@ -205,11 +212,9 @@ def _usable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
 def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> None:
     """Refuse a heap in which an unknown setting distinguishes rows of one shape and is neither adjusted for nor
     ``left`` out by the user."""
-    from dwsweep.fit.data.settings import one_recipe
-
     taken = {one.column for one in found.columns}
     unknown = [name for name in data.settings if name not in taken and found_in.word_of(name) not in left]
-    unknown = [name for name in unknown if not found_in.is_date({row.get(name) for row in found.rows} - {None})]
+    unknown = [name for name in unknown if not is_date({row.get(name) for row in found.rows} - {None})]
     if not unknown:
         return
     cells = [((row["depth"], row["width"], row.get(BLOCK, "")), None) for row in found.rows]
@@ -220,40 +225,38 @@ def _refuse_unknown(data: Table, found: Covariates, left: Collection[str]) -> No
 def _fitted(
     data: Table,
     options: FitOptions,
+    asked: found_in.Request,
     found: Covariates,
     x: np.ndarray,
     y: np.ndarray,
     out: Mapping[str, int],
     budget: Budget | None,
 ) -> Heap:
-    rows, columns, impossible = list(found.rows), found.columns, list[Row]()
-    for round_ in range(ROUNDS):
-        means = means_of(rows, x, y, columns, options.noise)
-        frame = Frame.of(means.x, means.y)
-        design = design_of(means, frame)
-        cells = cells_of(means, design, options)
-        surface = surface_of(cells, means, options)
-        posterior = ask.read(surface)
-        z, _ = posterior.held_out()
-        far = np.abs(z) > FAR_Z
-        if round_ == ROUNDS - 1 or not far.any() or too_many_far(far):
-            break
-        stays = ~far[means.of]
-        impossible += [row for row, stay in zip(rows, stays, strict=True) if not stay]
-        rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
-        columns = tuple(one.at_rows(stays) for one in columns)
+    rows, columns = list(found.rows), found.columns
+    stays = ~_off(rows, x, y, columns, options.noise)
+    impossible = [row for row, stay in zip(rows, stays, strict=True) if not stay]
+    rows, x, y = [row for row, stay in zip(rows, stays, strict=True) if stay], x[stays], y[stays]
+    columns = tuple(one.at_rows(stays) for one in columns)
+    means = means_of(rows, x, y, columns, options.noise)
+    design = design_of(means, Frame.of(means.x, means.y))
+    cells = cells_of(means, design, options)
+    surface = surface_of(cells, means, options)
+    posterior = ask.read(surface)
     record = adjustment_of(means, design, posterior, surface, found, options, cells)
     runs = _runs(data, rows, x, y, means, design)
     record = replace(record, equal=equal_what(ask.LossSurface(surface), runs, options.seed, budget))
     outside = [one for one in columns if one.kind == NUMBER and not one.low <= float(one.held) <= one.high]
     said = sentences(record, budget, outside, data.unit)
-    given = found_in.request(options.adjust, options.no_adjust, dict(options.at), data.theirs, data.columns)
-    taken = [*(one.column for one in columns), *_named_by(given.leave, data)]
-    said[1:1] = unadjusted(rows, x, y, [one[means.of] for one in design.values], taken)
+    left = {*asked.leave, *found.follow}
+    taken = {one.column for one in columns} | {name for name in data.columns if found_in.word_of(name) in left}
+    of_length = any(data.roles.get(name) == "length" for name in taken)
+    others = [one[means.of] for one in design.values]
+    said[1:1] = follows.sentences(rows, data.roles, others, taken, data.unit, not (budget or of_length))
     record = replace(record, sentences=tuple(said))
+    shown = join((f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in impossible), 3)
     account = [
         *(LeftOutRows(rows=n, why=why) for why, n in out.items()),
-        *([LeftOutRows(rows=len(impossible), why=_impossible(impossible))] if impossible else []),
+        *([LeftOutRows(rows=len(impossible), why=f"have an impossible loss ({shown})")] if impossible else []),
         *(LeftOutRows(rows=n, why=why, option=option) for (why, option), n in found.left_out.items()),
     ]
     settings = dict(zip(design.names, design.values, strict=True))
@@ -270,7 +273,7 @@ def _fitted(
     table = replace(
         data,
         rows=adjusted,
-        settings=(),
+        roles={},
         named=(),
         account=(*data.account, *account),
         notes=(*record.sentences, *data.notes),
@@ -278,9 +281,17 @@ def _fitted(
     return Heap(table, surface, record)
 
 
-def _named_by(words: Collection[str], data: Table) -> list[str]:
-    """Columns of a table with these names in words."""
-    return [column for column in data.columns if found_in.word_of(column) in words]
+def beside_a_grid(data: Table, options: FitOptions, at_budgets: bool) -> list[str]:
+    """Sentences of ``follows`` on a table whose losses are adjusted for nothing. at_budgets: True if runs were trained
+    at equal compute."""
+    rows, _ = _usable(data.rows)
+    if options.arm or not rows:
+        return []
+    shared = [name for name in ("tokens", "learning_rate") if all(positive(row.get(name)) for row in rows)]
+    others = [np.log([float(row[name]) for row in rows]) for name in shared]
+    taken = [name for name in data.columns if found_in.word_of(name) in _asked(data, options).leave]
+    at_equal_size = options.axis == "n_params" and not at_budgets
+    return follows.sentences(rows, data.roles, others, taken, data.unit, at_equal_size)
 
 
 def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means: Means, design: Design) -> Runs:
@@ -300,13 +311,14 @@ def _runs(data: Table, rows: Sequence[Row], x: np.ndarray, y: np.ndarray, means:
     )
 
 
-def too_many_far(far: np.ndarray) -> bool:
-    """True if so many runs lie far off that the noise is large, and none is left out."""
-    return bool(far.sum() > max(1.0, LARGEST_SHARE * len(far)))
-
-
-def _impossible(rows: Sequence[Row]) -> str:
-    """Reason for leaving out runs far from their prediction, with the first three."""
-    named = [f"{row['depth']:g}×{row['width']:g}: {row['loss']:.4g}" for row in rows[:3]]
-    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
-    return f"have a loss more than {FAR_Z:g} standard deviations off ({', '.join(named)}{more})"
+def _off(
+    rows: Sequence[Row], x: np.ndarray, y: np.ndarray, columns: Sequence[Covariate], noise: float | None
+) -> np.ndarray:
+    """(n,) True for runs whose loss is impossible beside all others at their settings."""
+    means = means_of(rows, x, y, columns, noise)
+    terms = []
+    for one in means.columns:
+        w = (one.value - one.value.mean()) / float(one.value.std())
+        terms += [w, *([w * w] if one.kind != TEXT else []), *([w * means.x, w * means.y] if one.kind == RATE else [])]
+    off = [k for k, _, _ in off_surface(means.x, means.y, means.mean, np.stack(terms, axis=1))]
+    return np.isin(means.of, [] if too_many(len(off), len(means.x)) else off)

@@ -280,11 +280,10 @@ def cells_of(means: Means, design: Design, options: FitOptions) -> Cells:
 
 def noisier(means: Means, design: Design) -> np.ndarray:
     """(K,) extra variance of runs whose text value scatters more than others, by least-squares residuals."""
-    u, v = found_in.quadratic(means.x, means.y)[:, 1], found_in.quadratic(means.x, means.y)[:, 2]
-    A = np.stack([np.ones_like(u), u, u * u, v, v * v, u * v, *design.values], axis=1)
+    A = np.column_stack([found_in.quadratic(means.x, means.y), *design.values])
     texts = [k for k, one in enumerate(means.columns) if one.kind == TEXT]
-    extra = np.zeros(len(u))
-    if not texts or len(u) < 2 * A.shape[1]:
+    extra = np.zeros(len(A))
+    if not texts or len(A) < 2 * A.shape[1]:
         return extra
     from dwsweep.fit.noise import f_tail
 

@@ -7,31 +7,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from dwsweep import paths, theory
-from dwsweep.errors import InputError, argument, either
+from dwsweep.errors import InputError, either
 from dwsweep.fit.cells import BadRun, Run, Shape, chance_loss, named
 from dwsweep.fit.curves import FEW_SIZES, Curves
+from dwsweep.fit.data.names import rename
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.shape import weights
-from dwsweep.fit.data.table import Table, rename
+from dwsweep.fit.data.table import Table
 from dwsweep.fit.noise import SURFACE
 from dwsweep.records.fit import Fit, FitResult
 from dwsweep.records.metrics import Metrics, metrics_of
 from dwsweep.records.transitions import Transition, verdicts
-from dwsweep.text import NATS, OF_TEXT, SHORT, format_count, join
+from dwsweep.text import NATS, SHORT, format_count, join
 
 KNOWN_STATUSES = {
     *("done", "diverged", "failed", "oom", "interrupted", "pending", "running"),
     *("crashed", "killed", "preempted", "preempting", "canceled", "cancelled", "error", "timeout"),
 }
-COUNT_FACTOR = 30.0  # bounds of n_params / (12·L·d²) for any block; thousands and millions lie outside
 HIGHEST_LOSS = 12.0  # nats per token: ln of a vocabulary of 160,000
 OTHER_QUANTITIES = {  # parts of a column's name → quantity in it
     "perplexity": ("ppl", "perplexity"),
@@ -43,25 +40,6 @@ FALLING_SHARE = 0.05  # relative fall of the loss over the last fifth of trainin
 FEWEST_POINTS = 5  # fewest points of a training curve that show its fall
 RISING_SHARE = 0.6  # share of the steps from one size to the next at a depth
 
-SHOULD_AGREE = {
-    "tokens": "the curves were trained on different amounts of text",
-    "steps": "different numbers of optimizer steps",
-    "batch_size": "different batch sizes",
-    "seq_len": "different sequence lengths",
-    "schedule": "different learning-rate schedules",
-    "optimizer": "different optimizers",
-    "parametrization": "different learning-rate rules",
-    "vocab_size": "different vocabularies: losses per token are not comparable",
-    "tokenizer": "different tokenizers: losses per token are not comparable",
-    "precision": "different arithmetic",
-    "dtype": "different arithmetic",
-    "data_hash": "different data: losses are not comparable",
-    "attention_kernel": "different attention kernels",
-}
-PER_TOKEN = ("vocab_size", "tokenizer")  # columns that change the meaning of a token, and not of a byte
-GROWING = ("tokens", "steps")  # columns that may follow the size, alike at every depth
-GROWING_TOLERANCE = 0.05
-COUNT_TOLERANCE = 0.02
 FLOPS_TOLERANCE = 0.10
 
 
@@ -94,7 +72,6 @@ def check_runs(runs: Sequence[Run], data: Table, shorter: bool = False) -> Itera
     """
     if not runs:
         return
-    _counts(runs)
     losses = np.array([run.loss for run in runs])
     rising = [] if shorter else _rising(runs)
     loss_column = data.loss_column
@@ -139,25 +116,6 @@ def _near_chance(runs: Sequence[Run], unit: str) -> Iterator[str]:
         yield (
             f"TOO EARLY TO ASK: {len(near)} of {len(runs)} runs have a loss above {NEAR_CHANCE:.0%} of ln V, the loss "
             f"of a uniform guess {what}: another depth may be ahead once the nets have learned; train longer"
-        )
-
-
-def _ratios(runs: Iterable[Run]) -> list[float]:
-    """n_params over the weights of the blocks, of the runs whose table has it."""
-    return [run.n_params / weights(run.row) for run in runs if run.row.get("n_params") is not None]
-
-
-def _counts(runs: Sequence[Run]) -> None:
-    ratios = _ratios(runs)
-    if len(ratios) < 2:
-        return
-    ratio = float(np.median(ratios))
-    if max(ratios) < COUNT_FACTOR * min(ratios) and not 1.0 / COUNT_FACTOR < ratio < COUNT_FACTOR:
-        unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(ratio)), "another unit")
-        run = runs[0]
-        raise InputError(
-            f"n_params: {run.n_params:g} at {run.depth}×{run.width:g}, where the blocks hold "
-            f"{weights(run.row):.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
         )
 
 
@@ -252,15 +210,11 @@ def confounds(
     curves: Curves,
     axis: str,
     shorter: bool = False,
-    unit: str = NATS,
     lost_rates: Mapping[Shape, set[float]] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less. unit: of
-    losses. lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
+    """Warnings about ``runs``, one line each. shorter: True if larger nets are known to have trained on less.
+    lost_rates: learning rates of a shape whose runs have no loss, since they diverged."""
     yield from _negative(runs)
-    alike = {*(GROWING if shorter else ()), *(PER_TOKEN if unit in OF_TEXT else ())}
-    yield from _differing(runs, SHOULD_AGREE.keys() - alike)
-    yield from _counting(runs)
     yield from _learning_rates(runs, curves, lost_rates)
     yield from _capacity(runs)
     if axis == "n_params" and not shorter:
@@ -275,66 +229,6 @@ def _negative(runs: Sequence[Run]) -> Iterator[str]:
             f"loss: {len(below)} of {len(runs)} losses are negative, down to {worst.loss:.4g} at {worst.depth}×"
             f"{worst.width:g}; a cross-entropy in nats per token never is: check the column "
             f"({either(rename('loss'))})"
-        )
-
-
-def _differing(runs: Sequence[Run], names: Container[str]) -> Iterator[str]:
-    for name, meaning in SHOULD_AGREE.items():
-        if name not in names:
-            continue
-        if name in GROWING:
-            by_size = _by_size(runs, name)
-            # the count changes with size at some depth, and does not depend on depth alone
-            if any(np.ptp(at, axis=0)[1] > math.log1p(GROWING_TOLERANCE) for at in by_size.values()):
-                yield from _at_equal_size(name, by_size)
-                continue
-        by_value: dict[Any, set[int]] = defaultdict(set)
-        for run in runs:
-            if run.row.get(name) is not None:
-                by_value[run.row[name]].add(run.depth)
-        if len(by_value) > 1:
-            ordered = sorted(by_value.items(), key=lambda item: (isinstance(item[0], str), min(item[1]), str(item[0])))
-            values = join((f"{_short(v)} (L {_depths(d)})" for v, d in ordered), 4)
-            yield f"confound {name}: {meaning}: {values}"
-
-
-def _by_size(runs: Sequence[Run], name: str) -> dict[int, list[tuple[float, float]]]:
-    """(ln size, ln of a count) of the runs by depth."""
-    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for run in runs:
-        count = run.row.get(name)
-        if isinstance(count, int | float) and 0 < count < math.inf:
-            found[run.depth].append((run.x, math.log(count)))
-    return found
-
-
-def _at_equal_size(name: str, curves: dict[int, list[tuple[float, float]]]) -> Iterator[str]:
-    """A line about the neighbouring depths whose counts differ at equal size."""
-    gaps = []
-    for shallow, deep in pairwise(sorted(curves)):
-        (xa, ya), (xb, yb) = (zip(*sorted(dict(curves[d]).items()), strict=True) for d in (shallow, deep))
-        x = np.array([v for v in (*xa, *xb) if max(xa[0], xb[0]) - 1e-9 <= v <= min(xa[-1], xb[-1]) + 1e-9])
-        if len(x):
-            gap = np.interp(x, xa, ya) - np.interp(x, xb, yb)
-            k = int(np.abs(gap).argmax())
-            gaps.append((float(gap[k]), float(x[k]), shallow, deep))
-    worst, at, shallow, deep = max(gaps, key=lambda gap: abs(gap[0]), default=(0.0, 0.0, 0, 0))
-    if abs(worst) > math.log1p(GROWING_TOLERANCE):
-        more, less = (shallow, deep) if worst > 0 else (deep, shallow)
-        yield (
-            f"confound {name}: {SHOULD_AGREE[name]}: at equal size (near {format_count(math.exp(at))}) depth {more} "
-            f"has {100 * math.expm1(abs(worst)):.0f} % more than depth {less}"
-            + (f" ({either(argument('tokens_per_param'))} compares at equal counts)" if name == "tokens" else "")
-        )
-
-
-def _counting(runs: Sequence[Run]) -> Iterator[str]:
-    ratios = _ratios(runs)
-    low, high = min(ratios, default=1.0), max(ratios, default=1.0)
-    if high > low * (1.0 + COUNT_TOLERANCE):
-        yield (
-            f"confound n_params: n_params / (12·L·d²) runs from {low:.3g} to {high:.3g}; parameters are counted "
-            f"differently (or the blocks differ) between the shapes compared"
         )
 
 
@@ -403,14 +297,6 @@ def _flops(runs: Sequence[Run]) -> Iterator[str]:
             f"flops: at N = {format_count(math.exp(low))} depth {top} costs {100 * spread:.0f} % more FLOPs per token "
             f"than the cheapest depth; equal N is not equal compute (see axis flops)"
         )
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _depths(depths: set[int]) -> str:
-    return join(map(str, sorted(depths)), 12)
 
 
 def still_falling(directory: str, runs: Sequence[Run]) -> list[str]:

@@ -10,16 +10,22 @@ from dwsweep.records.record import Count, Record, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthHeld(Record):
-    """Best depth at the middle size with a column at one of its equally common values."""
+class DepthAt(Record):
+    """Best depth at one size."""
 
-    value: float
     n_params: float
     depth: float | None
     depth_low: float | None
     depth_high: float | None
     depth_interval = IntervalOf()
     depth_decimals: int | None = None  # known ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthHeld(DepthAt):
+    """Best depth at the middle size with a column at one of its equally common values."""
+
+    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +53,11 @@ class AdjustedColumn(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading(Record):
+class Reading(DepthAt):
     """Best depth at one size, if a column follows depth as in the table (``follows``), or at its held value."""
 
     column: str
     follows: bool
-    n_params: float
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
-    depth_decimals: int | None = None  # known ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,24 +75,18 @@ class BestRate(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthAfter(Record):
+class DepthAfter(DepthAt):
     """Best depth at one size after a count of tokens, and its ratio to the best depth after the least of them.
 
     of: the value of a text, such as a recipe, where runs of several have counts of their own; the held one first.
     """
 
     tokens: float
-    n_params: float
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
     ratio_interval = IntervalOf()
     of: str = ""
-    depth_decimals: int | None = None  # known ones
 
 
 EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time", "FLOPs", "wall time")

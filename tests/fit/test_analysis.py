@@ -402,10 +402,10 @@ def test_confounds_are_named(base_rows):
         }
         for r in base_rows
     ]
-    text = "\n".join(dwsweep.fit_table(table, draws=DRAWS).warnings)
+    found = dwsweep.fit_table(table, draws=DRAWS)
+    text = "\n".join((*found.provenance.account.notes, *found.warnings))
     for expected in (
-        "confound tokens",
-        "1e+06 (L 6, 12, 18), 2e+06 (L 24, 30)",
+        "TOKENS FOLLOW DEPTH (1M at L 6, 12, 18; 2M at L 24, 30)",
         "d_x > vocab_size",
         "d_x > embedding_rank 64 at",
         "head_size < seq_len",
@@ -414,7 +414,7 @@ def test_confounds_are_named(base_rows):
         "flops",
     ):
         assert expected in text
-    assert "confound batch_size" not in text
+    assert "BATCH" not in text
 
 
 def test_options_are_checked(base_rows):

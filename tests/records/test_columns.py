@@ -7,7 +7,8 @@ from collections.abc import Collection
 import pytest
 
 from dwsweep.cli.options import Axis
-from dwsweep.fit import warnings
+from dwsweep.fit.data import roles
+from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import ALIASES, AXES, COLUMNS, IN_ANY_CASE, REQUIRED, RESULTS, named, of_type
 from dwsweep.report.figures import losses
 from dwsweep.report.runs_table import RUN_COLUMNS
@@ -21,7 +22,7 @@ NAMES = [column.name for column in COLUMNS]
         pytest.param(RESULTS, id="results.csv"),
         pytest.param(REQUIRED, id="required"),
         pytest.param(losses.SIZES, id="figures"),
-        pytest.param(warnings.SHOULD_AGREE, id="confounds"),
+        pytest.param([name for name in roles.KNOWN if name != BLOCK], id="roles"),
         pytest.param([name for name, _ in RUN_COLUMNS.values()], id="page's table"),
     ],
 )
@@ -40,3 +41,7 @@ def test_a_column_stands_once_and_an_axis_has_an_option() -> None:
 def test_a_recipe_is_settled_in_this_order() -> None:
     assert named("recipe")[:3] == ("heads", "head_size", "parametrization")
     assert named("tuning")[:3] == ("learning_rate", "tokens", "steps")
+
+
+def test_every_known_column_has_a_role() -> None:
+    assert set(NAMES) <= set(roles.KNOWN)

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument
-from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import is_beside_blanks, names_a_result, plain
+from dwsweep.fit.data.roles import Roles, bare, chosen_numbers, is_beside_blanks, why_refused
+from dwsweep.fit.data.rows import ALIKE, Row, is_number, plain, positive
 from dwsweep.fit.data.shape import BLOCK, inner_width
-from dwsweep.records.columns import OF_RUNS, STEPS, named
+from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.text import format_count, join
 
 NUMBER, TEXT, RATE = "number", "text", "rate"
@@ -42,29 +42,17 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 OF_SHAPE = {D_FF: ("d_ff", "mlp_ratio"), HEAD_SIZE: ("heads", "head_size", "num_heads", "n_heads")}
 RATIOS = {D_FF: "mlp_ratio", HEAD_SIZE: "head_size"}
 """Covariate of OF_SHAPE → the one of its columns that is a value to hold; its others grow with the width."""
+ALL = NUMBERS | OF_SHAPE
+WORDS = {column: word for word, columns in ALL.items() for column in columns}
 TEXTS = (
     *("optimizer", "optim", "schedule", "lr_schedule", "scheduler", "parametrization", "activation", "norm"),
     *("dataset", "attention", "opt", "optimizer_type", "optimizer_name", "attn", "attn_type", "attention_type"),
     *("activation_function", "hidden_act", "norm_type", "data_set", "corpus"),
 )
-SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data", "arch"}
-"""Sections in which trackers keep settings: ``config.batch_size``."""
-CONSEQUENCES = {
-    *("tokens_per_second", "wall_seconds", "device_seconds", "flops", "flops_6nd", "pack_size", "attention_kernel"),
-    *("device_kind", "loss_stderr", "bits_per_byte", "n_params", "n_params_total"),
-}
-SHAPES = {"depth", "width", "loss", "seed", "run_id", "status", BLOCK}
 LEAST_OWN = 0.02  # share of a column's variance beyond shape, below which the column follows shape
 SAME = 1e-9
-SAME_NUMBER = 1.02  # largest over smallest value of a number that counts as constant
 FEWEST_OF_LEVEL = 5  # rows with a text's value that it takes to compare the value
 FEWEST_SHAPES = 3  # fewest shapes that may have that value
-FEWEST_VALUES = 3  # fewest values of a number with a smooth effect: two values make a switch
-MOST_VALUES = 16  # most values of a chosen number, unless the user declares it
-FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
-DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), (6e8, 4.2e9), (6e11, 4.2e12))
-ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
-MACHINES = {*("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "port", "machine")}
 LARGE = 1e4  # numbers from which a value is written as a count
 COMMON = 0.1  # share of rows above which the commonest value counts as usual
 COMMON_WITHIN = 0.01  # relative tolerance of a common value
@@ -168,22 +156,9 @@ def number_of(name: str, row: Row, columns: Sequence[str] = ()) -> float | None:
         return of_width if math.isfinite(of_width) else None
     for column in columns:
         value = row.get(column)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+        if is_number(value) and math.isfinite(value) and value >= 0:
             return float(value)
     return None
-
-
-def positive(value: Any) -> TypeGuard[float]:
-    """True for a finite number above zero."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def bare(column: str) -> str:
-    """A column's plain name without the sections that a tracker put before it."""
-    words = plain(column).removesuffix("_value").split("_")
-    while len(words) > 1 and words[0] in SECTIONS:
-        words = words[1:]
-    return "_".join(words)
 
 
 def by_bare_name(present: Iterable[str]) -> dict[str, str]:
@@ -196,46 +171,21 @@ def by_bare_name(present: Iterable[str]) -> dict[str, str]:
 
 def word_of(column: str) -> str:
     """Name of a column's covariate in words."""
-    known = {one: name for name, columns in (NUMBERS | OF_SHAPE).items() for one in columns}
-    return known.get(bare(column), bare(column).replace("_", " "))
+    return WORDS.get(bare(column), bare(column).replace("_", " "))
 
 
-def asked_for(names: Iterable[str], theirs: Mapping[str, str], present: Iterable[str], option: str) -> dict[str, str]:
-    """{covariate in words: our column} of the ``names`` that a user gave, by the table's names or ours.
-
-    Raises:
-        InputError: the table has no such column, or it is no setting.
-    """
-    known = {column: name for name, columns in (NUMBERS | OF_SHAPE).items() for column in columns}
-    every = set(present)
-    short = by_bare_name(every)
-    found = {}
-    for given in names:
-        ours = theirs.get(given, given)
-        ours = next((columns[0] for name, columns in (NUMBERS | OF_SHAPE).items() if given == name), ours)
-        column = ours if ours in every else next((one for one in every if plain(one) == plain(given)), None)
-        column = column or short.get(bare(ours))
-        if column is None and known.get(ours) in OF_SHAPE:
-            column = next((one for one in OF_SHAPE[known[ours]] if one in every), None)
-        if column is None:
-            shown = [one for one in every if one not in SHAPES]
-            raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
-        if why := why_refused(column):
-            raise InputError(f"{option}: {given!r}; {why}")
-        found[word_of(column)] = column
-    return found
-
-
-def why_refused(column: str) -> str:
-    """Reason why a column is no covariate; empty if it may be one."""
-    if column in SHAPES:
-        return "is the compared quantity, and no setting; allowed: a column that somebody set"
-    if bare(column) in CONSEQUENCES or (bare(column) not in named("recipe", "tuning") and names_a_result(column)):
-        return (
-            "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
-            "a part of what depth does; allowed: a column that somebody set"
-        )
-    return ""
+def _asked_for(given: str, theirs: Mapping[str, str], roles: Roles, option: str) -> tuple[str, str]:
+    """(covariate in words, our column) that a user named by the table's name, by ours or in words."""
+    ours = next((columns[0] for word, columns in ALL.items() if given == word), theirs.get(given, given))
+    near = [ours, *(one for one in roles if plain(one) == plain(given)), by_bare_name(roles).get(bare(ours))]
+    near += OF_SHAPE.get(WORDS.get(ours, ""), ())
+    column = next((one for one in near if one in roles), None)
+    if column is None:
+        shown = [one for one in roles if not why_refused(one, roles[one])]
+        raise InputError(f"{option}: {given!r}; not in the table, it has {join(sorted(shown))}")
+    if why := why_refused(column, roles[column]):
+        raise InputError(f"{option}: {given!r}; {why}")
+    return word_of(column), column
 
 
 @dataclass(frozen=True)
@@ -248,40 +198,34 @@ class Request:
 
 
 def request(
-    adjust: Iterable[str],
-    leave: Iterable[str],
-    at: Mapping[str, Any],
-    theirs: Mapping[str, str],
-    present: Sequence[str],
+    adjust: Iterable[str], leave: Iterable[str], at: Mapping[str, Any], theirs: Mapping[str, str], roles: Roles
 ) -> Request:
     """Options of a user by covariate.
 
     Raises:
-        InputError: as ``asked_for``; or a value is held of a count that grows with the net, in place of its ratio; or
-            two names of one column have a value.
+        InputError: the table has no such column, or it is no setting; a value is held of a count that grows with the
+            net, in place of its ratio; two names of one column have a value.
     """
+    option = argument("at", "--at")
+    held: dict[str, Any] = {}
+    columns: dict[str, str] = {}
     for name, value in at.items():
-        ours = theirs.get(name, name)
-        word = word_of(ours)
+        ours, word = theirs.get(name, name), word_of(theirs.get(name, name))
         if word in RATIOS and ours in OF_SHAPE[word] and ours != RATIOS[word]:
             raise InputError(
-                f"{argument('at', '--at')}: {name}={value}; {name} grows with the width, so that all nets are "
-                f"compared at one {word}; allowed: {RATIOS[word]}=VALUE"
+                f"{option}: {name}={value}; {name} grows with the width, so that all nets are compared at one {word}; "
+                f"allowed: {RATIOS[word]}=VALUE"
             )
-    of = {name: asked_for([name], theirs, present, argument("at", "--at")) for name in at}
-    held: dict[str, Any] = {}
-    for name, found in of.items():
-        word = next(iter(found))
+        word, column = _asked_for(name, theirs, roles, option)
         if word in held:
-            values = f"{word}={held[word]} and {name}={at[name]}"
-            raise InputError(f"{argument('at', '--at')}: {values}; one answer holds one value of a column")
-        held[word] = at[name]
-    more = {word: column for found in of.values() for word, column in found.items()}
-    both = {**asked_for(adjust, theirs, present, argument("adjust", "--adjust")), **more}
-    not_for = asked_for(leave, theirs, present, argument("no_adjust", "--no-adjust"))
-    if again := set(both) & set(not_for):
-        name = sorted(again)[0]
-        raise InputError(f"{argument('no_adjust', '--no-adjust')}: {name!r}; also adjusted for; allowed: one of both")
+            values = f"{word}={held[word]} and {name}={value}"
+            raise InputError(f"{option}: {values}; one answer holds one value of a column")
+        held[word], columns[word] = value, column
+    both = dict(_asked_for(name, theirs, roles, argument("adjust", "--adjust")) for name in adjust) | columns
+    option = argument("no_adjust", "--no-adjust")
+    not_for = {_asked_for(name, theirs, roles, option)[0] for name in leave}
+    if again := sorted(both.keys() & not_for):
+        raise InputError(f"{option}: {again[0]!r}; also adjusted for; allowed: one of both")
     return Request(both, frozenset(not_for), held)
 
 
@@ -370,7 +314,7 @@ class _Search:
             self.keep &= ~blank
         number = np.array([math.nan if value is None else value for value in values])
         inside = number[self.keep]
-        if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * SAME_NUMBER:
+        if len(inside) < FEWEST_OF_LEVEL or inside.max() <= inside.min() * ALIKE:
             return None
         shift = float(inside[inside > 0].min()) / 2.0 if (inside <= 0).any() else 0.0
         ln = np.log(np.where(blank, float(np.median(inside)), number) + shift)
@@ -386,58 +330,27 @@ class _Search:
         return Covariate(word, columns[0], kind, ln, held, *ends, own, shift=shift, common=common)
 
 
-def unknown_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
-    """Settings among ``names`` that nobody knows and that are numbers of three values or more, which somebody chose: no
-    date, no index of runs, no count of machines."""
-    found = []
-    for name in names:
-        values = {row.get(name) for row in rows} - {None}
-        if len(values) < FEWEST_VALUES or any(number_of(name, {name: value}, [name]) is None for value in values):
-            continue
-        if len(values) <= MOST_VALUES and not (
-            is_date(values) or is_index(values) or MACHINES & {*bare(name).split("_")}
-        ):
-            found.append(name)
-    return [name for name in found if not why_refused(name)]
-
-
-def is_date(values: Collection[Any]) -> bool:
-    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970. Round numbers of
-    that size, such as 1e9 and 2e9, are counts."""
-    if not all(isinstance(value, int | float) and float(value).is_integer() for value in values):
-        return False
-    low, high = min(values), max(values)
-    if low >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values):
-        return False
-    return any(first <= low and high <= last for first, last in DATES)
-
-
-def is_index(values: Collection[Any]) -> bool:
-    """True if numbers are a running count: whole numbers without a gap."""
-    if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
-        return False
-    return max(values) - min(values) == len(values) - 1
-
-
 def find(
     rows: Sequence[Row],
     x: np.ndarray,
     y: np.ndarray,
     asked: Request,
     usual: Usual = lambda name: True,
-    unknown: Iterable[str] = (),
+    settings: Iterable[str] = (),
 ) -> Covariates:
-    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). unknown: further settings that are numbers.
+    """Covariates of ``rows`` at x = ln size and y = ln depth (K,). settings: columns that are settings by their values,
+    of which chosen numbers enter.
 
     Raises:
         InputError: a requested held value is not in the table.
     """
+    unknown = chosen_numbers(rows, settings)
     known_not = frozenset(unknown) - set(asked.adjust.values())
     search = _Search(rows, x, y, asked, usual, np.ones(len(rows), dtype=bool), known_not)
     short = by_bare_name({name for row in rows for name, value in row.items() if value is not None})
     numbers = {
         name: [short[one] for one in columns if one in short] if name in OF_SHAPE else _apart(rows, columns, short)
-        for name, columns in (NUMBERS | OF_SHAPE).items()
+        for name, columns in ALL.items()
     }
     texts = [(one.replace("_", " "), short[one]) for one in TEXTS if one in short]
     texts = [(word, column) for word, column in texts if column not in asked.adjust.values()]

@@ -13,8 +13,7 @@ from typing import Any
 
 from dwsweep import numerals
 from dwsweep.errors import InputError
-from dwsweep.fit.data.rows import ARM, Word
-from dwsweep.fit.data.settings import plain
+from dwsweep.fit.data.rows import ARM, Word, plain
 from dwsweep.text import printable
 
 Columns = dict[str, list[Any]]

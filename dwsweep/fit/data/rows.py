@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from dwsweep.text import join
 
@@ -11,7 +13,23 @@ Row = dict[str, Any]
 """One run of anybody's table, under whatever columns it has."""
 
 VALUES_LISTED = 6
+ALIKE = 1.02  # largest over smallest count that counts as one: an incomplete last batch
 ARM = "arm"  # column that tells the arms of one sweep apart
+
+
+def plain(name: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """True for a number that is no switch."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def positive(value: Any) -> TypeGuard[float]:
+    """True for a finite number above zero."""
+    return is_number(value) and 0 < value < math.inf
 
 
 class Word(str):
@@ -45,3 +63,15 @@ def listed_values(values: Iterable[Any]) -> str:
     shown = sorted(set(values), key=lambda v: (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)))
     texts = ["blank" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in shown]
     return join(texts, VALUES_LISTED)
+
+
+def cell_text(value: Any) -> str:
+    """A value of a table in a message."""
+    if isinstance(value, str | bool):
+        return repr(str(value)[:40])
+    try:
+        return f"{value:g}"
+    except (TypeError, ValueError):  # None, or another thing in place of a number
+        return str(value)[:40]
+    except OverflowError:
+        return "a whole number beyond all floats"

@@ -40,6 +40,7 @@ EXPLAINS = 0.01  # relative difference of a count and blocks with embeddings
 ROUNDED = 1.35  # ratio of counts up to which blocks count as standard ones of 12·L·d² weights
 NOMINAL = (0.5, 2.0)  # range of the sizes that a plan asked for over the blocks that were built
 NEAR_GATED = 0.08  # relative distance within which an inner width is 8/3·d rounded to a multiple
+COUNT_FACTOR = 30.0  # bounds of a count over the blocks of any net: thousands and millions lie outside
 SHARE = 0.9  # share of rows for which an explanation must hold
 LEAST_VOCABULARY = 256  # tokens; smaller multiples of d are biases and norms
 SAME_VOCABULARY = 5e-4  # relative difference
@@ -50,17 +51,17 @@ TRIED_ALIKE = 0.5  # share of nets with several counts of heads above which head
 VOCABULARIES = (50257, 50304, 50432, 32000, 32064, 32768, 49152, 65536, 100277, 128256, 151936, 256000)
 
 
-class Count(NamedTuple):
-    """A table's own count of parameters beside the blocks. agrees: True if it counts blocks and may serve as N. gated:
-    the MLP is gated by it. why: a sentence; empty if nothing explains the difference. ratio: least and largest count
-    over blocks. used: True if it counts blocks of another kind and replaces their weights."""
+class Reading(NamedTuple):
+    """Meaning of a table's own count of parameters. why: a sentence; empty if there is nothing to say. gated: it counts
+    a gated MLP. times: weights of a block over those that the columns give. used: True if the count itself is N. total:
+    True if it holds embeddings. doubt: a warning."""
 
-    agrees: bool
-    gated: bool
-    why: str
-    ratio: tuple[float, float]
+    why: str = ""
+    gated: bool = False
     times: float = 1.0
     used: bool = False
+    total: bool = False
+    doubt: str = ""
 
 
 def inner_width(row: Row) -> float | None:
@@ -120,104 +121,218 @@ class Settled:
 
 
 def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str], str]) -> Settled:
-    """Give each row its N and its block, and check the table's own counts.
+    """Give each row its N and its block, by the first hypothesis that explains the table's own counts.
 
     trusted: True if the user or this package declared its n_params. names: our name of a column → theirs.
 
     Raises:
         InputError: nothing explains how the table's n_params differs from the weights of its blocks.
     """
-    said: list[str] = []
-    doubts: list[str] = []
     _name_blocks(rows)
     columns = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
-    counted = [row for row in rows if _positive(row.get("n_params")) is not None]
-    total = [row for row in rows if _positive(row.get("n_params_total")) is not None]
-    gated: bool | None = None
-    times = 1.0
-    if trusted and counted:
+    said: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    experts = sorted({(row["experts"], used) for row in rows if (used := top_k(row))})
+    known = ("n_params",) if experts else ("n_params", "n_params_total")  # all experts together explain nothing
+    counts = (_Counts.of(rows, column, columns, names(column), source) for column in known)
+    count = next(filter(None, counts), None)
+    if count is None and experts:
+        found = Reading()
+    elif count is None:
+        said, found = tuple(_counted_from(rows, columns, names)), Reading()
+    elif trusted and count.column == "n_params":
+        count.check_unit()
         return Settled()
-    if counted:
-        found = check(counted, "n_params", names)
-        gated, times = True if found.gated else None, found.times
-        if found.why:
-            said.append(found.why)
-        elif NOMINAL[0] < found.ratio[0] < 1.0 < found.ratio[1] < NOMINAL[1] and (shared := _shared(counted)):
-            said.append(
-                f"{names('n_params')} is a nominal size: {shared[0]} at {shared[1]}, whose blocks hold {shared[2]}; N "
-                f"is {_formula(columns)}"
-            )
-            for row in counted:
-                row["n_params"] = weights(row)
-        elif names("n_params") == "n_params" and not _alike(found.ratio):
-            raise InputError(_question(counted, found, source))
-        elif not _alike(found.ratio):  # the column's own name excludes embeddings
-            doubts.append(
-                f"confound n_params: {names('n_params')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times "
-                f"{_formula(columns)}, which neither embeddings nor a gated MLP explain; {names('n_params')} is used"
-            )
-        if found.agrees and not found.used:  # to rounding, biases and norms, so that N is counted alike in all rows
-            said += _off(counted, found.gated, names("n_params"))
-            for row in counted:
-                row["n_params"] = weights(row, gated)
-        elif not found.agrees and found.why:  # N is counted
-            for row in counted:
-                row.setdefault("n_params_total", row["n_params"])
-                row["n_params"] = None
-    elif total and not any(map(top_k, rows)):
-        found = check(total, "n_params_total", names)
-        gated, times = True if found.gated else None, found.times
-        said.append(
-            found.why
-            or f"{names('n_params_total')} is {found.ratio[0]:.3g} to {found.ratio[1]:.3g} times {_formula(columns)}; "
-            "the difference is not explained, and N is counted from the columns"
-        )
-        for row in total if found.used else ():
-            row["n_params"] = row["n_params_total"]
-    for row in rows if gated else ():
-        row["gated"] = True
-    if gated or times != 1.0 or {"d_ff", "mlp_ratio", "kv_heads", "head_size", "gated", "top_k"} & set(columns):
-        for row in rows:
-            if row.get("n_params") is None and row["depth"] and row["width"]:
-                row["n_params"] = times * weights(row, gated)
-    if found_experts := sorted({(row["experts"], top_k(row)) for row in rows if top_k(row)}):
-        named = join([f"{used:g} of {experts:g}" for experts, used in found_experts], 3)
-        said.append(f"N counts the weights that a token uses, of {named} experts; all of them: --axis n_params_total")
-    elif not counted and not total:
-        said += _counted_from(rows, columns, names)
-    return Settled(tuple(said), tuple(doubts))
+    else:
+        found = next(filter(None, (hypothesis(count) for hypothesis in HYPOTHESES)))
+        said, doubts = tuple(filter(None, [found.why])), tuple(filter(None, [found.doubt]))
+    for row in rows:
+        if found.gated:
+            row["gated"] = True
+        own = _positive(row.get(count.column)) if count else None
+        if found.total and own is not None:
+            row.setdefault("n_params_total", own)
+        if found.used and own is not None:
+            row["n_params"] = own
+        elif (count or set(columns) - {"heads"}) and row["depth"] and row["width"]:
+            row["n_params"] = found.times * weights(row, found.gated or None)
+    if experts:
+        named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
+        how = f"N counts the weights that a token uses, of {named} experts; all of them: --axis n_params_total"
+        said = (*said, how)
+    return Settled(said, doubts)
 
 
-def _shared(rows: Sequence[Row]) -> tuple[str, ...]:
-    """(a count, nets that share it, the weights of their blocks) if most nets share their count with another net of
-    other blocks, as sizes that a plan asked for do; else empty."""
-    nets = {(row["depth"], row["width"], row.get(BLOCK)): row for row in rows}
-    of: dict[float, list[Row]] = defaultdict(list)
+@dataclass(frozen=True)
+class _Counts:
+    """Counts of a column (K,) beside the weights of the blocks. theirs: the table's name of the column. blocks:
+    (whether the MLP is gated, weights (K,), their formula in words), the plain ones first."""
+
+    rows: Sequence[Row]
+    column: str
+    theirs: str
+    source: str
+    count: np.ndarray
+    depth: np.ndarray
+    width: np.ndarray
+    blocks: list[tuple[bool, np.ndarray, str]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], column: str, columns: Sequence[str], theirs: str, source: str) -> _Counts | None:
+        rows = [row for row in rows if _positive(row.get(column)) is not None]
+        if not rows:
+            return None
+        count, depth, width = (np.array([float(row[name]) for row in rows]) for name in (column, "depth", "width"))
+        formula = "the weights of the blocks" if {*COLUMNS} - {"heads"} & set(columns) else "12·L·d²"
+        blocks = [(False, np.array([weights(row) for row in rows]), formula)]
+        if any(inner_width(row) is not None for row in rows) and not all(map(is_gated, rows)):
+            gated = np.array([weights(row, True) for row in rows])
+            blocks.append((True, gated, "blocks with a gated MLP, 3·d·d_ff"))
+        return cls(rows, column, theirs, source, count, depth, width, blocks)
+
+    @property
+    def plain(self) -> np.ndarray:
+        return self.blocks[0][1]
+
+    @property
+    def ratio(self) -> tuple[float, float]:
+        """Least and largest count over blocks."""
+        return float((self.count / self.plain).min()), float((self.count / self.plain).max())
+
+    def check_unit(self) -> None:
+        """Refuse a count in thousands, millions or billions.
+
+        Raises:
+            InputError: counts are so far from the blocks of any net, and alike in all rows.
+        """
+        (low, high), middle = self.ratio, float(np.median(self.count / self.plain))
+        if len(self.count) > 1 and high < COUNT_FACTOR * low and not 1.0 / COUNT_FACTOR < middle < COUNT_FACTOR:
+            unit = {-3: "thousands", -6: "millions", -9: "billions"}.get(round(math.log10(middle)), "another unit")
+            row = self.rows[0]
+            raise InputError(
+                f"{self.column}: {self.count[0]:g} at {row['depth']:g}×{row['width']:g}, where the blocks hold "
+                f"{self.plain[0]:.4g}; it looks like {unit}, must be a plain count of non-embedding weights"
+            )
+
+    @property
+    def nets(self) -> int:
+        return len({*zip(self.depth.tolist(), self.width.tolist(), strict=True)})
+
+    def tables(self, vocabulary: float) -> str:
+        known = {float(v) for row in self.rows if (v := _positive(row.get("vocab_size"))) is not None}
+        return f"{self.theirs} holds embeddings, {_tables(vocabulary, known)}; N is "
+
+
+def _of_blocks(of: _Counts) -> Reading | None:
+    """The count is that of the blocks, to rounding, biases and norms; N is counted alike in all rows."""
+    for gate, own, what in of.blocks:
+        if _holds((of.count / own - 1.0) / (1.0 + _rounded(of.count) / AGREES), AGREES):
+            off = [
+                f"{row['depth']:g}×{row['width']:g} ({format_count(count)}, where the blocks hold {format_count(held)})"
+                for row, count, held in zip(of.rows, of.count, own, strict=True)
+                if abs(count / held - 1.0) > OFF
+            ]
+            more = f"; {of.theirs} does not at {join(off, 3)}: N is counted there too" if off else ""
+            return Reading(f"{of.theirs} agrees with {what}{more}", gated=gate)
+    return None
+
+
+def _in_proportion(of: _Counts) -> Reading | None:
+    """Every block holds the same multiple of the weights: the table knows its blocks better than the columns."""
+    if of.column == "n_params":
+        of.check_unit()
+    middle = float(np.median(of.count / of.plain))
+    if of.nets < 3 or not _holds(of.count / of.plain / middle - 1.0, AGREES):
+        return None
+    return Reading(f"{of.theirs} is {middle:.3g} times {of.blocks[0][2]} in every row, and is used", used=True)
+
+
+def _with_embeddings(of: _Counts) -> Reading | None:
+    """The count is that of the blocks and V·d of embeddings, with biases and norms of L·d."""
+    for gate, own, what in of.blocks:
+        rest = (of.count - own) / of.width
+        basis = np.stack([np.ones_like(of.depth), of.depth], axis=1)
+        (vocabulary, vectors), *_ = np.linalg.lstsq(basis, rest, rcond=None)
+        if len(np.unique(of.depth)) < 2 or not 0.0 <= vectors <= VECTORS:
+            vocabulary, vectors = float(np.median(rest)), 0.0
+        fitted = own + of.width * (vocabulary + vectors * of.depth)
+        if not _holds(fitted / of.count - 1.0, EXPLAINS) or len(np.unique(of.width)) < 3:
+            continue
+        if vocabulary >= LEAST_VOCABULARY:
+            return Reading(f"{of.tables(float(vocabulary))}{what}, without them", gated=gate, total=True)
+        if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
+            return Reading(f"{of.theirs} agrees with {what} with biases and norms", gated=gate)
+    return None
+
+
+def _with_other_blocks(of: _Counts) -> Reading | None:
+    """The count is that of other blocks and embeddings, if its values determine both."""
+    if of.nets < FEWEST_FOR_BLOCKS:
+        return None
+    basis = np.stack([of.plain, of.width], axis=1) / of.count[:, None]
+    (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(of.count), rcond=None)
+    explained = TIMES[0] < times < TIMES[1] and vocabulary >= LEAST_VOCABULARY
+    if not explained or not _holds(basis @ (times, vocabulary) - 1.0, EXPLAINS):
+        return None
+    standard = np.allclose(of.plain, 12.0 * of.depth * of.width**2)
+    shown = f"{12.0 * times:.3g}·L·d²" if standard else f"{times:.3g} times its columns"
+    return Reading(f"{of.tables(float(vocabulary))}the rest, {shown}", times=float(times), total=True)
+
+
+def _nominal(of: _Counts) -> Reading | None:
+    """Most nets share their count with another net of other blocks, as sizes that a plan asked for do."""
+    low, high = of.ratio
+    if of.column != "n_params" or not NOMINAL[0] < low < 1.0 < high < NOMINAL[1]:
+        return None
+    nets = {(row["depth"], row["width"], row.get(BLOCK)): row for row in of.rows}
+    by_count: dict[float, list[Row]] = defaultdict(list)
     for row in nets.values():
-        of[float(row["n_params"])].append(row)
-    shared = [
-        own for own in of.values() if len(own) > 1 and max(map(weights, own)) > (1 + EXPLAINS) * min(map(weights, own))
-    ]
-    if 2 * sum(map(len, shared)) < len(nets):
-        return ()
-    own = sorted(max(shared, key=lambda own: max(map(weights, own)) / min(map(weights, own))), key=weights)
-    least, most = own[0], own[-1]
-    held = " and ".join(format_count(weights(row)) for row in (least, most))
+        by_count[float(row["n_params"])].append(row)
+    ends = [(min(own, key=weights), max(own, key=weights), len(own)) for own in by_count.values()]
+    shared = [end for end in ends if weights(end[1]) > (1 + EXPLAINS) * weights(end[0])]
+    if not shared or 2 * sum(count for *_, count in shared) < len(nets):
+        return None
+    least, most, _ = max(shared, key=lambda end: weights(end[1]) / weights(end[0]))
     where = " and ".join(f"{row['depth']:g}×{row['width']:g}" for row in (least, most))
-    return format_count(least["n_params"]), where, held
-
-
-def _off(rows: Sequence[Row], gated: bool, theirs: str) -> list[str]:
-    """Sentence on counts that differ from the blocks though the others agree, as a list of one or none."""
-    off = [row for row in rows if abs(row["n_params"] / weights(row, gated or None) - 1.0) > OFF]
-    if not off:
-        return []
-    shown = (
-        f"{row['depth']:g}×{row['width']:g} ({format_count(row['n_params'])}, where the blocks hold "
-        f"{format_count(weights(row, gated or None))})"
-        for row in off
+    held = " and ".join(format_count(weights(row)) for row in (least, most))
+    return Reading(
+        f"{of.theirs} is a nominal size: {format_count(least['n_params'])} at {where}, whose blocks hold {held}; N is "
+        f"{of.blocks[0][2]}"
     )
-    return [f"{theirs} does not at {join(shown, 3)}: N is counted there too"]
+
+
+def _unexplained(of: _Counts) -> Reading:
+    """A count that nothing explains is asked about, unless its name says what it counts.
+
+    Raises:
+        InputError: it is called n_params.
+    """
+    low, high = of.ratio
+    times = f"{of.theirs} is {low:.3g} to {high:.3g} times {of.blocks[0][2]}"
+    if of.column == "n_params_total":
+        return Reading(f"{times}; the difference is not explained, and N is counted from the columns")
+    if high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED:  # rounded heads and inner widths
+        doubt = f"confound n_params: {times}: blocks or counts differ between nets"
+        return Reading(used=True, doubt=doubt if high > (1.0 + AGREES) * low else "")
+    if of.theirs != "n_params":  # the column's own name excludes embeddings
+        which = f"which neither embeddings nor a gated MLP explain; {of.theirs} is used"
+        return Reading(used=True, doubt=f"confound n_params: {times}, {which}")
+    row, held = of.rows[0], weights(of.rows[0])
+    given = f"{row['n_params']:,.0f}" if row["n_params"] < 1e15 else f"{row['n_params']:.3g}"
+    raise InputError(
+        f"n_params: {given} at {row['depth']:g}×{row['width']:g}, where the blocks hold {held:,.0f}; {low:.3g} to "
+        f"{high:.3g} times as many in {of.source}, which neither embeddings, a gated MLP nor biases explain; allowed: "
+        + example("drop=['n_params']", "--drop n_params")
+        + f" (N = {format_count(held)} there), or "
+        + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
+        + " (the count holds no embeddings)"
+    )
+
+
+HYPOTHESES: tuple[Callable[[_Counts], Reading | None], ...] = (
+    *(_of_blocks, _in_proportion, _with_embeddings, _with_other_blocks, _nominal, _unexplained),
+)
+"""Readings of a count, each tried in its turn."""
 
 
 def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[str], str]) -> Iterator[str]:
@@ -233,76 +348,12 @@ def _counted_from(rows: Sequence[Row], columns: Sequence[str], names: Callable[[
         yield "the inner width is 8/3 × width, as in a gated MLP, but no column names one: the MLP counts as 2·d·d_ff"
 
 
-def check(rows: Sequence[Row], column: str, names: Callable[[str], str] = str) -> Count:
-    """Hold the counts of ``column`` against the weights of the blocks, plain and gated."""
-    count = np.array([float(row[column]) for row in rows])
-    depth, width = (np.array([float(row[name]) for row in rows]) for name in ("depth", "width"))
-    plain = np.array([weights(row) for row in rows])
-    formula = _formula([name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)])
-    ratio = float((count / plain).min()), float((count / plain).max())
-    theirs = names(column)
-    blocks: list[tuple[bool, np.ndarray, str]] = [(False, plain, formula)]
-    if any(inner_width(row) is not None for row in rows) and not all(map(is_gated, rows)):
-        blocks.append((True, np.array([weights(row, True) for row in rows]), "blocks with a gated MLP, 3·d·d_ff"))
-    for gate, own, what in blocks:
-        if _holds((count / own - 1.0) / (1.0 + _rounded(count) / AGREES), AGREES):
-            return Count(True, gate, f"{theirs} agrees with {what}", ratio)
-    middle = float(np.median(count / plain))
-    if _holds(count / plain / middle - 1.0, AGREES) and len({*zip(depth.tolist(), width.tolist(), strict=True)}) > 2:
-        why = f"{theirs} is {middle:.3g} times {formula} in every row, and is used"
-        return Count(True, False, why, ratio, used=True)
-    for gate, own, what in blocks:
-        rest = (count - own) / width
-        basis = np.stack([np.ones_like(depth), depth], axis=1)
-        (vocabulary, vectors), *_ = np.linalg.lstsq(basis, rest, rcond=None)
-        several = len(np.unique(depth)) > 1
-        if not several or not 0.0 <= vectors <= VECTORS:
-            vocabulary, vectors = float(np.median(rest)), 0.0
-        fitted = own + width * (vocabulary + vectors * depth)
-        if not _holds(fitted / count - 1.0, EXPLAINS) or len(np.unique(width)) < 3:
-            continue
-        if vocabulary >= LEAST_VOCABULARY:
-            known = {float(v) for row in rows if (v := _positive(row.get("vocab_size"))) is not None}
-            why = f"{theirs} holds embeddings, {_tables(float(vocabulary), known)}; N is {what}, without them"
-            return Count(False, gate, why, ratio)
-        if vocabulary > -LEAST_VOCABULARY and vectors > 0.0:
-            return Count(True, gate, f"{theirs} agrees with {what} with biases and norms", ratio)
-    return _other_blocks(rows, count, plain, depth, width, theirs, ratio) or Count(False, False, "", ratio)
-
-
 def _rounded(count: np.ndarray) -> np.ndarray:
     """(K,) largest relative error of counts that have two or three digits, such as 5.0M and 130M; else zeros."""
     digits = max(len(f"{value:.6e}".split("e")[0].replace(".", "").rstrip("0")) for value in count.tolist())
     if digits not in (2, 3):
         return np.zeros_like(count)
     return 0.5 * 10.0 ** (np.floor(np.log10(count)) - digits + 1.0) / count
-
-
-def _other_blocks(
-    rows: Sequence[Row],
-    count: np.ndarray,
-    plain: np.ndarray,
-    depth: np.ndarray,
-    width: np.ndarray,
-    theirs: str,
-    ratio: tuple[float, float],
-) -> Count | None:
-    """Explanation of a count as other blocks plus embeddings, if its values determine both."""
-    if len({*zip(depth.tolist(), width.tolist(), strict=True)}) < FEWEST_FOR_BLOCKS:
-        return None
-    basis = np.stack([plain, width], axis=1) / count[:, None]
-    (times, vocabulary), *_ = np.linalg.lstsq(basis, np.ones_like(count), rcond=None)
-    low, high = TIMES
-    if not (low < times < high and vocabulary >= LEAST_VOCABULARY) or not _holds(
-        basis @ (times, vocabulary) - 1.0, EXPLAINS
-    ):
-        return None
-    known = {float(v) for row in rows if (v := _positive(row.get("vocab_size"))) is not None}
-    shown = (
-        f"{12.0 * times:.3g}·L·d²" if np.allclose(plain, 12.0 * depth * width**2) else f"{times:.3g} times its columns"
-    )
-    why = f"{theirs} holds embeddings, {_tables(float(vocabulary), known)}; N is the rest, {shown}"
-    return Count(False, False, why, ratio, float(times))
 
 
 def _tables(vocabulary: float, known: set[float]) -> str:
@@ -316,34 +367,8 @@ def _tables(vocabulary: float, known: set[float]) -> str:
     return f"{times} × {size:.0f} × width" if times > 1 else f"{size:.0f} × width"
 
 
-def _alike(ratio: tuple[float, float]) -> bool:
-    """True if counts differ by no more than rounded heads and inner widths make blocks of one kind differ."""
-    low, high = ratio
-    return high <= ROUNDED * low and low > 1.0 / ROUNDED and high < ROUNDED
-
-
 def _holds(off: np.ndarray, tolerance: float) -> bool:
     return float(np.mean(np.abs(off) <= tolerance)) >= SHARE
-
-
-def _formula(columns: Sequence[str]) -> str:
-    """Formula of the blocks' weights in words."""
-    return "the weights of the blocks" if {*COLUMNS, "head_size"} - {"heads"} & set(columns) else "12·L·d²"
-
-
-def _question(rows: Sequence[Row], found: Count, source: str) -> str:
-    row = rows[0]
-    low, high = found.ratio
-    given = f"{row['n_params']:,.0f}" if row["n_params"] < 1e15 else f"{row['n_params']:.3g}"
-    return (
-        f"n_params: {given} at {row['depth']:g}×{row['width']:g}, where the blocks hold "
-        f"{weights(row):,.0f}; {low:.3g} to {high:.3g} times as many in {source}, which neither embeddings, a gated "
-        "MLP nor biases explain; allowed: "
-        + example("drop=['n_params']", "--drop n_params")
-        + f" (N = {format_count(weights(row))} there), or "
-        + example("columns={'n_params': 'n_params'}", "--column n_params=n_params")
-        + " (the count holds no embeddings)"
-    )
 
 
 def _name_blocks(rows: Sequence[Row]) -> None:

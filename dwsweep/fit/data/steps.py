@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dwsweep.fit.data.rows import ARM, Row, no_loss
-from dwsweep.fit.data.settings import COUNTS, RECIPE, TUNING, plain
+from dwsweep.fit.data.roles import LENGTHS, RECIPE, TUNING
+from dwsweep.fit.data.rows import ALIKE, ARM, Row, is_number, no_loss, plain
 from dwsweep.fit.data.shape import BLOCK
 from dwsweep.records.columns import OF_RUNS, STEPS
 from dwsweep.records.fit import LeftOutRows
@@ -39,7 +39,6 @@ IDS = {
 }
 UNIQUE = 0.9  # share of groups whose steps must differ for a group to be a run
 COMMON = 0.8  # share of runs ending at one step above which all are read there
-SAME_STEP = 1.02
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,15 @@ def curves(rows: Sequence[Row], names: Iterable[str], settings: Sequence[str]) -
     ids = [name for name in names if plain(name) in IDS and _names_runs(rows, name)]
     usual = {_end(name): name for name in reversed(names)}
     times = [usual[name] for name in (*STEPS, *(OF_RUNS if ids else ())) if name in usual]
-    time = next((name for name in times if len({row[name] for row in rows if _number(row.get(name))}) > 1), None)
+    time = next((name for name in times if len({row[name] for row in rows if _is_point(row.get(name))}) > 1), None)
     if time is None:
         return None
     base = (ARM, "depth", "width", BLOCK, "seed", *ids)
-    apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in COUNTS), *settings)
+    apart = (*base, "learning_rate", *(name for name in (*RECIPE, *TUNING) if name not in LENGTHS), *settings)
     for key in (base, apart):
         groups: dict[tuple[Hashable, ...], list[Row]] = defaultdict(list)
         for row in rows:
-            if _number(row.get(time)):
+            if _is_point(row.get(time)):
                 groups[tuple(str(row.get(name)) for name in key if name not in times)].append(row)
         own = [len({row[time] for row in group}) == len(group) for group in groups.values()]
         # without names, rows of a few shapes alone are runs of other rates, one of which ended early
@@ -101,11 +100,11 @@ def ends(rows: Sequence[Row], found: tuple[str, list[list[Row]]]) -> Ends:
     for group, end in zip(groups, last, strict=True):
         points = _measured(group)
         at = end
-        if everywhere and end > SAME_STEP * common:
-            near = [row[time] for row in points if common / SAME_STEP <= row[time] <= SAME_STEP * common]
+        if everywhere and end > ALIKE * common:
+            near = [row[time] for row in points if common / ALIKE <= row[time] <= ALIKE * common]
             at = near[-1] if near else end
         taken = [row for row in points if row[time] == at]
-        if everywhere and at * SAME_STEP < common:
+        if everywhere and at * ALIKE < common:
             short.append((at, len(group)))
             continue
         earlier += len(points) - len(taken)
@@ -153,5 +152,5 @@ def _end(name: str) -> str:
     return "_".join(words)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_point(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)

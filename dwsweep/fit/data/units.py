@@ -11,8 +11,7 @@ from typing import Any
 from dwsweep.errors import InputError, example
 from dwsweep.fit.data import condition
 from dwsweep.fit.data.numbers import UNITS, parted
-from dwsweep.fit.data.rows import Row
-from dwsweep.fit.data.settings import plain
+from dwsweep.fit.data.rows import Row, is_number, plain
 from dwsweep.records.columns import ALIASES
 from dwsweep.text import join
 
@@ -46,10 +45,10 @@ def scaled(ours: str, theirs: str, values: Sequence[Any]) -> tuple[list[Any], st
     if ours not in MOST or not unit:
         return list(values), ""
     word, factor = UNITS[unit]
-    numbers = [value for value in values if _is_number(value)]
+    numbers = [value for value in values if is_number(value)]
     if max(numbers, default=0.0) * factor > MOST[ours]:
         return list(values), f"{theirs} is too large for {word} and is read as it is"
-    found = [float(f"{value * factor:.15g}") if _is_number(value) else value for value in values]
+    found = [float(f"{value * factor:.15g}") if is_number(value) else value for value in values]
     return found, f"{theirs} is in {word}"
 
 
@@ -72,20 +71,13 @@ def as_ratio(held: Mapping[str, list[Any]], theirs: str) -> tuple[dict[str, list
     multiplier times the width, before it is rounded to ``multiple_of``, of an MLP with a gate. theirs: the table's name
     of ``mlp_ratio``."""
     values = held.get("mlp_ratio", [])
-    if (
-        not plain(theirs).endswith(LLAMA_MULTIPLIER)
-        or max(filter(_is_number, values), default=9.0) > LARGEST_MULTIPLIER
-    ):
+    if not plain(theirs).endswith(LLAMA_MULTIPLIER) or max(filter(is_number, values), default=9.0) > LARGEST_MULTIPLIER:
         return dict(held), []
-    ratios = [8.0 / 3.0 * value if _is_number(value) else value for value in values]
+    ratios = [8.0 / 3.0 * value if is_number(value) else value for value in values]
     return (
         {"gated": [True] * len(values), **held, "mlp_ratio": ratios},
         [f"{theirs} is Llama's: the inner width is {theirs} × 8/3 × width, of a gated MLP; a column d_ff wins over it"],
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def in_rows(rows: Sequence[Row], names: Sequence[str]) -> str | None:

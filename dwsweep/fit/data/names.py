@@ -1,0 +1,319 @@
+"""Names of a table's columns: usual names of other projects, and those that the user gave, become ours."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dwsweep.errors import InputError, argument, example
+from dwsweep.fit.data import foreign, units
+from dwsweep.fit.data.numbers import Columns, as_number
+from dwsweep.fit.data.rows import cell_text, plain
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
+from dwsweep.records.columns import ALIASES, HELD_OUT, IN_ANY_CASE, REQUIRED, TRAINING
+from dwsweep.records.columns import named as column_names
+from dwsweep.text import BITS, BITS_PER_TOKEN, NATS, OF_TEXT, PER_CHARACTER, join
+
+OF_OPTUNA = {"number", "value", "state"}  # columns of a study's trials, whose value is the loss
+NAMES_LISTED = 30
+CONFIG = {
+    *("config", "params", "hparams", "args", "model", "trainer", "optimizer", "arch", "architecture", "cfg"),
+}  # trackers' sections of settings
+SUMMARY = {"summary", "metrics", "final", "throughput"}  # trackers' sections of final values
+EVAL = {"eval", "val"}  # trackers' sections of held-out losses
+BUDGETS = {"flops_budget", "compute_budget", "budget"}  # columns of requested compute
+MOST_PARAMETERS = 1e13  # larger than any net: a budget above it counts FLOPs
+HELD_OUT_WORDS = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "held", "heldout"}
+LOSS_WORDS = {"loss", "nll", "ce", "xent", "entropy"}
+OTHER_WORDS = {"stderr", "se", "sem", "std", "train", "training", "time", "step", "steps", "n"}  # no loss of its own
+SHAPE_WORDS = {"depth": ("layer", "layers", "depth"), "width": ("width", "hidden", "embd", "model", "dim")}
+BPC = re.compile(r"(?:^|_)(?:bpc|bits_per_char(?:acter)?)(?:_|$)")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Columns of a table by our names. columns: our name → values. given: its own names. asked, taken: our name → its
+    name, as the user gave it or as it is usual. said: sentences on meanings taken."""
+
+    columns: Columns
+    given: tuple[str, ...]
+    asked: Mapping[str, str]
+    taken: Mapping[str, str]
+    said: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, held: Columns, columns: Any, drop: Iterable[str] | None) -> Names:
+        """``held`` by our names, without the columns ``drop``. columns: ``{ours: theirs}`` or ``"ours=theirs"``.
+
+        Raises:
+            InputError: a name is not in the table, or two columns are usual names of depth or width.
+        """
+        held = _without(held, drop)
+        asked = _mapping(columns)
+        held = _rename(held, asked)
+        given = tuple(held)
+        taken = understood(given, lambda name: _has_numbers(held[name]), asked)
+        _check_one_meaning(held, {**{name: name for name in ("depth", "width") if name not in asked}, **taken})
+        unusual = _unusual(held, taken, given)
+        if unusual.get("loss") == taken.get("bits_per_byte"):
+            taken.pop("bits_per_byte", None)
+        taken |= unusual
+        taken |= units.counted((name for name in given if name not in taken.values()), (*held, *taken))
+        said: list[str] = []
+        if not {"depth", "width"} & {*held, *taken}:
+            in_names, alone = foreign.shapes_in_names(held)
+            if alone:
+                taken |= in_names
+                said = [_said_of_names(in_names, held)]
+        held, of_units = units.all_scaled(_rename(held, taken), {**asked, **taken})
+        held, of_ratio = units.as_ratio(held, {**asked, **taken}.get("mlp_ratio", "mlp_ratio"))
+        beside = () if "loss" in {**asked, **taken} else _beside_loss(held)
+        return cls(held, given, asked, taken, (*beside, *said, *of_units, *of_ratio))
+
+    def theirs(self, ours: str) -> str:
+        """The table's name of a column."""
+        return {**self.taken, **self.asked}.get(ours, ours)
+
+    def of_loss(self, unit: str) -> Iterator[str]:
+        """Notes on the loss column and its unit, where several columns qualify or the name leaves a doubt."""
+        loss = self.taken.get("loss", "loss")
+        if plain(loss) in TRAINING:
+            yield f"THE LOSS IS A TRAINING LOSS ({loss}), not held out: text seen twice lowers it most in large nets"
+        elif "loss" in self.given and loss != "loss":
+            yield f"loss = {loss}, which is held out, and not the column loss"
+        others = [name for name in self.given if plain(name) in HELD_OUT and name != loss]
+        if "loss" in self.taken and others:
+            yield f"loss = {loss}; {join(others)} {'is' if len(others) == 1 else 'are'} held out too"
+        if unit in OF_TEXT:
+            yield f"Losses are in {unit} ({loss})"
+
+    def require(self, source: str, n_rows: int) -> None:
+        """Refuse a table of ``n_rows`` without a required column."""
+        if not n_rows:
+            raise InputError(f"table: {source}; it has no rows, at least columns {', '.join(REQUIRED)} are needed")
+        missing = [name for name in REQUIRED if name not in self.columns]
+        if not missing:
+            return
+        if why := foreign.why_no_table(self.given):
+            raise InputError(f"table: {source}; {why}")
+        unlikely = missing == ["loss"] and likely("loss", self.given) == "THEIRS"
+        if unlikely and (why := foreign.why_no_loss_column(self.given)):
+            raise InputError(f"table: {source}; column 'loss' is missing; {why}")
+        in_names = foreign.shapes_in_names(self.columns)[0] if {"depth", "width"} <= {*missing} else {}
+        pairs = {**self.asked, **{name: in_names.get(name) or likely(name, self.given) for name in missing}}
+        renaming = ", ".join(f"{ours!r}: {theirs!r}" for ours, theirs in pairs.items())
+        command = " ".join(f"--column {ours}={shlex.quote(theirs)}" for ours, theirs in pairs.items())
+        path = f"./{source}" if source.startswith("-") else source
+        how = example(f"columns={{{renaming}}}", f"dwsweep fit {shlex.quote(path)} {command}")
+        if "THEIRS" in pairs.values():
+            how += ", THEIRS being its name in the table"
+        if in_names:
+            column = next(iter(in_names.values())).partition("~")[0]
+            how += f", for {column!r} names shapes ({cell_text(next(filter(None, self.columns[column])))})"
+        what = f"column{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))}"
+        what += " is" if len(missing) == 1 else " are"
+        raise InputError(f"table: {source}; {what} missing, have {join(self.given, NAMES_LISTED)}; rename with {how}")
+
+
+def _said_of_names(in_names: Mapping[str, str], held: Columns) -> str:
+    """Sentence on a shape that was read in the names of runs, by its first one."""
+    column = in_names["depth"].partition("~")[0]
+    numbers = {ours: (_part(held, pattern) or [None])[0] for ours, pattern in in_names.items()}
+    of = ", ".join(f"{ours} {number}" for ours, number in numbers.items())
+    return f"shapes are read in {column}: {held[column][0]!r} is {of}"
+
+
+def _check_one_meaning(held: Columns, taken: Mapping[str, str]) -> None:
+    """Refuse a table in which two usual names of depth or of width have different values, such as ``dim`` and
+    ``hidden_dim``, of which the larger may be the inner width of the MLP."""
+    for ours in ("depth", "width"):
+        first = taken.get(ours)
+        if first not in held:
+            continue
+        for other in held:
+            usual = plain(other).removeprefix("config_")
+            # a letter beside the word itself is another quantity: a sequence length l, a head size d
+            meant = usual in ALIASES[ours] and (first != ours or len(usual) > 1)
+            # a letter beside a word that names the quantity less surely: D, of tokens, beside hidden
+            meant |= len(plain(first)) == 1 and not set(SHAPE_WORDS[ours]).isdisjoint(usual.split("_"))
+            known = meant and _has_numbers(held[other])
+            pairs = zip(held[first], held[other], strict=True) if known and other != first else ()
+            found = next(((one, two) for one, two in pairs if None not in (one, two) and one != two), None)
+            if found is None:
+                continue
+            least, most = (first, other) if found[0] < found[1] else (other, first)
+            names = [{ours: least}, {ours: most}]
+            if ours == "width" and len(plain(most)) > 1:
+                names[0]["d_ff"] = most
+            allowed = " or ".join(
+                example(f"columns={one}", " ".join(f"--column {a}={shlex.quote(b)}" for a, b in one.items()))
+                for one in names
+            )
+            values = f"{first} ({cell_text(found[0])}) and {other} ({cell_text(found[1])})"
+            raise InputError(f"{ours}: {values} are both usual names of it; allowed: {allowed}")
+
+
+def _unusual(held: Columns, taken: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+    """``{ours: theirs}`` of second-best columns: budgets, bits, a training loss."""
+    known, more = {*held, *taken}, {}
+    asked = [n for n in given if plain(n).removeprefix("config_") in BUDGETS and n not in taken.values()]
+    spent = [value for name in asked[:1] for value in held[name] if isinstance(value, int | float)]
+    if "train_flops" not in known and min(spent, default=0.0) > MOST_PARAMETERS:  # too large for a size
+        more["train_flops"] = asked[0]
+    if "loss" not in known:
+        if "bits_per_byte" in known:
+            more["loss"] = taken.get("bits_per_byte", "bits_per_byte")
+        elif per_character := [name for name in given if BPC.search(plain(name)) and _has_numbers(held[name])]:
+            more["loss"] = per_character[0]
+        elif set(given) >= OF_OPTUNA:
+            more["loss"] = "value"
+        elif training := next((n for usual in TRAINING for n in given if plain(n) == usual), None):
+            more["loss"] = training
+    return more
+
+
+def _has_numbers(values: Sequence[Any]) -> bool:
+    """True if most of the filled rows of a column hold numbers."""
+    known = [value for value in values if value is not None]
+    numbers = sum(isinstance(value, int | float) for value in known)
+    return numbers > 0 and 2 * numbers >= len(known)
+
+
+def _beside_loss(held: Columns) -> Iterator[str]:
+    """Note on a column that is called loss and nothing else, beside a held-out loss under an unusual name."""
+    if beside := [name for name, values in held.items() if _names_held_out(name) and _has_numbers(values)]:
+        option = example(f"columns={{'loss': {beside[0]!r}}}", f"--column loss={shlex.quote(beside[0])}")
+        yield f"THE LOSS IS THE COLUMN loss, which may be of training, and not {join(beside, 3)}: {option} takes that"
+
+
+def _names_held_out(name: str) -> bool:
+    """True if a column is named as a loss on text that is held out, under whatever further words."""
+    words = {*plain(name).split("_")}
+    return bool(words & HELD_OUT_WORDS and words & LOSS_WORDS) and not words & OTHER_WORDS
+
+
+def unit_named(column: str) -> str:
+    """Unit of the losses, by the name of their column; nats per token by default."""
+    words = plain(column).split("_")
+    if BPC.search(plain(column)):
+        return PER_CHARACTER
+    if "bpb" in words or "bits_per_byte" in plain(column):
+        return BITS
+    return BITS_PER_TOKEN if "bits" in words else NATS
+
+
+def _mapping(columns: Any) -> dict[str, str]:
+    if not columns:
+        return {}
+    if isinstance(columns, Mapping):
+        return {str(ours): str(theirs) for ours, theirs in columns.items()}
+    pairs: dict[str, str] = {}
+    for item in [columns] if isinstance(columns, str) else columns:
+        ours, sign, theirs = str(item).partition("=")
+        if not sign or not ours.strip() or not theirs.strip():
+            raise InputError(f"{argument('columns', '--column')}: {item!r}; give ours=theirs, such as loss=val_loss")
+        if pairs.setdefault(ours.strip(), theirs.strip()) != theirs.strip():
+            both = f"{ours.strip()}={pairs[ours.strip()]} and {item}"
+            raise InputError(f"{argument('columns', '--column')}: {both}; one column of the table is read as {ours}")
+    return pairs
+
+
+def _without(held: Columns, drop: Iterable[str] | None) -> Columns:
+    """Columns without the dropped ones; ``heads`` drops the column that would be taken for heads."""
+    dropped = [drop] if isinstance(drop, str) else list(drop or ())
+    if not dropped:
+        return held
+    taken = understood(tuple(held))
+    theirs = [one if one in held else taken.get(one, one) for one in dropped]
+    if missing := [one for one in theirs if one not in held]:
+        raise InputError(
+            *(f"{argument('drop')}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing)
+        )
+    return {name: values for name, values in held.items() if name not in theirs}
+
+
+def _rename(held: Columns, mapping: dict[str, str]) -> Columns:
+    parts = {theirs: _part(held, theirs) for theirs in mapping.values() if theirs not in held and "~" in theirs}
+    held = {**held, **{theirs: values for theirs, values in parts.items() if values is not None}}
+    missing = [theirs for theirs in mapping.values() if theirs not in held]
+    if missing:
+        name = argument("columns", "--column")
+        raise InputError(*(f"{name}: {one!r}; not in the table{nearest(one, tuple(held))}" for one in missing))
+    back = {theirs: ours for ours, theirs in mapping.items()}
+    # a column that a renamed one displaces is dropped: loss=val_loss must win over an old "loss"
+    displaced = set(mapping) - set(back)
+    return {back.get(name, name): values for name, values in held.items() if name not in displaced}
+
+
+def _part(held: Columns, theirs: str) -> list[Any] | None:
+    """The column ``COLUMN~PATTERN``: of each text of a column the part that the pattern's group finds; None if there
+    is no such column."""
+    name, _, pattern = theirs.partition("~")
+    if name not in held:
+        return None
+    try:
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{argument('columns', '--column')}: {theirs!r}; not a pattern: {error}") from None
+    if found.groups != 1:
+        raise InputError(
+            f"{argument('columns', '--column')}: {theirs!r}; a pattern must have one group, such as L(\\d+)"
+        )
+    seen = [found.search(str(value)) for value in held[name]]
+    return [as_number(one[1]) if one else None for one in seen]
+
+
+def rename(name: str) -> str:
+    """Advice on how to name another column."""
+    return "rename with " + example(f"columns={{{name!r}: 'THEIRS'}}", f"--column {name}=THEIRS")
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names[:1000], 1)
+    return f", did you mean {near[0]!r}?" if near else f", it has {join(names, NAMES_LISTED)}"
+
+
+def understood(
+    names: Sequence[str], usable: Callable[[str], bool] = lambda name: True, fixed: Container[str] = ()
+) -> dict[str, str]:
+    """``{ours: theirs}`` for each of our columns that a table lacks and has under a usual name, whatever its case and
+    whatever joins its words (``eval/loss``, ``Num-Layers``), also where a tracker keeps it (``config.n_layer``). A
+    held-out loss wins over a column ``loss``. usable: whether a column holds numbers. fixed: our columns that the user
+    has named."""
+    free = {one: name for name in reversed(names) if name not in IN_ANY_CASE and (one := plain(name))}
+    settings, ends = dict(free), dict(free)
+    for one, name in list(free.items()):
+        words = one.removesuffix("_value").split("_")
+        while len(words) > 1 and words[0] in CONFIG | SUMMARY | EVAL:
+            place = words.pop(0)
+            if place not in EVAL:
+                settings.setdefault("_".join(words), name)
+            if place not in CONFIG:
+                ends.setdefault("_".join(words), name)
+    outcomes = column_names("outcome")
+    # names without an alias first: a column with its own name is not taken by another's alias
+    known = {**dict.fromkeys(IN_ANY_CASE, ()), **ALIASES}
+    taken: dict[str, str] = {}
+    for ours, usual in sorted(known.items(), key=lambda item: bool(item[1])):
+        among = ends if ours in outcomes else settings
+        has = [among[one] for one in (ours, *usual) if one in among]
+        if ours in names and ours == "loss" and ours not in fixed:
+            has = [free[one] for one in HELD_OUT if one in free]
+        elif ours in names:
+            continue
+        if ours in OF_SHAPE or ours == "loss":
+            has = [name for name in has if usable(name)]
+        if has:
+            taken[ours] = has[0]
+    return taken
+
+
+def likely(ours: str, names: Sequence[str]) -> str:
+    """Column of the table that may be ours, by words in its name; THEIRS where none does."""
+    words = {**SHAPE_WORDS, "loss": ("loss", "nll", "ce")}.get(ours, ())
+    found = [name for word in words for name in names if word in plain(name).split("_")]
+    return found[0] if found else "THEIRS"

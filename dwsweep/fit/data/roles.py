@@ -1,0 +1,221 @@
+"""Role of each column of a table of runs, decided once from its name and from how its values repeat.
+
+    shape     depth, width, blocks and sizes of the net, and copies of them
+    loss      the loss and other results of a run
+    length    tokens and steps: how long the run was trained
+    cost      FLOPs, seconds, memory, throughput: they follow from the shape
+    seed      the seed, and columns with one value per seed
+    run       a name, a moment or a running number, which belongs to one run
+    setting   a value that somebody chose: it comes again at other shapes
+    label     any other column: a machine, or a number of its own in each run, as a random search draws it
+
+Runs of one shape and learning rate are replicates if nothing but the seed differs; a setting that differs within one
+shape is asked about. Settings, labels and lengths are tested against depth and loss (``fit.follows``); settings may be
+adjusted for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from dwsweep.fit.data.rows import Row, is_number, plain
+from dwsweep.fit.data.shape import BLOCK
+from dwsweep.fit.data.shape import COLUMNS as OF_SHAPE
+from dwsweep.records import columns
+from dwsweep.records.columns import STEPS
+
+Role = Literal["shape", "loss", "length", "cost", "seed", "run", "setting", "label"]
+Roles = Mapping[str, Role]
+
+RECIPE = columns.named("recipe")  # columns equal in all runs of a shape, at every learning rate
+TUNING = columns.named("tuning")  # columns equal in the runs of a shape at one learning rate
+LENGTHS = ("tokens", "steps")
+KNOWN: dict[str, Role] = {
+    **dict.fromkeys((*RECIPE, *TUNING), "setting"),
+    **dict.fromkeys(("depth", "width", "n_params", "n_params_total", "budget", "num_heads", "n_heads"), "shape"),
+    **dict.fromkeys((*OF_SHAPE, "embedding_rank", BLOCK), "shape"),
+    **dict.fromkeys(("loss", "bits_per_byte", "loss_stderr", "status"), "loss"),
+    **dict.fromkeys(("flops", "flops_6nd", "train_flops", "train_seconds", "device_seconds"), "cost"),
+    **dict.fromkeys(("wall_seconds", "tokens_per_second", "pack_size"), "cost"),
+    **dict.fromkeys(("attention_kernel", "device_kind"), "label"),
+    **dict.fromkeys(LENGTHS, "length"),
+    **dict.fromkeys(("run_id", "arm"), "run"),
+    "seed": "seed",
+}
+SECTIONS = {"config", "params", "hparams", "args", "model", "trainer", "training", "train", "optimizer", "data", "arch"}
+"""Sections in which trackers keep settings: ``config.batch_size``."""
+OFTEN = 0.5  # share of rows in which a setting's values repeat
+MOST_REPEATED = 3  # most values of a column named as a result that still counts as chosen
+RESULTS = {
+    *("loss", "losses", "nll", "ce", "ppl", "perplexity", "acc", "accuracy", "bpb", "score", "error", "err", "f1"),
+    *("time", "seconds", "secs", "sec", "minutes", "hours", "days", "duration", "runtime", "elapsed", "eta"),
+    *("throughput", "speed", "tps", "tflops", "gflops", "mfu", "hfu", "latency", "util", "utilization", "walltime"),
+    *("mmlu", "hellaswag", "arc", "piqa", "lambada", "winogrande", "boolq", "openbookqa", "siqa", "blimp", "gsm8k"),
+    *("memory", "mem", "vram", "rss", "gib", "gb", "mib", "mb", "watts", "power", "energy", "cost", "co2", "gradnorm"),
+}
+OF_RUN = {
+    *("best", "index", "rank", "id", "unnamed", "trial", "pid", "timestamp", "datetime", "created", "started"),
+    *("finished", "ended", "updated", "heartbeat", "gen", "generation", "cand", "candidate", "individual", "attempt"),
+}  # words for a value that belongs to one run
+TEXTS_OF_RUN = {
+    *("uuid", "hash", "sha", "commit", "branch", "git", "path", "dir", "directory", "folder", "file", "filename"),
+    *("url", "link", "user", "entity", "owner", "author", "date", "note", "notes", "comment", "comments"),
+    *("description", "job", "slurm"),
+}  # words for a text that belongs to one run; drop_path is a number
+MACHINES = {
+    *("gpu", "gpus", "devices", "device", "nodes", "node", "workers", "world", "host", "hostname", "port", "machine"),
+    "cluster",
+}  # words for the place where a run was trained: no setting, but one cluster may have trained longer than another
+ROW_NAME, BESIDE_IT = {"run", "name", "id", "exp", "experiment"}, {"display", "wandb", "job", "trial"}
+"""Words of a column that names rows, and words that may stand beside them."""
+OF_MOMENT = {
+    *("time", "date", "at", "ts", "stamp", "clock", "when", "start", "end", "begin", "stop", "finish", "launch"),
+    *("submit", "log", "update", "creation", "modification"),
+}  # words of a column of seconds since 1970
+CLOCK = re.compile(r"(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})[ T,]+\d{1,2}:\d{2}.*")
+SECONDS = ((6e8, 4.2e9), (6e11, 4.2e12))  # seconds and milliseconds since 1970, of years 1989 to 2103
+DATES = ((1990, 2100), (199001, 210012), (19900101, 21001231), *SECONDS)
+LONGEST_STUDY = 1.2  # last over first of the moments of one study
+ROUND, DIGITS = 1e8, 4  # numbers of a time since 1970 have more digits than these
+FEWEST_COUNTED = 5  # fewest whole numbers without a gap that count as run numbers
+FEWEST_VALUES, MOST_VALUES = 3, 16  # values of a chosen number: two make a switch, more are declared by the user
+
+
+def roles(rows: Sequence[Row], names: Iterable[str], by_values: bool = True) -> dict[str, Role]:
+    """Role of each of the columns ``names``. by_values: False for a sweep of ours, whose columns are known by name."""
+    at = {name: [row.get(name) for row in rows] for name in ("depth", "width", "seed")}
+    shapes = [(row.get("depth"), row.get("width"), row.get(BLOCK)) for row in rows]
+    found: dict[str, Role] = {}
+    for name in names:
+        if name in KNOWN or plain(name) in STEPS or not by_values:
+            found[name] = KNOWN.get(name, "length" if plain(name) in STEPS else "label")
+            continue
+        values = [hashable(row.get(name)) for row in rows]
+        if values in (at["depth"], at["width"]):
+            found[name] = "shape"
+        else:
+            found[name] = _role(name, values, shapes, at)
+    return found
+
+
+def _role(name: str, values: Sequence[Hashable], shapes: Sequence[Hashable], at: Mapping[str, Sequence[Any]]) -> Role:
+    known = [value for value in values if value is not None]
+    words, distinct = set(plain(name).split("_")), set(known)
+    if words & OF_RUN or is_moment(name, known) or _names_depths(name, values, at["depth"]):
+        return "run"
+    if "seed" in words or _one_to_one(values, at["seed"]):
+        return "seed"
+    numbers = all(map(is_number, known))
+    if numbers and names_a_result(name) and len(distinct) > MOST_REPEATED:
+        return "cost"
+    texts = any(isinstance(value, str) for value in known)
+    if texts and words & TEXTS_OF_RUN:
+        return "run"
+    if (texts and words & MACHINES) or len(set(values)) < 2:
+        return "label"
+    if len(distinct) > OFTEN * len(known):  # each run has its own value
+        return "label" if numbers else "run"
+    of: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for value, shape in zip(values, shapes, strict=True):
+        of[value].add(shape)
+    again = sum(len(of[value]) > 1 for value in values)
+    return "setting" if len(set(shapes)) == 1 or again >= OFTEN * len(values) else "label"
+
+
+def why_refused(name: str, role: Role | None) -> str:
+    """Reason why losses are not adjusted for a column; empty if they may be."""
+    if name in ("depth", "width", "loss", "seed", "run_id", "status", BLOCK):
+        return "is the compared quantity, and no setting; allowed: a column that somebody set"
+    role = KNOWN.get(bare(name), role)
+    if role in ("cost", "loss") or bare(name) in ("n_params", "n_params_total") or (names_a_result(name) and not role):
+        return (
+            "follows from the shape (a deeper net takes longer, or more memory), so adjusting for it would take away "
+            "a part of what depth does; allowed: a column that somebody set"
+        )
+    return ""
+
+
+def chosen_numbers(rows: Sequence[Row], names: Iterable[str]) -> list[str]:
+    """Settings among ``names`` of three numbers or more that somebody chose: no date, no index of runs, no count of
+    machines."""
+    found = []
+    for name in names:
+        values = {row.get(name) for row in rows} - {None}
+        chosen = FEWEST_VALUES <= len(values) <= MOST_VALUES and all(is_number(v) and v >= 0 for v in values)
+        measured = names_a_result(name) or bool(MACHINES & {*bare(name).split("_")})
+        if chosen and not (measured or is_date(values) or is_index(values)):
+            found.append(name)
+    return found
+
+
+def bare(column: str) -> str:
+    """A column's plain name without the sections that a tracker put before it."""
+    words = plain(column).removesuffix("_value").split("_")
+    while len(words) > 1 and words[0] in SECTIONS:
+        words = words[1:]
+    return "_".join(words)
+
+
+def is_beside_blanks(rows: Sequence[Row], name: str) -> bool:
+    """True if a column has one value in some rows and none in the others, as where two tables were joined: a blank may
+    be another value."""
+    values = {hashable(row.get(name)) for row in rows}
+    return len(values) == 2 and None in values
+
+
+def is_moment(name: str, known: Sequence[Any]) -> bool:
+    """True if a column has moments, which runs that end in one second share: texts of a day and a time, or seconds or
+    milliseconds since 1970 under the name of a time (``end_time``, ``created_at``, ``startTime``)."""
+    if known and all(isinstance(value, str) for value in known):
+        return all(CLOCK.fullmatch(value.strip()) for value in known)
+    words = plain(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).split("_")
+    if not known or not all(map(is_number, known)) or not (OF_MOMENT & {*words}):
+        return False
+    low, high = min(known), max(known)
+    return high <= LONGEST_STUDY * low and any(first <= low and high <= last for first, last in SECONDS)
+
+
+def is_date(values: Collection[Any]) -> bool:
+    """True if whole numbers are years, days such as 20260131, or seconds and milliseconds since 1970. Round numbers of
+    that size, such as 1e9 and 2e9, are counts."""
+    if not values or not all(is_number(value) and float(value).is_integer() for value in values):
+        return False
+    low, high = min(values), max(values)
+    if low >= ROUND and all(float(f"{value:.{DIGITS}g}") == value for value in values):
+        return False
+    return any(first <= low and high <= last for first, last in DATES)
+
+
+def is_index(values: Collection[Any]) -> bool:
+    """True if numbers are a running count: whole numbers without a gap."""
+    if len(values) < FEWEST_COUNTED or not all(float(value).is_integer() for value in values):
+        return False
+    return max(values) - min(values) == len(values) - 1
+
+
+def names_a_result(name: str) -> bool:
+    """True if a column is named as a result: a loss, a time, a memory, a pace, a norm of gradients, a benchmark."""
+    words = plain(name).split("_")
+    pace = words[-1] == "s" or ("per" in words and bool({"second", "sec", "minute", "hour"} & {*words}))
+    norm = "norm" in words and bool({"grad", "gradient", "update"} & {*words}) and not {"max", "clip"} & {*words}
+    return bool(RESULTS & {*words}) or pace or norm
+
+
+def _names_depths(name: str, values: Sequence[Hashable], depths: Sequence[Any]) -> bool:
+    """True if a column called run, name or id has one value for each depth: it names rows by their depth."""
+    words = {*plain(name).split("_")}
+    return bool(words & ROW_NAME) and words <= ROW_NAME | BESIDE_IT and _one_to_one(values, depths)
+
+
+def _one_to_one(values: Sequence[Hashable], others: Sequence[Any]) -> bool:
+    """True if values and the others, blanks apart, correspond one to one."""
+    pairs = {(value, other) for value, other in zip(values, others, strict=True) if other is not None}
+    distinct = {value for value, _ in pairs}
+    return len(distinct) > 1 and len(pairs) == len(distinct) == len({other for _, other in pairs})
+
+
+def hashable(value: Any) -> Any:
+    return value if value is None or isinstance(value, Hashable) else str(value)
