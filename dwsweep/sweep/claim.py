@@ -338,8 +338,8 @@ class _Lock:
         os.utime(self.descriptor)
 
     def asked(self) -> str:
-        path = _beside(self.path, "request")
-        return str(_read(path) or "another process") if _is_locked(path) else ""
+        path = _beside(self.path, "request")  # locked a moment before its maker's name is in it: the next look reads it
+        return str(_read(path) or "") if _is_locked(path) else ""
 
     def release(self) -> None:
         self._open.close()

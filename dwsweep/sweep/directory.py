@@ -355,10 +355,8 @@ class SweepStore:
         """Pack as first written: its membership is final. None when there is none, or a damaged one."""
         return self._sound(Pack, pack_id)
 
-    def write_pack(self, pack: Pack, **record: Any) -> None:
-        """Write pack.json; ``record`` holds the reason for a pack that differs from the plan (``rebuilt_from``,
-        ``reason``)."""
-        self.write(pack.pack_id, replace(pack, **record), durable=True)
+    def write_pack(self, pack: Pack) -> None:
+        self.write(pack.pack_id, pack, durable=True)
 
     def clear_pack(self, pack_id: str) -> None:
         """Drop the remains of a pack without a pack.json: its checkpoints may belong to other replicas, or to a

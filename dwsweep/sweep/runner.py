@@ -279,7 +279,7 @@ class _Sweep:
         decision = policy.decide(unit.pack, before, ended, max_retries, finished, self.store.newest_checkpoint(pack_id))
         for child in decision.queue:
             if child.pack_id != pack_id:
-                self.store.write_pack(child, rebuilt_from=pack_id, reason=ended.cause)
+                self.store.write_pack(replace(child, rebuilt_from=pack_id, reason=ended.cause))
         if decision.run_state:
             tail = ended.log_tail if decision.gives_up else None
             for name in unit.runs - finished:

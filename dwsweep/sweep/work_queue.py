@@ -72,8 +72,6 @@ class Unit:
     pack: Pack
     runs: frozenset[str]
     new: bool = False  # True if the record is not written yet
-    rebuilt_from: str | None = None  # pack whose replicas it takes over
-    in_part: bool = False  # a new pack without some of the plan's replicas
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -136,15 +134,12 @@ def settle(schedule: Schedule, store: SweepStore, plan: Plan) -> list[Unit]:
         if not unit.new and pack != unit.pack:  # its membership is fixed, how it is executed is not
             store.write_pack(pack)
         if unit.new:
-            record = {"rebuilt_from": unit.rebuilt_from} if unit.rebuilt_from else {}
-            if unit.in_part:  # a replica's last bits depend on the pack's size: record why the pack is another
-                record["reason"] = IN_PART
             store.clear_pack(pack.pack_id)
-            store.write_pack(pack, **record)
-            if unit.rebuilt_from:
-                parent = store.pack_state(unit.rebuilt_from)
+            store.write_pack(pack)
+            if pack.rebuilt_from:
+                parent = store.pack_state(pack.rebuilt_from)
                 children = (*parent.rebuilt_into, pack.pack_id)
-                store.write(unit.rebuilt_from, replace(parent, rebuilt_into=children))
+                store.write(pack.rebuilt_from, replace(parent, rebuilt_into=children))
         state = store.pack_state(pack.pack_id)
         again = [name for name in unit.runs if name in schedule.states and is_over(schedule.states[name].state)]
         for name in again:
@@ -217,10 +212,12 @@ def _units(pack: Pack, needed: list[str], states: dict[str, RunState], families:
     units = [Unit(holder, frozenset(names)) for holder, names in held.values()]
     if anew:
         members = tuple(replica for replica in pack.replicas if anew & set(replica.run_ids))
-        in_part = bool(family) or len(members) < len(pack.replicas)
-        parent = pack.pack_id if family else None
-        fresh = replace(pack, pack_id=f"{pack.pack_id}-r{len(family)}" if family else pack.pack_id, replicas=members)
-        units.append(Unit(fresh, frozenset(anew), new=True, rebuilt_from=parent, in_part=in_part))
+        fresh = replace(pack, replicas=members)
+        if family:
+            fresh = replace(fresh, pack_id=f"{pack.pack_id}-r{len(family)}", rebuilt_from=pack.pack_id)
+        if family or len(members) < len(pack.replicas):  # its size, on which last bits depend, is another: say why
+            fresh = replace(fresh, reason=IN_PART)
+        units.append(Unit(fresh, frozenset(anew), new=True))
     return units
 
 
