@@ -95,9 +95,10 @@ class Interval:
         )
         return Interval(*rounded)
 
-    def _texts(self, text: Form) -> list[str | None]:
+    def texts(self, text: Form) -> list[str | None]:
         """The three numbers as text, to their known digits."""
-        found, most = self.known, self.decimals
+        most = self.decimals
+        found = self if most is not None and most > 0 and callable(text) else self.known
         if most is not None and isinstance(text, str) and (fixed := re.fullmatch(r"\.(\d+)f", text)):
             text = f".{max(0, min(int(fixed[1]), most))}f"
         return [None if x is None else written(x, text) for x in (found.value, found.low, found.high)]
@@ -120,7 +121,7 @@ class Interval:
 
     def ends(self, text: Form) -> str:
         """``1M … 3M``, ``< 3M``, ``> 1M`` or ``unbounded``."""
-        _, low, high = self._texts(text)
+        _, low, high = self.texts(text)
         if low is None:
             return "unbounded" if high is None else f"< {high}"
         return f"> {low}" if high is None else f"{low} … {high}"
@@ -129,7 +130,7 @@ class Interval:
         """``2M (1M … 3M)``; without a value the ends alone, without either ``missing``."""
         if self.value is None:
             return missing if self.unbounded else self.ends(text)
-        return f"{self._texts(text)[0]} ({self.ends(text)})"
+        return f"{self.texts(text)[0]} ({self.ends(text)})"
 
 
 class IntervalOf:

@@ -21,7 +21,6 @@ import logging
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from dwsweep.errors import InputError, install
 
 READ_BYTES = 1 << 26  # bytes of one read of a large file
 MOST_BYTES = 1 << 33  # limit for a file that is read whole: parameters of two billion weights
-BUCKETS = {"gs": install("gcs"), "s3": install("s3"), "az": "pip install adlfs"}  # command that makes each reachable
+BUCKETS = {"gs": install("gcs"), "s3": install("s3")}  # command that makes each reachable
 
 
 def as_path(path: str | os.PathLike[str]) -> Any:
@@ -78,7 +77,7 @@ def reachable(path: str | os.PathLike[str]) -> Any:
 _PASSING = frozenset(
     {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN}
 )  # faults of the machine, or of its way to a file system: the same command may do without them
-_CLIENTS = ("aiohttp", "aiobotocore", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
+_CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
 _NO_ANSWER = re.compile(r"connect|timeout|closed|reset|unavailable|payload|slow ?down|internal", re.IGNORECASE)
 _TENSORSTORE = re.compile(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b.*(gs://|http)", re.DOTALL)
 
@@ -124,7 +123,7 @@ def _read_listings_anew() -> None:
     with contextlib.suppress(ImportError):  # TensorFlow's file system is used then, which keeps no listings
         import fsspec
 
-        for protocol in ("gcs", "gs", "s3", "abfs"):
+        for protocol in ("gcs", "gs", "s3"):
             fsspec.config.conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
 
 
@@ -309,15 +308,14 @@ def write_atomic(
         sync_folder(path.parent)
 
 
-SETTLE_SECONDS = 2.0  # bucket without conditional writes: time until the last of two simultaneous writers wins
-
-
 def create(path: Any, content: str) -> bool:
     """Write a new file; whether this call did. Of several processes at once one does.
 
     A bucket decides by a condition of the request (Google's ``ifGenerationMatch=0``, S3's ``If-None-Match``), which
-    fsspec calls mode ``create``. If the client has no such condition, the writers wait for ``SETTLE_SECONDS`` and check
-    who wrote last; two writes further apart than that go unnoticed.
+    fsspec calls mode ``create``.
+
+    Raises:
+        InputError: the client of the bucket knows no such condition.
     """
     data = content.encode()
     if not is_remote(path):
@@ -329,21 +327,18 @@ def create(path: Any, content: str) -> bool:
         return True
     if path.exists():
         return False
-    with contextlib.suppress(ImportError, TypeError, NotImplementedError, ValueError):
-        import fsspec
+    import fsspec
 
-        system, name = fsspec.core.url_to_fs(os.fspath(path))
-        try:
-            system.pipe_file(name, data, mode="create")
-        except FileExistsError:
-            return False
-        # its own default looks first and then writes
-        if system.async_impl or type(system).pipe_file is not fsspec.AbstractFileSystem.pipe_file:
-            return True
-    if not path.exists():
-        path.write_bytes(data)
-    time.sleep(SETTLE_SECONDS)
-    return bool(path.read_bytes() == data)
+    system, name = fsspec.core.url_to_fs(os.fspath(path))
+    try:
+        if not system.async_impl and type(system).pipe_file is fsspec.AbstractFileSystem.pipe_file:
+            raise NotImplementedError  # fsspec's own default looks first and then writes
+        system.pipe_file(name, data, mode="create")
+    except FileExistsError:
+        return False
+    except (TypeError, NotImplementedError, ValueError):
+        raise InputError(f"{path}: its client makes no object on the condition that none is there; update it") from None
+    return True
 
 
 _on_disk: set[tuple[str, int]] = set()  # folders whose names this process has brought to the disk, with their inodes

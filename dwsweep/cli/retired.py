@@ -6,6 +6,7 @@ from __future__ import annotations
 INSTEAD = {
     "fit --baseline": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
     "fit --margin": "`--along heads` and `--along depth` list each shape's loss above the best with its interval",
+    "prepare --inspect": "`dwsweep prepare` prints the folder of the store, whose manifest.json has its counts",
     "sample": "`dwsweep export` writes a model that transformers generates text with",
     "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",
     "bench --verify": "`make test-device` in a clone checks this host's devices",

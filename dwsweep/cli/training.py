@@ -64,24 +64,13 @@ def plan(spec: SpecFile, json: AsJson = False, out: OutDirectory = None, set_: O
         print(f"wrote {write_plan(planned, out)}", file=sys.stderr)
 
 
-@_command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --inspect --set data.source=text:'articles/*.txt'")
-def prepare(
-    spec: SpecFile,
-    inspect: Annotated[
-        bool, typer.Option("--inspect", help="Show counts, a decoded sample and article lengths.")
-    ] = False,
-    set_: Overrides = None,
-) -> None:
+@_command(epilog="Example: dwsweep prepare sweeps/smoke.yaml --set data.source=text:'articles/*.txt'")
+def prepare(spec: SpecFile, set_: Overrides = None) -> None:
     """Read the text source, train the BPE tokenizer, write the token store. Idempotent; prints where it is."""
     from dwsweep.data.prepare import prepare as prepare_store
     from dwsweep.spec import load_spec
 
-    store = prepare_store(load_spec(spec, set_ or ()).data)
-    if inspect:
-        from dwsweep.data.inspection import inspect as inspect_store
-
-        terminal.console().print(inspect_store(store))
-    print(store.path)
+    print(prepare_store(load_spec(spec, set_ or ()).data).path)
 
 
 @_command(

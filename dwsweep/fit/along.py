@@ -114,7 +114,7 @@ def compared(
         pairing: Pairing | None = None
         drawn: Sequence[np.ndarray] = ()
         if one is not base:
-            pairing = pair_arms(base.arm, one.arm, options.noise, options.shape_noise)
+            pairing = pair_arms(base.arm, one.arm)
             drawn = pairing.drawn(len(base.arm.curves.draws), np.random.default_rng([SEED, options.seed]))
         for group in one.groups:
             if len(group.values) < 2:

@@ -20,7 +20,7 @@ from dwsweep.fit.data.arms import check_one_arm
 from dwsweep.fit.data.numbers import as_number
 from dwsweep.fit.data.rows import ALIKE, Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
-from dwsweep.fit.drawn_curves import fit_curves, pair_curves
+from dwsweep.fit.drawn_curves import fit_curves
 from dwsweep.fit.guideline import (
     SAME_BLOCK,
     depth_scatter_warnings,
@@ -39,8 +39,7 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
-from dwsweep.fit.token_group import TokenGroup
-from dwsweep.fit.transitions import disagreements
+from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
 from dwsweep.fit.warnings import check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
 from dwsweep.records.fit import (
@@ -96,7 +95,20 @@ def fit_table(
     Poor data give statuses and statements, never an exception. Raises InputError for an unreadable table, a missing
     column, or an option outside its range.
     """
-    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table)
+    return fit_with(joint_model, table, axis=axis, params=params, beside=beside, **options)
+
+
+def fit_with(
+    model: JointModel,
+    table: Any,
+    *,
+    axis: str | None = None,
+    params: Iterable[float] = (),
+    beside: Iterable[Any] = (),
+    **options: Any,
+) -> FitResult:
+    """``fit_table`` with another ``model`` of all depths together."""
+    return _fitted(table, fit_options(axis=axis or N_PARAMS, **options), params, beside, _of_table, model)
 
 
 def fit_transitions(
@@ -161,7 +173,8 @@ class Request:
     """A table and the question put to it.
 
     trained: the budgets of compute that its runs were trained to; none if losses after equal tokens are asked for.
-    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size.
+    params: further sizes of the guideline. heap: set if its runs differ in more than depth and size. model: of all
+    depths together.
     """
 
     data: Table
@@ -169,6 +182,7 @@ class Request:
     trained: TrainedBudgets | None
     params: Iterable[float]
     heap: Heap | None = None
+    model: JointModel = joint_model
 
     @classmethod
     def of(cls, data: Table, options: FitOptions, params: Iterable[float] = (), heaps: bool = True) -> Request:
@@ -200,7 +214,7 @@ class Request:
         return {None: trained.rows[trained.main]} if trained and trained.only else token_groups(self.data.rows)
 
     def group(self, rows: list[Row]) -> TokenGroup:
-        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, heap=self.heap)
+        return TokenGroup.of(self.data, rows, self.options, self.only_budgets, heap=self.heap, fit=self.model)
 
 
 def _check_scatter(options: FitOptions, heap: Heap | None) -> None:
@@ -223,6 +237,7 @@ def _fitted(
     params: Iterable[float],
     beside: Iterable[Any],
     question: Callable[[Request], FitResult],
+    model: JointModel = joint_model,
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
     from threadpoolctl import threadpool_limits
@@ -233,6 +248,7 @@ def _fitted(
     # small matrices: handing them to a second thread takes longer than multiplying them
     with threadpool_limits(1, user_api="blas"):
         asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
+        asked = replace(asked, model=model)
         others = [_other(other, options) for other in beside]
         adjusted = asked.heap.record if asked.heap else None
         return replace(question(asked), others=others, adjusted=adjusted)
@@ -247,7 +263,6 @@ def _other(table: Any, options: FitOptions) -> OtherFit:
         input=data.source,
         input_sha256=data.sha256,
         transitions=verdicts(group.transitions(options)),
-        pairs=pair_curves(group.pairs),
     )
 
 
@@ -317,7 +332,6 @@ def _transitions_found(asked: Request) -> FitResult:
         )
     if curves and drawn:
         report = report.beside(drawn.record)
-        warnings += disagreements(group.pairs)
         if drawn.record.ess < FEWEST_NODES:
             warnings.append(
                 f"surface: its draws rest on {drawn.record.ess:.0f} effective nodes, fewer than {FEWEST_NODES}; ends "
@@ -346,7 +360,6 @@ def _result(
     curves: of ``main`` over the axis; None if no curve runs over it, so that no two depths cross. drawn: their surface.
     """
     axis, confidence = asked.options.axis, asked.options.confidence
-    pairs = main.pairs if curves else []
     transitions = main.transitions(asked.options) if curves else []
     surface = drawn.record if drawn else None
     runs = [run for part in parts for run in part.selection.runs]
@@ -364,7 +377,7 @@ def _result(
         published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
-        curves=fit_curves(curves, pairs, report, drawn, axis, confidence),
+        curves=fit_curves(curves, report, drawn, axis, confidence),
         rates=main.rates(),
         left_out=[found.record() for part in parts for found in part.bad],
         equal_budgets=None,

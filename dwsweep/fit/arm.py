@@ -1,15 +1,13 @@
-"""Arm of a comparison: one recipe, with its runs, its curves and its answers alone."""
+"""Arm of a comparison: one recipe, with its runs and its curves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import Run
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.documents import Documents
-from dwsweep.fit.transitions import Pair
 from dwsweep.text import NATS, join
 
 
@@ -17,8 +15,7 @@ from dwsweep.text import NATS, join
 class Arm:
     """One recipe: its runs, their curves, and its held-out documents if every run has them.
 
-    label: name of the arm. source, sha256: of its table. pairs: the neighbouring depths. surface: the loss of all
-    depths together; None with too few shapes. diverged: number of diverged runs and their treatment, in
+    label: name of the arm. source, sha256: of its table. diverged: number of diverged runs and their treatment, in
     words; empty for none. eval_tokens: of the held-out set, as its spec has them; empty if that is not known. unit: of
     the losses.
     """
@@ -28,8 +25,6 @@ class Arm:
     sha256: str
     runs: Sequence[Run]
     curves: Curves
-    pairs: Sequence[Pair] = ()
-    surface: LossSurface | None = None
     held_out: Documents | None = None
     diverged: str = ""
     eval_tokens: str = ""

@@ -1,50 +1,58 @@
 """Comparison of recipes: differences of their losses, transitions and best depths, with intervals.
 
-The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are fitted apart,
-each as it would be alone. A ratio of two sizes or depths is a question to both arms in one posterior: the other arm has
-an offset, a slope and depth effects of its own, which shrink towards the base's as far as the losses allow. The ratio
-is therefore nearer to 1 than the quotient of the two answers, and its interval narrower, where the arms are alike.
-If one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
+The arms are tables of their own, or the arms of one sweep, told apart by its column ``arm``. They are a factor of one
+design: one posterior holds the losses of all of them, each with a smooth level and depth effects of its own, which
+shrink towards the base's as far as the losses allow. Every number of a comparison is a question to its draws, the
+fit of the base too: a ratio is that of the two numbers beside it, and its interval is narrower where arms are alike. If
+one of the two has only a bound, so has the ratio: the quotient of the ends that face each other.
 
-The loss of one arm − the loss of another at each depth, against size, has a band and crossovers. Both curves are
-interpolated as a pair of depths is (curves.py), so shapes need not have the same size. The draws behind the band
-include errors that the arms share. A level that the seeds add to all sizes alike is part of every error: it cancels
-between the depths of one arm, and not between arms.
+What the errors of two arms have in common cancels in their differences, and is part of the posterior's data: noise of
+runs that share a seed and documents (pairing.py), and the scatter of a shape, whose shared part is estimated. A level
+that the seeds add to all sizes alike does not cancel between arms.
 
-Arms of different vocabularies are compared in bits per byte. A loss in nats per token is that times a constant of the
-arm, ln 2 times its bytes per token, so each arm's losses and noise are scaled by it at first.
-Its crossings and best depths, which are places and not losses, are the same in either unit.
+Another arm's losses are put into the unit of the base at first: losses per token of another vocabulary by the bytes
+that a token stands for, so that such arms are compared in bits per byte.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from dwsweep.errors import InputError, argument, either
-from dwsweep.fit.analysis import fit_options, fit_table
+from dwsweep.fit.analysis import fit_options, fit_with
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.ask import LEAST_WEIGHT, PER_NODE, LossSurface, best_depths, crossings, quantiles
+from dwsweep.fit.ask import (
+    SAME_BUDGET,
+    LossSurface,
+    at_depths,
+    crossings,
+    ends_of,
+    enough,
+    quantiles,
+    spans_of,
+    surface_of,
+    surface_record,
+)
 from dwsweep.fit.cells import Run, Selection, Shape
-from dwsweep.fit.curves import Curves, Difference, side_by_side
+from dwsweep.fit.curves import Curves, SimultaneousBand
 from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.model import FORMS, Cells, pooled
+from dwsweep.fit.model import FORMS, PRIORS, Cells, arm_column, declared
 from dwsweep.fit.noise import t_two_sided
-from dwsweep.fit.pairing import Pairing, pair_arms
-from dwsweep.fit.posterior import Posterior, weigh, with_odd_depths
+from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents
+from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
-from dwsweep.fit.transitions import Pair
+from dwsweep.fit.transitions import Pair, analyse_pairs
 from dwsweep.fit.warnings import check_status
 from dwsweep.interval import Interval, layers
 from dwsweep.records.along import BASE, OTHER
@@ -61,18 +69,16 @@ from dwsweep.records.comparison import (
     Comparison,
     Divergence,
 )
-from dwsweep.records.fit import FitOptions, FitResult, Surface
+from dwsweep.records.fit import DepthSpan, FitOptions, FitResult
 from dwsweep.records.transitions import numbers
 from dwsweep.text import BITS, NATS, OF_TEXT, format_count, join
 
-MOST_ARMS = 50  # limit, since each arm takes a fit
-NODES = 150.0  # effective draws of a ratio: another seed moves its ends by 5 % of their distance
+MOST_ARMS = 12  # limit, since one posterior holds them: its cost grows with the cube of their number
 SIZES = 9  # number of sizes at which best depths are compared
 POINTS, CROSSING_POINTS = 81, 31  # points of a loss difference over the sizes of a depth; points of a crossing
-SEED = 11  # seed of the draws of loss differences
 DATA = ("data_hash", "dataset", "data", "corpus", "tokenizer", "vocab_size")  # columns of the text and its tokens
+NOTHING = 1e-9  # share of the largest variance below which a direction of shared errors is rounding
 UNEQUAL_TOKENS = math.log(1.25)  # difference in ln tokens above which two arms had unequal data
-ALONE = 4000  # draws of two crossings that share nothing
 SAME_BYTES = 0.01  # relative difference of held-out texts that count as one
 
 
@@ -91,16 +97,17 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
             "with grid.arms"
         )
     own_arm = () if others else (of_arm(tables[0].rows),)
-    result = fit_table(table, **{**options, "where": (*chosen.where, *own_arm)})
     tables = [at_equal_length(data, chosen) for data in tables]
     with threadpool_limits(1, user_api="blas"):
-        first, *fitted = _fitted(tables, labels(tables), chosen, result.surface)
+        first, *fitted = _read(tables, labels(tables), chosen)
         if isinstance(first, NoCurve):
             raise InputError(
                 f"{argument('table', 'TABLE')}: {first.label}, the base of the comparison, has no run with a "
                 f"usable loss: {first.why}; allowed: another table or arm first, or a {argument('where')} without it"
             )
-        comparisons = [compare(first, other, chosen) for other in fitted]
+        together = Together.of(first, [one for one in fitted if isinstance(one, Arm)], chosen)
+        result = fit_with(together.model, table, **{**options, "where": (*chosen.where, *own_arm)})
+        comparisons = [together.compare(one) for one in fitted]
         if result.adjusted:
             names = join(dict.fromkeys(one.name for one in result.adjusted.columns))
             column = "" if others else chosen.arm
@@ -163,14 +170,8 @@ class NoCurve:
     why: str
 
 
-def _fitted(
-    tables: Sequence[Table], names: Sequence[str], options: FitOptions, surface: Surface | None = None
-) -> list[Arm | NoCurve]:
-    """Runs of each arm, at the first arm's token count if possible. surface: of the first arm's fit."""
-
-    def first_model(curves: Curves, options: FitOptions) -> LossSurface | None:
-        return LossSurface(surface) if surface and is_of(surface, curves) else joint_model(curves, options)
-
+def _read(tables: Sequence[Table], names: Sequence[str], options: FitOptions) -> list[Arm | NoCurve]:
+    """Runs of each arm, at the first arm's token count if possible."""
     tokens: float | None = None
     found: list[Arm | NoCurve] = []
     for number, (data, name) in enumerate(zip(tables, names, strict=True)):
@@ -178,7 +179,7 @@ def _fitted(
         key = tokens if number and tokens in groups else largest(groups)
         tokens = tokens if number else key
         try:
-            group = TokenGroup.of(data, groups[key], options, fit=model_compared if number else first_model)
+            group = TokenGroup.of(data, groups[key], options, pairs=False)
         except InputError as error:  # names the arm that failed
             raise InputError(*(f"{name}: {line}" for line in error.templates)) from None
         ended = _diverged(groups[key])
@@ -192,8 +193,6 @@ def _fitted(
                 sha256=data.sha256,
                 runs=group.selection.runs,
                 curves=group.curves,
-                pairs=group.pairs,
-                surface=group.surface,
                 held_out=group.held_out,
                 diverged=": ".join(filter(None, (ended, group.selection.diverged_rule))),
                 eval_tokens=_eval_tokens(data, group.selection.runs),
@@ -202,18 +201,6 @@ def _fitted(
             )
         )
     return found
-
-
-def model_compared(curves: Curves, options: FitOptions) -> LossSurface | None:
-    """The joint model of an arm that is held against the first one, and has no fit.json of its own."""
-    return joint_model(curves, options, compared=True)
-
-
-def is_of(surface: Surface, curves: Curves) -> bool:
-    """True if the ``surface`` was fitted to these cell means, and adjusted for nothing."""
-    cells, own = Cells.of(curves), surface.cells
-    rows = all(vars(own)[name] == tuple(vars(cells)[name].tolist()) for name in ("x", "y", "mean", "variance"))
-    return rows and not own.columns
 
 
 def _diverged(rows: Sequence[Row]) -> str:
@@ -255,56 +242,10 @@ def _eval_tokens(data: Table, runs: Sequence[Run]) -> str:
 
 
 @dataclass(frozen=True)
-class Estimate(Interval):
-    """ln of a size or of a depth under one arm. se: its standard error, None if there is none."""
-
-    se: float | None = None
-    status: str = ""
-
-
-@dataclass(frozen=True)
 class Change(Interval):
     """Ratio of two sizes or depths, or difference of two losses. correlation: of the draws of the two."""
 
     correlation: float | None = None
-
-
-def compare(base: Arm, other: Arm | NoCurve, options: FitOptions) -> Comparison:
-    """``other`` against ``base``, both fitted with ``options``."""
-    between: dict[str, Any] = {"base": base.label, "base_input": base.source}
-    between |= {"arm": other.label, "input": other.source, "input_sha256": other.sha256}
-    if isinstance(other, NoCurve):
-        return Comparison(
-            **between,
-            unit=base.unit,
-            pairing="unpaired: one has no usable loss",
-            answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
-        )
-    pairing = pair_arms(base, other, options.noise, options.shape_noise)
-    together = Together(base, other, options.seed)
-    transitions = list(_transitions(base, other, together, options.confidence))
-    depths = list(_best_depths(base, other, together, options.confidence))
-    losses = loss_contrasts(base, other, pairing, options)
-    unequal = unequal_data(base, other, losses.unit)
-    said = losses.sentence
-    if unequal:
-        said = said.replace("losses: ", "losses (of different data, which no recipe explains): ", 1)
-    torn = (arm for arm in (base, other) if arm.diverged)
-    ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
-    return Comparison(
-        **between,
-        unit=losses.unit,
-        paired=not pairing.why_not,
-        pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
-        matched_shapes=len(pairing.cells),
-        answer=(*unequal, *ended, _answer(depths, base.label), _moved(transitions), said),
-        rows=(*transitions, *depths, *losses.rows),
-        depths=losses.depths,
-        notes=(
-            *losses.notes,
-            *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
-        ),
-    )
 
 
 def unequal_data(base: Arm, other: Arm, unit: str) -> tuple[str, ...]:
@@ -355,14 +296,16 @@ Drawn = tuple[np.ndarray, np.ndarray]
 """(D,) draws of a logarithm under the base, and under the other arm."""
 
 
-def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: float) -> Change:
-    """other / base. drawn: by the model of both arms together. If one of the two has only a bound, so has the ratio:
-    the quotient of the ends that face each other."""
+def ratio(base: Interval, other: Interval, drawn: Drawn | None, confidence: float) -> Change:
+    """other / base of two logarithms. drawn: of both. If one of the two has only a bound, so has the ratio: the
+    quotient of the ends that face each other."""
     correlation = None
     if drawn is not None and base.value is not None and other.value is not None:
-        low, middle, high = quantiles(_less(*drawn), confidence)
-        ends = (v if math.isfinite(v) else None for v in (middle, low, high))
-        found = Interval(*ends)
+        value = other.value - base.value
+        with np.errstate(invalid="ignore"):  # two infinities give zero
+            low, _, high = quantiles(np.where(drawn[0] == drawn[1], 0.0, drawn[1] - drawn[0]), confidence)
+        ends = min(low, value), max(high, value)
+        found = Interval(value, *(end if math.isfinite(end) else None for end in ends))
         known = np.isfinite(drawn[0]) & np.isfinite(drawn[1])
         spread = min(each[known].std() for each in drawn) if known.sum() > 2 else 0.0
         correlation = float(np.corrcoef(drawn[0][known], drawn[1][known])[0, 1]) if spread > 0.0 else None
@@ -374,22 +317,18 @@ def ratio(base: Estimate, other: Estimate, drawn: Drawn | None, confidence: floa
     return Change(found.value, found.low, found.high, correlation=correlation)
 
 
-def valued(estimates: tuple[Estimate, Estimate]) -> bool:
-    """True if both have a value, and not a bound alone."""
-    return all(one.value is not None for one in estimates)
-
-
 def _row(
     arm: str,
     quantity: str,
-    estimates: tuple[Estimate, Estimate],
+    estimates: tuple[Interval, Interval],
     change: Change,
     confidence: float,
+    status: tuple[str, str] = ("", ""),
     depth: int | None = None,
     deep: int | None = None,
     n_params: float | None = None,
 ) -> ComparedRow:
-    """estimates: under the base and under the other arm."""
+    """estimates, status: under the base and under the other arm; logarithms of sizes and depths."""
     size, unchanged = (float, 0.0) if quantity == LOSS else (math.exp, 1.0)
     below, above = VERDICTS[quantity]
     off = change.map(lambda value: value - unchanged)
@@ -400,9 +339,9 @@ def _row(
         depth=depth,
         deep=deep,
         n_params=n_params,
-        base_status=base.status,
+        base_status=status[0],
         **base.map(size).columns("base"),
-        other_status=other.status,
+        other_status=status[1],
         **other.map(size).columns("other"),
         **change.columns("change"),
         correlation=change.correlation,
@@ -415,109 +354,259 @@ def _row(
 
 @dataclass(frozen=True)
 class Together:
-    """Joint posterior of two arms: the second is a column whose depth effects shrink towards the first's."""
+    """One posterior of all arms, the base first. arms: in the unit of the base. surfaces: the losses of each arm by the
+    posterior. pairings, scales: of the other arms with the base. beside: for the fit of the base alone too."""
 
-    base: Arm
-    other: Arm
-    seed: int
+    arms: Sequence[Arm]
+    surfaces: Sequence[LossSurface]
+    pairings: Mapping[str, Pairing]
+    scales: Mapping[str, Scale]
+    options: FitOptions
 
-    @cached_property
-    def posterior(self) -> Posterior:
-        """Posterior of both arms, computed at the first question: two arms of which one has only bounds need none.
-        Forms that both arms reject alone are not tried again."""
-        arms = self.base, self.other
-        base, other = (with_odd_depths(Cells.of(arm.curves), self.seed) for arm in arms)
-        cells = pooled(base, other, self.other.label)
-        known = [form for arm in arms if arm.surface for form in arm.surface.record.forms]
-        forms = [name for name in FORMS if any(one.form == name and one.weight >= LEAST_WEIGHT for one in known)]
-        weighed = weigh(cells, self.seed, forms, enough=NODES, many=0, per_node=PER_NODE, passes=1)
-        return Posterior(cells, weighed, self.seed)
+    @classmethod
+    def of(cls, base: Arm, others: Sequence[Arm], options: FitOptions) -> Together:
+        scales = {one.label: Scale.of(base, one) for one in others}
+        arms = [base, *(_scaled(one, scales[one.label].factor) for one in others)]
+        pairings = {one.label: pair_arms(base, one) for one in arms[1:]}
+        cells, curves = pooled(arms, list(pairings.values())), [one.curves for one in arms]
+        depth, width = (np.concatenate([vars(one)[name] for one in curves]) for name in ("depth", "width"))
+        edges = np.cumsum([0, *(len(one.x) for one in curves)])
+        spans = [spans_of(depth[a:b], cells.x[a:b]) for a, b in pairwise(edges)]
+        if enough(base.curves):
+            record = surface_of(cells, depth, width, options.confidence, options.seed, own=int(edges[1]))
+        else:
+            cells = with_odd_depths(cells, options.seed)
+            weighed = weigh(cells, options.seed, forms_of(cells))
+            record = surface_record(cells, weighed, spans[0], options.confidence, options.seed)
+        surfaces = [LossSurface(record)]
+        for one, own in zip(arms[1:], spans[1:], strict=True):
+            low, high = ends_of(own)
+            there = replace(record, spans=own, low=low, high=high, optima=())
+            surfaces.append(LossSurface(there, setting={one.label: 1.0}))
+        return cls(arms, surfaces, pairings, scales, options)
 
-    def depths(self, x: float) -> Drawn:
-        """ln of the best depth at ln axis x."""
-        return best_depths(self.posterior, x), best_depths(self.posterior, x, {self.other.label: 1.0})
+    def model(self, curves: Curves, options: FitOptions) -> LossSurface | None:
+        """The model of all depths of a fit: the posterior of all arms, if ``curves`` are those of the base."""
+        own = self.arms[0].curves
+        same = all(np.array_equal(vars(curves)[name], vars(own)[name]) for name in ("x", "mean"))
+        return self.surfaces[0] if same and enough(own) else joint_model(curves, options)
 
-    @cached_property
-    def _losses(self) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """(x (M,), depths (n,), losses (D, M, n) under the base and under the other arm)."""
-        frame = self.posterior.frame
-        x, depths = np.linspace(frame.low, frame.high, CROSSING_POINTS), np.exp(self.posterior.depths)
-        at = np.repeat(x, len(depths)), np.tile(self.posterior.depths, len(x))
-        found = [self.posterior.losses(*at, setting) for setting in ({}, {self.other.label: 1.0})]
-        base, other = (rows.reshape(len(rows), len(x), len(depths)) for rows in found)
-        return x, depths, (base, other)
+    def compare(self, other: Arm | NoCurve) -> Comparison:
+        """``other`` against the base."""
+        base = self.arms[0]
+        between: dict[str, Any] = {"base": base.label, "base_input": base.source}
+        between |= {"arm": other.label, "input": other.source, "input_sha256": other.sha256}
+        if isinstance(other, NoCurve):
+            return Comparison(
+                **between,
+                unit=base.unit,
+                pairing="unpaired: one has no usable loss",
+                answer=(f"{other.label} has no usable loss: {other.why}; nothing is compared",),
+            )
+        pairing, scale = self.pairings[other.label], self.scales[other.label]
+        places = [self.surfaces[0], self.surfaces[self._place(other)]]
+        transitions = list(self._transitions(other.label, places))
+        depths = list(self._best_depths(other.label, places))
+        losses = self._losses(other.label, places, scale)
+        unequal = unequal_data(base, other, scale.unit)
+        said = losses.sentence
+        if unequal:
+            said = said.replace("losses: ", "losses (of different data, which no recipe explains): ", 1)
+        torn = (arm for arm in (base, other) if arm.diverged)
+        ended = [f"{arm.label}: {arm.diverged}; the comparison uses the other runs" for arm in torn]
+        return Comparison(
+            **between,
+            unit=scale.unit,
+            paired=not pairing.why_not,
+            pairing=pairing.by if not pairing.why_not else f"unpaired: {pairing.why_not}",
+            matched_shapes=len(pairing.cells),
+            answer=(
+                *unequal,
+                *ended,
+                *(_one_shape(losses) or (_answer(depths, base.label), _moved(transitions), said)),
+            ),
+            rows=(*transitions, *depths, *losses.rows),
+            depths=losses.depths,
+            notes=(
+                *losses.notes,
+                *(line for line in other.warnings if line not in base.warnings and not _is_said(line, other)),
+            ),
+        )
 
-    def crossings(self, pair: Pair) -> Drawn:
-        """ln of the size at which the deeper net overtakes the shallower."""
-        x, depths, both = self._losses
-        shallow, deep = (int(np.abs(depths - depth).argmin()) for depth in (pair.shallow, pair.deep))
-        found = []
-        for losses in both:
-            drawn = crossings(x, losses[:, :, shallow] - losses[:, :, deep])
+    def _place(self, other: Arm) -> int:
+        return [one.label for one in self.arms].index(other.label)
+
+    def _transitions(self, label: str, surfaces: Sequence[LossSurface]) -> Iterator[ComparedRow]:
+        """One row per pair of neighbouring depths that both arms have at two sizes or more."""
+        if min(surface.record.high - surface.record.low for surface in surfaces) <= SAME_BUDGET:
+            return
+        arms = self.arms[0], next(one for one in self.arms if one.label == label)
+        base, other = (
+            analyse_pairs(arm.curves, self.options.confidence, surface)
+            for arm, surface in zip(arms, surfaces, strict=True)
+        )
+        of_other = {(pair.shallow, pair.deep): pair for pair in other}
+        shared = [(pair, of_other[key]) for pair in base if (key := (pair.shallow, pair.deep)) in of_other]
+        for one, two in shared:
+            sides = [pair.joint.crossing if pair.joint else pair.verdict for pair in (one, two)]
+            both = sides[0].interval, sides[1].interval
+            drawn = None
+            if one.joint and two.joint and all(side.value is not None for side in both):
+                drawn = self._crossings(one, surfaces)
+            change = ratio(*both, drawn, self.options.confidence)
+            yield _row(
+                label,
+                TRANSITION,
+                both,
+                change,
+                self.options.confidence,
+                (sides[0].status, sides[1].status),
+                depth=one.shallow,
+                deep=one.deep,
+            )
+
+    def _crossings(self, pair: Pair, surfaces: Sequence[LossSurface]) -> Drawn:
+        """ln of the size at which the deeper net overtakes the shallower; draws without one lie on either side."""
+        frame, found = surfaces[0].posterior.frame, []
+        x = np.linspace(frame.low, frame.high, CROSSING_POINTS)
+        for surface in surfaces:
+            drawn = crossings(x, surface.differences(x, [(pair.shallow, pair.deep)])[0, 1:])
             side = np.where(np.arange(len(drawn)) % 2 == 0, -np.inf, np.inf)
             found.append(np.where(np.isnan(drawn), side, drawn))
         return found[0], found[1]
 
+    def _best_depths(self, label: str, surfaces: Sequence[LossSurface]) -> Iterator[ComparedRow]:
+        """Compare best depths at sizes of both arms at which the data bound at least one of them."""
+        low, high = max(one.record.low for one in surfaces), min(one.record.high for one in surfaces)
+        for x in np.linspace(low, high, SIZES if high - low > SAME_BUDGET else 1).tolist() if high >= low else ():
+            both = [surface.sized(x) for surface in surfaces]
+            a, b = (one.depth_interval.map(math.log) if one else Interval() for one in both)
+            if (a.unbounded and b.unbounded) or None in both:
+                continue
+            valued = a.value is not None and b.value is not None
+            drawn = (surfaces[0].drawn_depths(x), surfaces[1].drawn_depths(x)) if valued else None
+            change = ratio(a, b, drawn, self.options.confidence)
+            said = ["" if one is None or one.depth is not None else one.beyond for one in both]
+            confidence = self.options.confidence
+            yield _row(label, BEST_DEPTH, (a, b), change, confidence, (said[0], said[1]), n_params=math.exp(x))
 
-def _less(base: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Difference other − base; two infinities give zero."""
-    with np.errstate(invalid="ignore"):
-        return np.where(base == other, 0.0, other - base)
+    def _losses(self, label: str, surfaces: Sequence[LossSurface], scale: Scale) -> LossContrasts:
+        """Compare losses at all depths of both arms; without an estimate of the noise there is no band."""
+        if scale.why_not:
+            return LossContrasts(f"losses: not comparable, {scale.why_not}")
+        base, other = self.arms[0], next(one for one in self.arms if one.label == label)
+        notes, confidence = [*scale.notes], self.options.confidence
+        if not (base.curves.noise.known and other.curves.noise.known):
+            return LossContrasts("losses: the noise is not known, so no difference is claimed", notes)
+        if self.pairings[label].single_seed:
+            notes.append(
+                "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
+            )
+        rows, depths = [], []
+        for depth in sorted(set(base.curves.depths) & set(other.curves.depths)):
+            x = shared_sizes(*([one.low, one.high] for one in (_span(surface, depth) for surface in surfaces)))
+            if x is None:
+                continue
+            one, two = (
+                scale.printed * at_depths(surface.posterior, x, np.array([depth]), surface.setting)[:, :, 0]
+                for surface in surfaces
+            )
+            drawn, at = two - one, np.exp(x)
+            g, tail = drawn.mean(axis=0), (1.0 - confidence) / 2.0
+            band = SimultaneousBand(g, drawn - g, math.inf, confidence)
+            low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+            curve = ArmContrast(
+                depth=depth,
+                x=numbers(at),
+                g=numbers(g),
+                low=numbers(low),
+                high=numbers(high),
+                band_low=numbers(band.low),
+                band_high=numbers(band.high),
+            )
+            stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
+            partings = [
+                Divergence(start=float(at[places[0]]), end=float(at[places[-1]]), ahead=BASE if side > 0 else OTHER)
+                for side, places in stretches
+                if side
+            ]
+            depths.append(ArmsAtDepth(curve=curve, partings=tuple(partings)))
+            for k in sorted({0, len(x) // 2, len(x) - 1}):
+                both = Interval(float(one[:, k].mean())), Interval(float(two[:, k].mean()))
+                change = Change(float(g[k]), float(low[k]), float(high[k]))
+                rows.append(_row(label, LOSS, both, change, confidence, depth=depth, n_params=float(at[k])))
+        return LossContrasts(_sentence(depths, base.label, label), notes, rows, tuple(depths))
 
 
-def _transitions(base: Arm, other: Arm, together: Together, confidence: float) -> Iterator[ComparedRow]:
-    """One row per pair of neighbouring depths that both arms have."""
-    of_other = {(pair.shallow, pair.deep): pair for pair in other.pairs}
-    for pair in base.pairs:
-        theirs = of_other.get((pair.shallow, pair.deep))
-        if theirs is None:
-            continue
-        both = _crossing(pair), _crossing(theirs)
-        drawn = _alone(*both)
-        if valued(both) and pair.joint is not None and theirs.joint is not None:
-            drawn = together.crossings(pair)
-        found = ratio(*both, drawn, confidence)
-        yield _row(other.label, TRANSITION, both, found, confidence, depth=pair.shallow, deep=pair.deep)
+def pooled(arms: Sequence[Arm], pairings: Sequence[Pairing]) -> Cells:
+    """The cells of all arms, the base first, with a column for each other arm and the errors that they share.
+
+    Of the variance of a run the part that arms share is an error of the shape in all of them. What else the seeds of a
+    shape share between arms has a size to be estimated. The level that seeds add to an arm is as large as its degrees
+    of freedom allow.
+    """
+    base, *others = arms
+    each, names = [Cells.of(arm.curves) for arm in arms], ("x", "y", "mean", "variance")
+    x, y, mean, variance = (np.concatenate([vars(one)[name] for one in each]) for name in names)
+    edges = np.cumsum([0, *(len(one.x) for one in each)])
+    own = [slice(a, b) for a, b in pairwise(edges)]
+    known = np.zeros((len(x), len(x)))
+    for k, one in enumerate(each):
+        known[own[k], own[k]] = one.factors @ one.factors.T
+        for m in range(k):
+            known[own[m], own[k]] = same_documents(arms[m], arms[k])
+            known[own[k], own[m]] = known[own[m], own[k]].T
+    values, vectors = np.linalg.eigh(known)
+    kept = values > NOTHING * max(float(values.max()), NOTHING)
+    factors, shape = [vectors[:, kept] * np.sqrt(values[kept])], np.zeros((len(x), len(base.curves.x)))
+    linked = np.zeros_like(shape)
+    most = max((float(pairing.runs.max(initial=0.0)) for pairing in pairings), default=0.0)
+    for k, pairing in enumerate(pairings, start=1):
+        times = t_two_sided(USUAL, pairing.level_df) / t_two_sided(USUAL, math.inf)
+        level = np.zeros((len(x), 1))
+        level[own[k]] = times * math.sqrt(pairing.level)
+        factors.append(level)
+        for i, j in pairing.cells if not pairing.why_not else ():
+            linked[i, i] = linked[edges[k] + j, i] = 1.0
+            shape[i, i] = math.sqrt(most)
+            shape[edges[k] + j, i] = pairing.runs[i, j] / math.sqrt(most) if most else 0.0
+    used = linked.any(axis=0)
+    variance = np.maximum(variance - (shape**2).sum(axis=1), 0.0)
+    scatter = max((one.scatter for one in each), key=lambda prior: prior.mean)
+    if max(len(arm.curves.x) for arm in arms) == 1:  # of one shape the very loss is asked for, and no curve
+        scatter = declared(0.0)
+    member = np.repeat(np.arange(len(arms)), np.diff(edges))
+    return Cells(
+        x=x,
+        y=y,
+        mean=mean,
+        variance=variance,
+        factors=np.hstack([*factors, shape[:, used]]),
+        df=sum(one.df for one in each if one.df > 0.0),
+        scatter=scatter,
+        columns=tuple(arm_column(arm.label, member == k) for k, arm in enumerate(others, start=1)),
+        shared=linked[:, used] if used.any() else None,
+        learnt={"shared": PRIORS["scatter"]},
+    )
 
 
-def _crossing(pair: Pair) -> Estimate:
-    c = pair.verdict
-    return Estimate(c.root, c.low, c.high, c.se, c.status, error=c.error)
+def forms_of(cells: Cells) -> tuple[str, ...]:
+    """Forms of the effect of depth that a table can tell apart: of two depths every law is a power."""
+    depths = len(np.unique(cells.y))
+    return ("none",) if depths == 1 else ("power", "free", "none") if depths == 2 else tuple(FORMS)
 
 
-def _alone(base: Estimate, other: Estimate) -> Drawn | None:
-    """Independent draws of two crossings by their own curves alone."""
-    if base.value is None or other.value is None or not base.se or not other.se:
-        return None
-    z = np.random.default_rng(SEED).standard_normal((2, ALONE))
-    z = np.concatenate([z, -z], axis=1)  # their median is free of noise
-    return base.value + base.se * z[0], other.value + other.se * z[1]
+def _span(surface: LossSurface, depth: int) -> DepthSpan:
+    return next(span for span in surface.record.spans if span.depth == depth)
 
 
-def _best_depths(base: Arm, other: Arm, together: Together, confidence: float) -> Iterator[ComparedRow]:
-    """Compare best depths at sizes of both arms at which the data bound at least one of them."""
-    if base.surface is None or other.surface is None:
-        return
-    surfaces = base.surface, other.surface
-    low = max(surface.record.low for surface in surfaces)
-    high = min(surface.record.high for surface in surfaces)
-    if high <= low:
-        return
-    for x in np.linspace(low, high, SIZES).tolist():
-        a, b = (_depth(surface, x) for surface in surfaces)
-        if a and b and not (a.unbounded and b.unbounded):
-            change = ratio(a, b, together.depths(x) if valued((a, b)) else None, confidence)
-            yield _row(other.label, BEST_DEPTH, (a, b), change, confidence, n_params=math.exp(x))
-
-
-def _depth(surface: LossSurface, x: float) -> Estimate | None:
-    """ln of the best depth at ln axis ``x``; None if too few depths have shapes of that size."""
-    found = surface.sized(x)
-    if found is None:
-        return None
-    ln = found.depth_interval.map(math.log)
-    status = "" if found.depth is not None else found.beyond
-    return Estimate(ln.value, ln.low, ln.high, status=status, error=ln.error)
+def shared_sizes(one: Sequence[float], two: Sequence[float]) -> np.ndarray | None:
+    """(G,) ln sizes that two ranges (low, high) share; their middle where each is a size near the other's, None where
+    they are apart."""
+    low, high = max(one[0], two[0]), min(one[1], two[1])
+    if high - low > SAME_BUDGET:
+        return np.linspace(low, high, POINTS)
+    return np.array([(low + high) / 2.0]) if low - high <= TOLERANCE else None
 
 
 def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
@@ -532,11 +621,24 @@ def middle(rows: Sequence[ComparedRow]) -> ComparedRow | None:
     return min(bounded or known, key=lambda one: abs(one[0] - centre))[1]
 
 
+def _one_shape(losses: LossContrasts) -> tuple[str, ...]:
+    """Answer on a single shape of both arms; empty for more."""
+    if len(losses.rows) != 1:
+        return ()
+    (row,) = losses.rows
+    difference = row.change_interval.format("+.4f")
+    return (
+        f"loss of {row.arm} − loss of the base at {row.depth} layers, N = {format_count(row.n_params or 0.0)}: "
+        f"{difference}: {row.verdict}",
+        "one shape: nothing can be said of depth",
+    )
+
+
 def _answer(rows: Sequence[ComparedRow], base: str) -> str:
     row = middle(rows)
     if row is None or row.n_params is None or row.verdict == NOT_COMPARABLE:
         return "best depth: no size has a bounded one under both arms, so no change can be shown or excluded"
-    one, two = (layers(known) for found in (row.base_interval, row.other_interval) if (known := found.known.value))
+    one, two = (found.texts(layers)[0] for found in (row.base_interval, row.other_interval))
     return (
         f"best depth at N = {format_count(row.n_params)}: {one} under {base}, {two} under {row.arm}; ratio "
         f"{row.change:.2f} ({span(row)}): {row.verdict}"
@@ -545,7 +647,7 @@ def _answer(rows: Sequence[ComparedRow], base: str) -> str:
 
 def _moved(rows: Sequence[ComparedRow]) -> str:
     if not rows:
-        return "transitions: no pair of neighbouring depths is in both arms"
+        return "transitions: no pair of neighbouring depths has two sizes in both arms"
     moved = [f"{row.pair} at {_times(row)}" for row in rows if row.shown]
     still = [row.pair for row in rows if row.verdict == UNCHANGED]
     unknown = [row.pair for row in rows if row.verdict == NOT_COMPARABLE]
@@ -571,65 +673,40 @@ def span(row: ComparedRow) -> str:
 
 @dataclass(frozen=True)
 class LossContrasts:
-    """rows: at the smallest, middle and largest size of each depth. sentence: the sizes at which the arms diverge, in
-    words."""
+    """sentence: the sizes at which the arms diverge, in words. rows: at the smallest, middle and largest size of each
+    depth."""
 
-    unit: str
     sentence: str
     notes: Sequence[str] = ()
     rows: Sequence[ComparedRow] = ()
     depths: tuple[ArmsAtDepth, ...] = ()
 
 
-def loss_contrasts(base: Arm, other: Arm, pairing: Pairing, options: FitOptions) -> LossContrasts:
-    """Compare losses at all depths of both arms; without an estimate of the noise there is no band."""
-    unit = base.unit
-    notes: list[str] = []
-    if other.unit != unit:
-        why = f"the losses of one are in {unit}, of the other in {other.unit}"
-        return LossContrasts(unit, f"losses: not comparable, {why}")
-    vocabularies = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
-    if unit == NATS and all(vocabularies) and vocabularies[0] != vocabularies[1]:
-        scales = _bits_per_nat(base), _bits_per_nat(other)
-        if scales[0] is None or scales[1] is None:
-            why = "the vocabularies differ, and not every run has its bits per byte"
-            return LossContrasts(unit, f"losses: not comparable, {why}")
-        unit, unequal = BITS, _unequal_text((base, other), (scales[0], scales[1]))
-        notes = [f"losses are compared in {unit}: the vocabularies differ", *unequal]
-        base, other = _scaled(base, scales[0]), _scaled(other, scales[1])
-        pairing = pair_arms(base, other)
-    if not (base.curves.noise.known and other.curves.noise.known):
-        return LossContrasts(unit, "losses: the noise is not known, so no difference is claimed", notes)
-    if pairing.single_seed:
-        notes.append(
-            "one seed: the error that it adds to all losses alike is assumed to be as large as the noise of one run"
-        )
-    rows, depths = [], []
-    for d, losses in _differences(base, other, pairing, options):
-        band, half = d.band(options.confidence), t_two_sided(options.confidence, d.df) * d.se
-        x, low, high = np.exp(d.x), d.g - half, d.g + half
-        curve = ArmContrast(
-            depth=d.shallow,
-            x=numbers(x),
-            g=numbers(d.g),
-            low=numbers(low),
-            high=numbers(high),
-            band_low=numbers(band.low),
-            band_high=numbers(band.high),
-        )
-        stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
-        partings = [
-            Divergence(start=float(x[places[0]]), end=float(x[places[-1]]), ahead=BASE if side > 0 else OTHER)
-            for side, places in stretches
-            if side
-        ]
-        depths.append(ArmsAtDepth(curve=curve, partings=tuple(partings)))
-        for k in (0, len(x) // 2, len(x) - 1):
-            one, two = (Estimate(loss) for loss in losses[:, k].tolist())
-            change = Change(float(d.g[k]), float(low[k]), float(high[k]))
-            found = _row(other.label, LOSS, (one, two), change, options.confidence, d.shallow, n_params=float(x[k]))
-            rows.append(found)
-    return LossContrasts(unit, _sentence(depths, base.label, other.label), notes, rows, tuple(depths))
+@dataclass(frozen=True)
+class Scale:
+    """Unit of two arms. factor: of the other arm's losses, into the base's unit; printed: of both, into ``unit``.
+    why_not: reason why losses cannot be compared; places, such as best depths, can."""
+
+    unit: str
+    factor: float = 1.0
+    printed: float = 1.0
+    notes: Sequence[str] = ()
+    why_not: str = ""
+
+    @classmethod
+    def of(cls, base: Arm, other: Arm) -> Scale:
+        alike = float(base.curves.mean.mean() / other.curves.mean.mean())  # puts places into one unit, and no losses
+        if other.unit != base.unit:
+            why = f"the losses of one are in {base.unit}, of the other in {other.unit}"
+            return cls(base.unit, alike, why_not=why)
+        vocabularies = [{run.row.get("vocab_size") for run in arm.runs} - {None} for arm in (base, other)]
+        if base.unit != NATS or not all(vocabularies) or vocabularies[0] == vocabularies[1]:
+            return cls(base.unit)
+        one, two = _bits_per_nat(base), _bits_per_nat(other)
+        if one is None or two is None:
+            return cls(base.unit, alike, why_not="the vocabularies differ, and not every run has its bits per byte")
+        notes = [f"losses are compared in {BITS}: the vocabularies differ", *_unequal_text((base, other), (one, two))]
+        return cls(BITS, two / one, one, notes)
 
 
 def _bits_per_nat(arm: Arm) -> float | None:
@@ -640,6 +717,8 @@ def _bits_per_nat(arm: Arm) -> float | None:
 
 def _scaled(arm: Arm, factor: float) -> Arm:
     """Arm with its losses and their noise in another unit."""
+    if factor == 1.0:
+        return arm
     curves, noise = arm.curves, arm.curves.noise
     in_unit = replace(
         noise,
@@ -679,24 +758,6 @@ def _unequal_text(arms: tuple[Arm, Arm], scales: tuple[float, float]) -> list[st
             "every vocabulary is evaluated on the same"
         )
     return lines
-
-
-def _differences(
-    base: Arm, other: Arm, pairing: Pairing, options: FitOptions
-) -> Iterator[tuple[Difference, np.ndarray]]:
-    """(other − base, losses of both (2, G)) for each depth that both arms have at two or more sizes."""
-    a, b = base.curves, other.curves
-    *errors, level = pairing.drawn(options.draws, np.random.default_rng([SEED, options.seed]))
-    for depth in sorted(set(a.depths) & set(b.depths)):
-        found = side_by_side(a.losses(depth, errors[0]), b.losses(depth, errors[1]), POINTS)
-        if found is None:
-            continue
-        grid, (one, two), error = found
-        values = two - one
-        deviations = values[1:] - values[1:].mean(axis=0) + level
-        deviations = deviations + np.random.default_rng([SEED, depth]).standard_normal((options.draws, 1)) * error
-        df = pairing.df(a.at(depth), b.at(depth))
-        yield Difference(depth, depth, grid, values[0], deviations, df), np.stack([one[0], two[0]])
 
 
 def _sentence(depths: Sequence[ArmsAtDepth], base: str, arm: str) -> str:

@@ -53,9 +53,6 @@ ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
 LEAST_WEIGHT = 0.01  # weight below which a form is rejected
 MOST_READ = 6  # limit of posteriors that are kept: a table's forms together, and each alone
 LEAST_DRAWS = 256  # fewest draws of a form that answers alone
-# draws of a node where many tables are compared: two antithetic pairs. A node costs most of its draws; over ten seeds
-# ends of intervals moved by 3.5 % of their distance with one draw of a node, and by 3.4 % with four
-PER_NODE = 4
 TWO_SIDED = 1.959964  # standard deviations of a normal distribution that hold 95 %
 ONE_SD = 0.6827  # share of a normal distribution within one sd
 
@@ -240,11 +237,11 @@ def effect(drawn: np.ndarray, confidence: float) -> Interval:
 class LossSurface:
     """Posterior of a fit.json's ``surface``, at the fit's confidence.
 
-    only: one of its forms alone, whatever its weight.
+    only: one of its forms alone, whatever its weight. setting: values of further columns, such as an arm.
     """
 
-    def __init__(self, record: Surface, only: str | None = None) -> None:
-        self.record, self.only = record, only
+    def __init__(self, record: Surface, only: str | None = None, setting: Setting | None = None) -> None:
+        self.record, self.only, self.setting = record, only, setting
         self.posterior = read(record, only)
         # few numbers per size, which tables of shapes ask for again and again
         self._levels: dict[float, float] = {}
@@ -258,15 +255,15 @@ class LossSurface:
     @property
     def shallowest(self) -> float:
         """The shallowest and the deepest depth trained, layers."""
-        return math.exp(self.posterior.frame.first)
+        return min(span.depth for span in self.record.spans)
 
     @property
     def deepest(self) -> float:
-        return math.exp(self.posterior.frame.last)
+        return max(span.depth for span in self.record.spans)
 
     def profile(self, x: float) -> np.ndarray:
         """(D, G) loss on the grid above that of the middle depth, nats."""
-        return self.posterior.profile(x)
+        return self.posterior.profile(x, self.setting)
 
     def above_best(self, rows: np.ndarray, depths: np.ndarray, trained: bool = False) -> np.ndarray:
         """(D, M): see ``above_best``."""
@@ -274,7 +271,7 @@ class LossSurface:
 
     def drawn_depths(self, x: float) -> np.ndarray:
         """(D,) ln of the best depth at x = ln axis: see ``best_depths``."""
-        return best_depths(self.posterior, x)
+        return best_depths(self.posterior, x, self.setting)
 
     def at(self, n: float) -> Interval:
         """The best depth at a size (a value of the axis), layers, with the interval of the fit's confidence: see
@@ -282,8 +279,9 @@ class LossSurface:
         if self.record.flat:
             return Interval()
         if n not in self._depths:
-            x, found = math.log(n), self.posterior
-            self._depths[n] = best_depth_interval(found, x, self.record.confidence, nets=self.nets(x)).map(math.exp)
+            x, confidence = math.log(n), self.record.confidence
+            found = best_depth_interval(self.posterior, x, confidence, self.setting, self.nets(x))
+            self._depths[n] = found.map(math.exp)
         return self._depths[n]
 
     def nets(self, x: float) -> tuple[float, float]:
@@ -291,7 +289,7 @@ class LossSurface:
         of that size if there are three, else among all."""
         present = self.present(x)
         if len(present) < FEWEST_SHARED_DEPTHS:
-            return self.posterior.frame.first, self.posterior.frame.last
+            return math.log(self.shallowest), math.log(self.deepest)
         return math.log(min(present)), math.log(max(present))
 
     def at_setting(self, x: float, setting: Setting) -> tuple[Interval, int | None]:
@@ -394,14 +392,14 @@ class LossSurface:
     def losses(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """(ln L of the depths trained (M,), losses there (D, M) in nats) at ln axis x inside the data."""
         inside = self.posterior.inside
-        rows = self.posterior.profile(x)[:, inside] + self.posterior.level(x)[:, None]
+        rows = self.profile(x)[:, inside] + self.posterior.level(x, self.setting)[:, None]
         return self.grid[inside], rows
 
     def differences(self, x: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
         """(P, 1 + D, M) loss of the shallower less loss of the deeper net of each pair at ln axis x (M,): the mean of
         the draws first."""
         depths, place = np.unique(np.array(pairs, dtype=float), return_inverse=True)
-        rows = at_depths(self.posterior, np.asarray(x, dtype=float), depths)
+        rows = at_depths(self.posterior, np.asarray(x, dtype=float), depths, self.setting)
         shallow, deep = place.reshape(-1, 2).T
         drawn = np.moveaxis(rows[:, :, shallow] - rows[:, :, deep], 2, 0)
         return np.concatenate([drawn.mean(axis=1, keepdims=True), drawn], axis=1)
@@ -439,16 +437,15 @@ def hull(points: Iterable[tuple[float, float]]) -> tuple[tuple[np.ndarray, np.nd
     return halves[0], halves[1]
 
 
-def fit_loss_model(curves: Curves, confidence: float, seed: int = 0, compared: bool = False) -> Surface | None:
-    """The posterior of a table's cell means, which may lie anywhere; None if they are not ``enough``. compared: for a
-    comparison alone, see ``surface_of``."""
+def fit_loss_model(curves: Curves, confidence: float, seed: int = 0) -> Surface | None:
+    """The posterior of a table's cell means, which may lie anywhere; None if they are not ``enough``."""
     if not enough(curves):
         return None
     cells = Cells.of(curves)
     if len(cells.x) > MOST_CELLS:
         where = np.sort(np.random.default_rng(seed).permutation(len(cells.x))[:MOST_CELLS])
-        return surface_of(cells.at(where), curves.depth[where], curves.width[where], confidence, seed, compared)
-    return surface_of(cells, curves.depth, curves.width, confidence, seed, compared)
+        return surface_of(cells.at(where), curves.depth[where], curves.width[where], confidence, seed)
+    return surface_of(cells, curves.depth, curves.width, confidence, seed)
 
 
 def enough(curves: Curves) -> bool:
@@ -474,22 +471,30 @@ def surface_of(
     width: np.ndarray,
     confidence: float,
     seed: int = 0,
-    compared: bool = False,
     times: int = 1,
+    own: int | None = None,
 ) -> Surface:
-    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. compared: without the
-    answers that only a fit.json has, and with ``PER_NODE`` draws of a node. times: draws over ``DRAWS``, of as many
-    nodes."""
-    spans = tuple(
-        DepthSpan(depth=int(d), low=float(cells.x[depth == d].min()), high=float(cells.x[depth == d].max()))
+    """Posterior of ``cells`` for nets of ``depth`` and ``width`` (K,), with cached answers. times: draws over
+    ``DRAWS``, of as many nodes. own: number of cells of the first arm, whose answers they are; None: all."""
+    spans = spans_of(depth[:own], cells.x[:own])
+    cells = with_odd_depths(cells, seed)
+    weighed = weigh(cells, seed, draws=times * DRAWS, per_node=times)
+    record = surface_record(cells, weighed, spans, confidence, seed)
+    return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
+
+
+def spans_of(depth: np.ndarray, x: np.ndarray) -> tuple[DepthSpan, ...]:
+    """Sizes of each depth, ln of the axis; depth, x: (K,) of the shapes."""
+    return tuple(
+        DepthSpan(depth=int(d), low=float(x[depth == d].min()), high=float(x[depth == d].max()))
         for d in np.unique(depth)
     )
-    cells = with_odd_depths(cells, seed)
-    weighed = weigh(cells, seed, draws=times * DRAWS, per_node=PER_NODE if compared else times)
-    record = surface_record(cells, weighed, spans, confidence, seed)
-    if compared:
-        return record
-    return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
+
+
+def ends_of(spans: Sequence[DepthSpan]) -> tuple[float, float]:
+    """Smallest and largest size, ln of the axis; apart by rounding where there is one."""
+    low = min(span.low for span in spans)
+    return low, max(low + EDGE, *(span.high for span in spans))
 
 
 def distinct_sizes(x: np.ndarray) -> int:
@@ -542,8 +547,8 @@ def surface_record(
     rows = {name: tuple(vars(cells)[name].tolist()) for name in ("x", "y", "mean", "variance")}
     return Surface(
         form=LOSS_FORM,
-        low=float(cells.x.min()),
-        high=float(cells.x.max()),
+        low=ends_of(spans)[0],
+        high=ends_of(spans)[1],
         spans=spans,
         confidence=confidence,
         forms=tuple(forms),
@@ -560,6 +565,8 @@ def surface_record(
                     value=tuple(one.value.tolist()),
                     sds=one.sds,
                     interacts=one.interacts,
+                    departs=one.departs,
+                    waves=one.waves,
                     tuned=one.tuned,
                 )
                 for one in cells.columns
@@ -603,7 +610,7 @@ def _read(record: Surface, only: str | None) -> Posterior:
     x, y, mean, variance = (np.array(part, dtype=float) for part in (kept.x, kept.y, kept.mean, kept.variance))
     df = math.inf if kept.df is None else kept.df
     columns = tuple(
-        Column(one.name, np.array(one.value), one.sds, one.interacts, shrunk=True, tuned=one.tuned)
+        Column(one.name, np.array(one.value), one.sds, one.interacts, one.departs, one.waves, True, one.tuned)
         for one in kept.columns
     )
     shared = None if kept.shared is None else np.array(kept.shared, dtype=float).reshape(len(kept.x), -1)

@@ -14,6 +14,7 @@ import numpy as np
 from dwsweep.fit.curves import Difference
 from dwsweep.fit.lattice import standard_error
 from dwsweep.fit.noise import t_two_sided
+from dwsweep.interval import Interval
 
 NOISE, NOISE_UNKNOWN, NO_CURVE, NO_SHARED_RANGE = "noise", "noise unknown", "no curve", "no shared range"
 FEW_SIZES = "few sizes"
@@ -47,6 +48,11 @@ class Crossing:
     tie_high: float | None = None
     cause: str = ""
     error: float = 0.0
+
+    @property
+    def interval(self) -> Interval:
+        """Root with its ends, ln of the axis."""
+        return Interval(self.root, self.low, self.high, error=self.error)
 
 
 def classify(d: Difference, confidence: float) -> Crossing:

@@ -9,22 +9,16 @@ import numpy as np
 
 from dwsweep import published_law
 from dwsweep.fit import laws
-from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.ask import LossSurface, at_depths
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
-from dwsweep.fit.transitions import Pair
 from dwsweep.fit.width_law import LawReport
-from dwsweep.interval import Interval
 from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import (
-    VERDICT,
-    DepthCurve,
     FitCurves,
     FixedSize,
     LawBand,
-    PairCurve,
-    SmoothCurve,
     SurfaceCut,
     numbers,
 )
@@ -35,7 +29,6 @@ FIXED_SIZES = 6
 
 def fit_curves(
     curves: Curves | None,
-    pairs: Sequence[Pair],
     report: LawReport,
     surface: LossSurface | None,
     axis: str,
@@ -47,55 +40,9 @@ def fit_curves(
         axis=axis,
         axis_label=AXES[axis],
         confidence=confidence,
-        depths=tuple(_depth(curves, d) for d in curves.depths) if curves else (),
-        pairs=pair_curves(pairs),
+        depths=tuple(curves.depths) if curves else (),
         laws={name: _band(law, curves) for name, law in forms.items()},
         fixed_n=tuple(_fixed(curves, surface)) if curves else (),
-    )
-
-
-def _depth(curves: Curves, depth: int) -> DepthCurve:
-    where = curves.at(depth)
-    known = curves.noise.known
-    smooth = None
-    x, values = curves.losses(depth)
-    if len(x) >= 2:
-        grid = np.linspace(x[0], x[-1], SMOOTH_POINTS)
-        fitted = pchip(x, values, grid)
-        se = numbers(fitted[1:].std(axis=0)) if known else None
-        smooth = SmoothCurve(x=numbers(np.exp(grid)), mean=numbers(fitted[0]), se=se)
-    return DepthCurve(
-        depth=depth,
-        x=numbers(np.exp(curves.x[where])),
-        width=numbers(curves.width[where]),
-        n_params=numbers(curves.n_params[where]),
-        mean=numbers(curves.mean[where]),
-        se=numbers(curves.se[where]) if known else None,
-        n=tuple(curves.n[where].tolist()),
-        smooth=smooth,
-    )
-
-
-def pair_curves(pairs: Sequence[Pair]) -> tuple[PairCurve, ...]:
-    """Difference curves of the pairs by each estimator, the verdict's first."""
-    return tuple(
-        PairCurve(
-            shallow=pair.shallow,
-            deep=pair.deep,
-            estimator=estimator,
-            status=c.status,
-            x=numbers(np.exp(d.x)),
-            g=numbers(d.g),
-            se=None if c.critical is None else numbers(d.se),
-            low=None if c.critical is None else numbers(d.g - c.critical * d.se),
-            high=None if c.critical is None else numbers(d.g + c.critical * d.se),
-            critical=c.critical,
-            **Interval(c.root, c.low, c.high).map(math.exp).columns("root"),
-            reason=c.reason,
-        )
-        for pair in pairs
-        for estimator, judged in pair.estimates()
-        if estimator in VERDICT and (d := judged.difference) is not None and (c := judged.crossing)
     )
 
 
@@ -126,17 +73,26 @@ def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
         present = [d for d, s in spans.items() if s[0] <= x <= s[1] and len(curves.sizes(d)) >= 2]
         if len(present) < need:
             continue
-        at = [pchip(*curves.losses(d), np.array([x]))[:, 0] for d in present]
-        out.append(
-            FixedSize(
-                x=math.exp(x),
-                depth=tuple(present),
-                mean=numbers(values[0] for values in at),
-                se=numbers(values[1:].std() for values in at) if curves.noise.known else None,
-                surface=_cut(surface, float(x)) if surface else None,
-            )
-        )
+        cut, se = _cut(surface, float(x)) if surface else None, None
+        if surface and cut:
+            mean = numbers(_moved(curves, surface, float(x), present))
+        else:  # by the two depths' own curves alone
+            at = np.stack([pchip(*curves.losses(d), np.array([x]))[:, 0] for d in present])
+            mean, known = numbers(at[:, 0]), curves.noise.known
+            se = numbers((at - at[at[:, 0].argmin()])[:, 1:].std(axis=1)) if known else None
+        out.append(FixedSize(x=math.exp(x), depth=tuple(present), mean=mean, se=se, surface=cut))
     return out
+
+
+def _moved(curves: Curves, surface: LossSurface, x: float, depths: Sequence[int]) -> np.ndarray:
+    """(n,) losses at ln axis x of the shapes of ``depths`` nearest in size, each moved there along the surface."""
+    found = []
+    for depth in depths:
+        k = min(curves.at(depth), key=lambda k: abs(curves.x[k] - x))
+        ends = np.array([curves.x[k], x])
+        here, there = at_depths(surface.posterior, ends, np.array([depth]), surface.setting)[:, :, 0].mean(axis=0)
+        found.append(curves.mean[k] + there - here)
+    return np.array(found)
 
 
 def _cut(surface: LossSurface, x: float) -> SurfaceCut | None:

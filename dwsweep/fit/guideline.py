@@ -242,10 +242,9 @@ def _rises(record: Surface, known: Sequence[SizedOptimum], sign: int) -> bool:
 
 
 def _depth(record: Surface, row: SizedOptimum) -> str:
-    found = row.depth_interval.known
-    low, high = (None if end is None else layers(end) for end in (found.low, found.high))
-    best = layers(found.value) if found.value else "1" if row.is_one_layer else record.beyond(row)
-    if row.is_one_layer and (high is None or found.high == 1.0):
+    value, low, high = row.depth_interval.texts(layers)
+    best = value or ("1" if row.is_one_layer else record.beyond(row))
+    if row.is_one_layer and high in (None, "1", "1.0"):
         return best  # an upper end of one layer only means that one layer is best
     if low and high:
         return f"{best} ({low} to {high})"

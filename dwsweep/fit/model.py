@@ -33,7 +33,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -161,8 +161,8 @@ class Column:
 
 
 def arm_column(name: str, member: np.ndarray) -> Column:
-    """Column of another recipe: an offset, and depth effects shrunk towards the first recipe's."""
-    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), interacts=True, departs=True)
+    """Column of another recipe: a smooth level of its own, and depth effects shrunk towards the first recipe's."""
+    return Column(name, np.asarray(member, dtype=float), (2.0, 0.5, 0.1, 0.0, 0.0), True, True, waves=True)
 
 
 def budget_column(name: str, member: np.ndarray) -> Column:
@@ -266,19 +266,6 @@ class Cells:
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
         return {**PRIORS, "scatter": self.scatter, **self.learnt}
-
-
-def pooled(base: Cells, other: Cells, arm: str) -> Cells:
-    """The cells of two arms, the second with a column named ``arm``."""
-    names = ("x", "y", "mean", "variance")
-    rows: dict[str, Any] = {name: np.concatenate([vars(base)[name], vars(other)[name]]) for name in names}
-    R, S = base.known.shape[1], other.known.shape[1]
-    factors = np.zeros((len(rows["x"]), R + S))
-    factors[: len(base.x), :R], factors[len(base.x) :, R:] = base.known, other.known
-    known = [one.df for one in (base, other) if one.df > 0.0]
-    scatter = max((base.scatter, other.scatter), key=lambda prior: prior.mean)
-    member = np.repeat([0.0, 1.0], [len(base.x), len(other.x)])
-    return Cells(**rows, factors=factors, df=sum(known), scatter=scatter, columns=(arm_column(arm, member),))
 
 
 def is_one_size(x: np.ndarray) -> bool:

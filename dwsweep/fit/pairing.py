@@ -1,26 +1,18 @@
 """Pairing of two arms: the covariance of their errors, which cancels in differences of losses.
 
-The posterior does not answer this: it holds each arm's errors as its own, and a loss difference between two arms of one
-study is known far better than either loss. Ratios of sizes and depths are questions to the posterior (arms.py). Every
-difference of losses of two arms, over sizes (arms.py) and along a column (along_cells.py), takes its draws, its degrees
-of freedom (``Pairing``) and its correction to one size (``at_size``) from here.
-
 Arms of one study see the same batches under the same seed and the same held-out documents, so the errors of two cell
 means at one shape go together. Over the matched shapes (one depth, nearly equal size) the difference of the two arms'
-losses is taken run by run, and its noise is estimated as that of any table of losses (noise.py): replicates, documents,
-scatter of a shape. With Σ_A, Σ_B and Σ_D the covariances of the means of one arm, of the other and of the difference,
-
-    Σ_AB = (Σ_A + Σ_B − Σ_D) / 2
-
-is the covariance of the arms' errors: no assumption is made, and without shared errors it is zero up to the noise of
-the estimate. Arms of different text share nothing, and Σ_AB is zero.
+losses is taken run by run. With σ_A², σ_B² and σ_D² the variances of one run of either arm and of that difference, by
+replicates, (σ_A² + σ_B² − σ_D²)/2 is what two runs share; documents that both arms were evaluated on add theirs.
+What the seeds of a shape share beyond that is estimated with the losses (arms.py). Arms of different text share
+nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
@@ -28,20 +20,17 @@ import numpy as np
 from dwsweep.fit.arm import Arm, different_text
 from dwsweep.fit.cells import Candidate
 from dwsweep.fit.curves import Curves, distinct, gaussian
-from dwsweep.fit.documents import FEW_DOCUMENTS, over_documents
+from dwsweep.fit.documents import over_documents
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.model import SIZE_SLOPE
-from dwsweep.fit.noise import SCATTER, MeanCovariance, Noise, cell_means, estimate_noise, seed_level, summed
-from dwsweep.fit.scatter import of_curves
+from dwsweep.fit.noise import Noise, cell_means, seed_level, summed, t_two_sided
 
 TOLERANCE = math.log(1.25)  # distance in ln N within which two shapes pair: each is within 10 % of its budget
 
 SAME_SIZE = 1e-3  # difference in ln N below which losses stay uncorrected
+MOST_SHARED = 0.98  # largest share of a run's variance that another run has too: two that are one have no difference
+USUAL = 0.95  # confidence at which a normal distribution stands for a t
 SEED = 17  # seed of the errors of a slope that no curve shows
-
-# largest share of a shape's scatter that two arms are taken to share: a few contrasts may show all of it as shared
-# (simulated arms that share four fifths: the limit lowered false claims at 95 % from 7 to 5 %)
-MOST_SHARED = 0.75
 
 # most degrees of freedom of a difference over those of the level of its seeds (three seeds, a level of 1.5 times the
 # sd of a cell: Satterthwaite's formula alone covers 93.1 % at 95, with this bound 94.4 %, at the same median width)
@@ -52,20 +41,20 @@ MOST_OVER_SEEDS = 4.0
 class Pairing:
     """Covariance of the errors of two arms, whose curves are ``base`` and ``other``.
 
-    cross: (K_A, K_B) nats², covariance of the errors of their cell means. cells: the matched shapes, as indices of the
-    two curves. level: nats², variance of the error that a seed adds to the loss difference of all shapes alike;
-    level_df: its degrees of freedom (inf where it is zero). noise: of the difference of two cell means; None where
-    nothing is paired. by: names of the paired sources of noise; why_not: reason why one is not paired, or empty.
-    single_seed: True with one seed, so that the error that a seed adds to all shapes is unknown.
+    runs, documents: (K_A, K_B) nats², covariance of the errors of their cell means by the noise of runs and by
+    documents. cells: the matched shapes, as indices of the two curves. level: nats², variance of the error that a seed
+    adds to the loss difference of all shapes alike; level_df: its degrees of freedom (inf where it is zero). by: names
+    of the paired sources of noise; why_not: reason why one is not paired, or empty. single_seed: True with one seed, so
+    that the error that a seed adds to all shapes is unknown.
     """
 
     base: Curves
     other: Curves
-    cross: np.ndarray
+    runs: np.ndarray
+    documents: np.ndarray
     cells: list[tuple[int, int]]
     level: float
     level_df: float
-    noise: Noise | None
     by: str
     why_not: str
     single_seed: bool
@@ -73,19 +62,14 @@ class Pairing:
     def drawn(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """n draws of the errors of both arms' cell means, (n, K_A) and (n, K_B), and of the level between them (n, 1),
         nats."""
-        a, b = self.base.total_covariance, self.other.total_covariance
-        draws = gaussian(np.block([[a, self.cross], [self.cross.T, b]]), n, rng)
+        a, b, cross = self.base.total_covariance, self.other.total_covariance, self.runs + self.documents
+        draws = gaussian(np.block([[a, cross], [cross.T, b]]), n, rng)
         return draws[:, : len(a)], draws[:, len(a) :], math.sqrt(self.level) * rng.standard_normal((n, 1))
 
     def df(self, i: np.ndarray, j: np.ndarray) -> float:
         """Degrees of freedom of a difference of cells ``i`` of the base and ``j`` of the other arm, the level
         included."""
         own = [_variance(curves, where) for curves, where in ((self.base, i), (self.other, j))]
-        if self.noise is not None:
-            shared = [self.cross[a, b] for a, b in self.cells if a in i and b in j]
-            variance = sum(variance for variance, _ in own) - 2.0 * float(np.mean(shared or [0.0]))
-            least = min(self.noise.df.get(int(depth), math.inf) for depth in self.base.depth[i])
-            own = [(max(variance, 0.0), least)]
         found = max(summed([*own, (self.level, self.level_df)])[1], 1.0)
         # a level that the seeds show too small by chance counts too little in Satterthwaite's formula
         return found if self.single_seed else min(found, MOST_OVER_SEEDS * self.level_df)
@@ -123,30 +107,63 @@ def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray
     return found[0], found[1:] - found[0]
 
 
-def pair_arms(
-    a: Arm, b: Arm, declared: float | Mapping[int, float] | None = None, shape_sd: float | None = None
-) -> Pairing:
-    """Covariance of the errors of arms ``a`` and ``b``. declared, shape_sd: sd of one run's loss and of a shape's
-    scatter in nats, as the curves of both took them."""
-    cells = matched(a.curves, b.curves)
+def pair_arms(a: Arm, b: Arm) -> Pairing:
+    """Covariance of the errors of arms ``a`` and ``b``."""
+    cells, runs = matched(a.curves, b.curves), np.zeros((len(a.curves.x), len(b.curves.x)))
+    differences, documents = _run_differences(a, b, cells), np.zeros_like(runs)
     why_not = different_text(a, b)
-    nothing = np.zeros((len(a.curves.x), len(b.curves.x)))
-    runs = _run_differences(a, b, cells)
     if not why_not and not cells:
         why_not = "no two shapes of one depth have nearly the same size"
-    if not why_not and not runs:
+    if not why_not and not differences:
         why_not = "no seed has runs in both arms"
-    if not why_not:
-        found = _paired(a, b, cells, runs, declared, shape_sd)
-        if found is not None:
-            return found
-        why_not = "the noise of their differences cannot be estimated"
-    levels = [seed_level(*_chosen(arm)) for arm in (a, b)]
-    single = any(level is None for level in levels)
-    variance, df = summed(
-        [level or _as_one_run(c.covariance, c.noise) for level, c in zip(levels, (a.curves, b.curves), strict=True)]
-    )
-    return Pairing(a.curves, b.curves, nothing, cells, variance, df, None, "nothing", why_not, single)
+    if why_not:
+        levels = [seed_level(*_chosen(arm)) for arm in (a, b)]
+        both = zip(levels, (a.curves, b.curves), strict=True)
+        variance, df = summed([level or _as_one_run(curves.covariance, curves.noise) for level, curves in both])
+        single = any(level is None for level in levels)
+        return Pairing(a.curves, b.curves, runs, documents, cells, variance, df, "nothing", why_not, single)
+    which, seeds, values = zip(*differences, strict=True)
+    losses, (present, cell) = np.array(values), np.unique(which, return_inverse=True)
+    cells = [cells[m] for m in present]
+    i, j = (np.array(side) for side in zip(*cells, strict=True))
+    shared = _shared(a.curves, b.curves, losses, cell, seeds, len(cells))
+    runs[i, j] = shared * np.bincount(cell) / (a.curves.n[i] * b.curves.n[j])
+    documents = same_documents(a, b)
+    level = seed_level(losses, cell, seeds)
+    variance, df = level or _as_one_run(a.curves.covariance, a.curves.noise)
+    number = len(set(seeds))
+    by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
+    if a.held_out and documents.any():
+        by += f", {a.held_out.number} held-out documents"
+    return Pairing(a.curves, b.curves, runs, documents, cells, variance, df, by, "", level is None)
+
+
+def _shared(
+    a: Curves, b: Curves, losses: np.ndarray, cell: np.ndarray, seeds: Sequence[Hashable], n_cells: int
+) -> float:
+    """Variance that a run of ``a`` and one of ``b`` share, nats², by their differences ``losses`` (n,) run by run; 0
+    without replicates. Few differences leave the variance of one unsure: it counts as that of its t distribution."""
+    means = cell_means(losses, cell, seeds, n_cells)
+    free = float((1.0 - means.leverage).sum())
+    own = [[sigma**2 for sigma in curves.noise.sigma.values() if sigma] for curves in (a, b)]
+    if free < 0.5 or not all(own):
+        return 0.0
+    one, two = (float(np.mean(of)) for of in own)
+    apart = float((means.residual**2).sum()) / free * (t_two_sided(USUAL, free) / t_two_sided(USUAL, math.inf)) ** 2
+    return min(max(0.0, (one + two - apart) / 2.0), MOST_SHARED * min(one, two))
+
+
+def same_documents(a: Arm, b: Arm) -> np.ndarray:
+    """(K_A, K_B) covariance of the arms' cell means over samples of the documents that both were evaluated on, nats²;
+    zero where they were not."""
+    held = [arm.held_out for arm in (a, b) if arm.held_out and arm.held_out.tokens is not None]
+    if len(held) < 2 or not np.array_equal(np.asarray(held[0].tokens), np.asarray(held[1].tokens)):
+        return np.zeros((len(a.curves.x), len(b.curves.x)))
+    influence = [
+        np.stack([one.influence[_cell(arm.curves, k)] for k in range(len(arm.curves.x))])
+        for one, arm in zip(held, (a, b), strict=True)
+    ]
+    return over_documents(np.vstack(influence))[: len(influence[0]), len(influence[0]) :]
 
 
 def matched(a: Curves, b: Curves) -> list[tuple[int, int]]:
@@ -178,77 +195,6 @@ def _run_differences(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> list[t
     found = [(*matched[i], seed, loss) for (i, seed), loss in of_a.items() if i in matched]
     both = [(m, seed, float(of_b[j, seed] - loss)) for m, j, seed, loss in found if (j, seed) in of_b]
     return sorted(both, key=itemgetter(0))
-
-
-def _paired(
-    a: Arm,
-    b: Arm,
-    cells: list[tuple[int, int]],
-    runs: Sequence[tuple[int, Hashable, float]],
-    declared: float | Mapping[int, float] | None,
-    shape_sd: float | None,
-) -> Pairing | None:
-    which, seeds, differences = zip(*runs, strict=True)
-    losses, (present, cell) = np.array(differences), np.unique(which, return_inverse=True)
-    cells = [cells[m] for m in present]
-    i, j = (np.array(side) for side in zip(*cells, strict=True))
-    depth, x = a.curves.depth[i], b.curves.x[j]
-    means = cell_means(losses, cell, seeds, len(cells))
-    there, _ = at_size(a.curves, i, x, np.zeros((0, len(a.curves.x))))
-    at_b = replace(means, mean=means.mean - (there - a.curves.mean[i]))
-    documents, same_documents = _documents(a, b, cells)
-    noise_a, noise_b = a.curves.noise, b.curves.noise
-    independent = math.sqrt(noise_a.shape_variance + noise_b.shape_variance)
-    everything = np.arange(len(cells))
-
-    def estimate(shape_sd: float | None) -> tuple[Noise, MeanCovariance]:
-        # replicates measure the noise of a difference; a declared noise is taken for two runs that share nothing
-        own = None if declared is None or len(losses) > len(cells) else _of_two(declared)
-        noise, found = estimate_noise(at_b, depth[cell], everything, depth, own, documents, shape_sd, a.unit)
-        judged = of_curves(at_b.mean, depth, x, found, noise.replicate_df) if shape_sd is None else None
-        return noise.with_scatter(judged, found, depth), found
-
-    noise, found = estimate(None if shape_sd is None else independent)
-    if shape_sd is None and noise.shape_source != SCATTER:  # unmeasured: each arm has a scatter of its own
-        noise, found = estimate(independent)
-    covariance = found.dense()
-    if not noise.known:
-        return None
-    fewest = min((arm.held_out.number for arm in (a, b) if arm.held_out and arm.held_out.number), default=FEW_DOCUMENTS)
-    if documents is not None and fewest < FEW_DOCUMENTS:
-        noise = noise.of_few_documents(fewest)
-    least = (1.0 - MOST_SHARED) * (noise_a.shape_variance + noise_b.shape_variance)
-    apart = covariance + max(noise.shape_variance, least) * np.eye(len(cells))
-    own_a, own_b = (curves.total_covariance[np.ix_(k, k)] for curves, k in ((a.curves, i), (b.curves, j)))
-    cross = np.zeros((len(a.curves.x), len(b.curves.x)))
-    cross[np.ix_(i, j)] = (own_a + own_b - apart) / 2.0
-    level = seed_level(losses, cell, seeds)
-    variance, df = level or _as_one_run(covariance, noise)
-    number = len(set(seeds))
-    by = f"{number} seed{'s' if number > 1 else ''} over {len(cells)} shapes"
-    if same_documents and a.held_out:
-        by += f", {a.held_out.number} held-out documents"
-    return Pairing(a.curves, b.curves, cross, cells, variance, df, noise, by, "", level is None)
-
-
-def _of_two(declared: float | Mapping[int, float]) -> float | dict[int, float]:
-    """sd of the difference of two independent runs."""
-    if isinstance(declared, Mapping):
-        return {depth: math.sqrt(2.0) * sd for depth, sd in declared.items()}
-    return math.sqrt(2.0) * declared
-
-
-def _documents(a: Arm, b: Arm, cells: Sequence[tuple[int, int]]) -> tuple[np.ndarray | None, bool]:
-    """(M, M) covariance of the matched differences over samples of documents, None if neither arm has any; and
-    whether both were evaluated on the same ones. Else each arm's documents are its own, and their variances add."""
-    influences, tokens = [], []
-    for side, arm in enumerate((a, b)):
-        if arm.held_out is not None and arm.held_out.tokens is not None:
-            tokens.append(arm.held_out.tokens)
-            influences.append(np.stack([arm.held_out.influence[_cell(arm.curves, pair[side])] for pair in cells]))
-    if len(tokens) == 2 and np.array_equal(tokens[0], tokens[1]):
-        return over_documents(influences[1] - influences[0]), True
-    return (np.sum([over_documents(U) for U in influences], axis=0) if influences else None), False
 
 
 def _cell(curves: Curves, k: int) -> Candidate:

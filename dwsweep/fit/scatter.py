@@ -11,6 +11,7 @@ One number stands for the draws of τ, their median. The degrees of freedom belo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,8 +71,10 @@ def of_curves(mean: np.ndarray, curve: np.ndarray, x: np.ndarray, known: MeanCov
 
 
 def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
-    ln_tau, ln_scale = posterior.stacked("scatter"), posterior.stacked("scale")
-    return Scatter(float(np.exp(np.median(ln_tau))), np.exp(2.0 * ln_tau), np.exp(2.0 * ln_scale), sizes, joint)
+    own, scale = (np.exp(2.0 * posterior.stacked(name)) for name in ("scatter", "scale"))
+    if posterior.cells.shared is not None and any(one.departs for one in posterior.cells.columns):
+        own = own + np.exp(2.0 * posterior.stacked("shared"))  # of a shape in all arms
+    return Scatter(math.sqrt(float(np.median(own))), own, scale, sizes, joint)
 
 
 def _spread(values: Sequence[Any] | np.ndarray, most: int) -> np.ndarray:

@@ -23,6 +23,9 @@ from dwsweep.fit.warnings import check_runs, confounds, left_out_line, noise_war
 from dwsweep.records.fit import FitOptions, NoiseSummary
 from dwsweep.records.transitions import Cell, RateRun, Transition
 
+JointModel = Callable[[Curves, FitOptions], LossSurface | None]
+"""Model of all depths together; None for too few shapes."""
+
 
 @dataclass(frozen=True)
 class TokenGroup:
@@ -48,7 +51,7 @@ class TokenGroup:
         shorter: bool = False,
         pairs: bool = True,
         heap: Heap | None = None,
-        fit: Callable[[Curves, FitOptions], LossSurface | None] | None = None,
+        fit: JointModel | None = None,
     ) -> TokenGroup:
         """``shorter``: True if larger nets are known to have trained on less. ``pairs``: True to compare pairs of
         depths, by the model of all depths where there is one: of ``heap``, or by ``fit`` (default: ``joint_model``)."""
@@ -170,9 +173,9 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     return NoiseSummary(**{**shared, **own})
 
 
-def joint_model(curves: Curves, options: FitOptions, compared: bool = False) -> LossSurface | None:
-    """The joint model of all depths; None for too few shapes. compared: for a comparison alone."""
-    surface = fit_loss_model(curves, options.confidence, options.seed, compared)
+def joint_model(curves: Curves, options: FitOptions) -> LossSurface | None:
+    """The joint model of all depths; None for too few shapes."""
+    surface = fit_loss_model(curves, options.confidence, options.seed)
     return LossSurface(surface) if surface else None
 
 

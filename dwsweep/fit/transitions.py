@@ -20,12 +20,10 @@ from dwsweep.fit.crossing import NOISE, Crossing, classify, monte_carlo
 from dwsweep.fit.curves import Curves, Difference, shared_grid
 from dwsweep.fit.paper import OwnCurves, own_curves
 from dwsweep.interval import Interval
-from dwsweep.records.fit import NO_FORM_FITS, Surface
+from dwsweep.records.fit import Surface
 from dwsweep.records.transitions import LEVINE, PCHIP, SURFACE, Transition
-from dwsweep.text import format_count
 
 SURFACE_POINTS = 61
-MOST_Z_DISTANCE = 3.0  # standard errors that may lie between two estimates of a crossing from the same losses
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ class Pair:
 def analyse_pairs(curves: Curves, confidence: float, surface: LossSurface | None = None) -> list[Pair]:
     """Every pair of consecutive depths, shallow to deep. surface: the joint model, None if there is none."""
     pairs = [Pair(*depths, curves, confidence) for depths in pairwise(curves.depths)]
-    if surface is None:
+    if surface is None or not pairs:
         return pairs
     grid, depths = surface_grid(surface), [(pair.shallow, pair.deep) for pair in pairs]
     found = []
@@ -133,27 +131,6 @@ def _without_effect(joint: Crossing, record: Surface) -> Crossing | None:
         reason=f"no effect of depth is shown (p = {record.effect_p:.2g})",
         cause=NOISE,
     )
-
-
-def _z_distance(joint: Crossing, own: Crossing) -> float:
-    """Standard errors between two crossings; 0 where one of them is none."""
-    if joint.root is None or own.root is None or not joint.se or not own.se:
-        return 0.0
-    return abs(joint.root - own.root) / math.hypot(joint.se, own.se)
-
-
-def disagreements(pairs: Sequence[Pair]) -> list[str]:
-    """One line per pair whose verdict lies far (``MOST_Z_DISTANCE``) from its own curves' crossing."""
-    found = []
-    for pair in pairs:
-        verdict, own = pair.verdict, pair.own.crossing
-        z_distance = _z_distance(verdict, own) if pair.joint else 0.0
-        if z_distance > MOST_Z_DISTANCE and verdict.root is not None and own.root is not None:
-            found.append(
-                f"surface: {pair.shallow}→{pair.deep} at {format_count(math.exp(verdict.root))}, by the pair alone at "
-                f"{format_count(math.exp(own.root))}, {z_distance:.1f} standard errors apart: {NO_FORM_FITS} there"
-            )
-    return found
 
 
 def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, paper: bool = False) -> list[Transition]:

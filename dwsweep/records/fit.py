@@ -26,7 +26,6 @@ from dwsweep.records.transitions import (
     FitCurves,
     GuidelineRow,
     LeftOutRun,
-    PairCurve,
     RateRun,
     Rival,
     SizedOptimum,
@@ -98,6 +97,8 @@ class FittedColumn(Record):
     value: tuple[float, ...] = field(repr=False)
     sds: tuple[float, float, float, float, float]
     interacts: bool
+    departs: bool = False
+    waves: bool = False
     tuned: tuple[float, float] | None = None
 
 
@@ -414,7 +415,6 @@ class OtherFit(Record):
     input: str
     input_sha256: str
     transitions: list[Transition]  # verdict on each pair
-    pairs: tuple[PairCurve, ...] = field(repr=False)
 
     def crossing(self, pair: Transition) -> Transition | None:
         """Find the row of the same two depths; None if it has none."""

@@ -132,7 +132,6 @@ def verdicts(rows: Iterable[Judged]) -> list[Judged]:
     """The verdict on each pair of depths (at each count of tokens), in the order of the pairs: the row by all losses
     together where there is one, else the row by the pair's own two curves. Every output reads this.
 
-    rows: of transitions, or the difference curves behind them.
     """
     found: dict[tuple[Any, ...], Judged] = {}
     for row in rows:
@@ -234,59 +233,6 @@ class Sampled(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmoothCurve(Sampled):
-    """The interpolated loss of a depth on a fine grid."""
-
-    x: Values
-    mean: Values
-    se: Values | None  # None if the noise is unknown
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthCurve(Sampled):
-    """Loss of one depth against the axis, at its cells."""
-
-    depth: Positive
-    x: Values
-    width: Values
-    n_params: Values
-    mean: Values
-    se: Values | None
-    n: tuple[Count, ...]  # runs of each cell
-    smooth: SmoothCurve | None  # None for a single size
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairCurve(Sampled):
-    """g = loss of the shallower − loss of the deeper net by one estimator; positive where the deeper is ahead.
-    ``verdicts`` picks the one with the verdict.
-
-    ``low``, ``high``: the simultaneous (sup-t) band that the status is read from. It, ``se`` and ``critical`` are None
-    where the noise is not known.
-    """
-
-    shallow: Positive
-    deep: Positive
-    status: str
-    x: Values
-    g: Values
-    se: Values | None
-    low: Values | None
-    high: Values | None
-    critical: float | None  # sup-t quantile
-    root: float | None
-    root_low: float | None
-    root_high: float | None
-    reason: str
-    estimator: str = PCHIP  # surface or pchip; earlier versions kept the latter alone
-
-    @property
-    def pair(self) -> tuple[int, int]:
-        """The two depths of the pair."""
-        return self.shallow, self.deep
-
-
-@dataclass(frozen=True, kw_only=True)
 class LawBand(Sampled):
     """Width of the transition against depth under a law, with its band at fixed depth."""
 
@@ -356,7 +302,7 @@ class FixedSize(Sampled):
     x: float
     depth: tuple[Positive, ...]
     mean: Values
-    se: Values | None
+    se: Values | None  # of the difference from the lowest; None with a surface, or if the noise is unknown
     surface: SurfaceCut | None
 
 
@@ -367,8 +313,7 @@ class FitCurves(Record):
     axis: str
     axis_label: str
     confidence: float
-    depths: tuple[DepthCurve, ...]
-    pairs: tuple[PairCurve, ...]
+    depths: tuple[Positive, ...]  # of the cells
     laws: dict[str, LawBand]
     fixed_n: tuple[FixedSize, ...]
 

@@ -410,14 +410,14 @@ def _best_depths(result: FitResult) -> list[Part]:
         return [Lines([title], apart=True), Lines(["not known: the data bound it at none of their sizes"], indent=2)]
     table = Table(title, [number(axis), number("depth"), INTERVAL, *([number("width")] if axis == "N" else [])])
     for row in result.surface.optima:
-        bounded, depth = row in known, row.depth_interval.known
+        bounded, depth = row in known, row.depth_interval
         weights = layer_weights(result, row.depth) if bounded and row.depth else None
         width = width_at(row.n_params, row.depth, weights) if weights else None
         # an upper end of one layer only means that one layer is best
-        empty = row.is_one_layer and (depth.high is None or depth.high == 1.0)
+        empty = row.is_one_layer and (depth.texts(in_layers)[2] in (None, "1", "1.0"))
         table.add(
             format_count(row.n_params),
-            shown(depth.value, in_layers, result.surface.beyond(row)) if bounded else "not known",
+            depth.texts(in_layers)[0] or result.surface.beyond(row) if bounded else "not known",
             "" if empty else depth.ends(in_layers),
             *([shown(width, ".0f")] if axis == "N" else []),
         )

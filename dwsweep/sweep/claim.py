@@ -80,7 +80,6 @@ class Owner:
     epoch: Count = 0  # of a lease: grows with every owner
     renewed: Annotated[float, Field(ge=0, lt=1e11)] | None = None  # of a lease: seconds since the epoch
     ended: bool = False  # of a lease: given back
-    started: str | None = None  # in locks of earlier versions, which lock nothing
 
     @classmethod
     def this_process(cls, shard: Shard, epoch: int = 0) -> Owner:
@@ -375,16 +374,7 @@ class _Lock:
                     raise _refusal(self.directory, _read(path))
                 self._ask(path, lock)
             if _inode(str(path)) == os.fstat(lock).st_ino:  # else somebody removed the file
-                break
-        left = _read(path)
-        if left is not None and left.started is not None:
-            if not self.takeover:
-                raise InputError(
-                    f"--out: {self.directory}; an earlier version of dwsweep owns it or was killed ({left}); if that "
-                    "process is gone, add --takeover"
-                )
-            os.ftruncate(lock, 0)
-        return lock
+                return lock
 
     def _ask(self, path: Path, lock: int) -> None:
         """Ask the owner to let go, and wait until it has.

@@ -21,15 +21,15 @@ left of the additional norm changes an x by mean x²/(2·ε·S²) of itself: 1e-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from dwsweep.model.ops import NORM_EPSILON
 from dwsweep.model.parametrization import Scales
-from dwsweep.shapes import Shape
+from dwsweep.shapes import Layer, Shape
 from dwsweep.trained.runs import Arrays
 
 ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "relu2": "relu2", "none": "linear"}
@@ -40,57 +40,33 @@ ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "relu2": "rel
 class Architecture:
     """Architecture of ``transformers``.
 
-    config: shape → content of config.json. weights: (shape, scales, our parameters) → their parameters.
+    config: shape → content of config.json. weights: (shape, scales, our parameters) → their parameters. keys: values of
+    the keys of ``model`` that it computes, None for any; of all other keys it computes the default.
     """
 
     name: str
     config: Callable[[Shape], dict[str, Any]]
     weights: Callable[[Shape, Scales, Arrays], Arrays]
+    keys: Mapping[str, tuple[Any, ...] | None]
     note: str = ""  # note for users of the export
 
 
 def of(shape: Shape) -> Architecture | list[str]:
-    """Architecture that computes the same function as the shape; else the keys of the shape that no architecture
-    supports."""
-    nowhere = [
-        line
-        for line, found in (
-            ("model.norm: post", shape.norm != "pre"),
-            ("model.norm_type: none", shape.norm_type == "none"),
-            ("model.attention: linear", shape.attention != "softmax"),
-            ("model.order: attention_first", shape.order != "interleaved"),
-            (f"model.embedding_rank: {shape.embedding_rank}", shape.embedding_rank is not None),
-            (
-                f"model.logit_softcap: {shape.logit_softcap} without RMSNorm and model.qk_norm",
-                shape.logit_softcap is not None and not (shape.norm_type == "rmsnorm" and shape.qk_norm),
-            ),
-        )
-        if found
-    ]
-    if nowhere:
-        return nowhere
-    rotary, qk_norm = shape.positions == "rotary", shape.qk_norm
-    if shape.norm_type == "layernorm":
-        found = GPT_NEOX if rotary else GPT2
-        lacks = (
-            ("model.qk_norm: true", qk_norm),
-            ("model.mlp: gated", shape.mlp == "gated"),
-            (
-                f"grid.heads: {shape.heads} × {shape.head_size} at width {shape.width}",
-                shape.heads * shape.head_size != shape.width,
-            ),
-        )
-        why = "model.norm_type: layernorm"
+    """Architecture that computes the same function as the shape; else the keys of the shape whose values it lacks. A
+    key that no architecture names, such as one of a later version, must have its default."""
+    if shape.norm_type == "rmsnorm":
+        found = LLAMA if not shape.qk_norm else QWEN3 if shape.logit_softcap is None else GEMMA3
     else:
-        found = LLAMA if not qk_norm else QWEN3 if shape.logit_softcap is None else GEMMA3
-        plain = shape.mlp == "plain" and shape.activation != "relu2"
-        lacks = (
-            (f"model.positions: {shape.positions}", not rotary),
-            (f"model.mlp: plain with model.activation: {shape.activation}", plain),
-            ("model.biases: true", qk_norm and shape.biases),
-        )
-        why = "model.norm_type: rmsnorm" + (" and model.qk_norm: true" if qk_norm else "")
-    missing = [f"{line} (with {why}: {found.name})" for line, there in lacks if there]
+        found = GPT_NEOX if shape.positions == "rotary" else GPT2
+    keys = {**found.keys, **({"mlp": None} if shape.activation == "relu2" and "mlp" in found.keys else {})}
+    missing = []
+    for field in fields(Layer):
+        value, allowed = getattr(shape, field.name), keys.get(field.name, (field.default,))
+        if allowed is not None and value not in allowed:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            missing.append(f"model.{field.name}: {shown} (with model.norm_type: {shape.norm_type}: {found.name})")
+    if found in (GPT2, GPT_NEOX) and shape.heads * shape.head_size != shape.width:
+        missing.append(f"grid.heads: {shape.heads} × {shape.head_size} at width {shape.width} ({found.name})")
     return missing or found
 
 
@@ -303,14 +279,18 @@ def _gemma3_weights(shape: Shape, scales: Scales, ours: Arrays) -> Arrays:
     return {name: array - 1 if "norm" in name else array for name, array in found.items()}
 
 
-GPT2 = Architecture("GPT-2", _gpt2_config, _gpt2_weights)
-GPT_NEOX = Architecture("GPT-NeoX", _gpt_neox_config, _gpt_neox_weights)
-LLAMA = Architecture("Llama", _llama_config, _llama_weights)
-QWEN3 = Architecture("Qwen3", _qwen3_config, _llama_weights)
+_KEYS = {"activation": tuple(ACTIVATIONS), **dict.fromkeys(("rope_theta", "z_loss", "tied_embeddings", "biases"))}
+_RMS = {**_KEYS, "norm_type": ("rmsnorm",), "positions": ("rotary",), "mlp": ("gated",)}
+_NORMED = {**_RMS, "qk_norm": (True,), "biases": (False,)}
+GPT2 = Architecture("GPT-2", _gpt2_config, _gpt2_weights, {**_KEYS, "positions": ("learned", "sinusoidal")})
+GPT_NEOX = Architecture("GPT-NeoX", _gpt_neox_config, _gpt_neox_weights, {**_KEYS, "positions": ("rotary",)})
+LLAMA = Architecture("Llama", _llama_config, _llama_weights, _RMS)
+QWEN3 = Architecture("Qwen3", _qwen3_config, _llama_weights, _NORMED)
 GEMMA3 = Architecture(
     "Gemma 3",
     _gemma3_config,
     _gemma3_weights,
+    {**_NORMED, "logit_softcap": None},
     "Load it in float32 or bfloat16, never in float16: the residual stream is 2²⁶ times that of the trained model, so\n"
     "that Gemma 3's norms behind its sublayers, which the trained model does not have, change nothing.",
 )

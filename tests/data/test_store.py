@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shown import printed
 
 from dwsweep.data import token_store
 from dwsweep.data.heldout import heldout_set
-from dwsweep.data.inspection import inspect, length_histogram
 from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
@@ -170,24 +167,3 @@ def test_heldout_is_cut_at_a_document(tmp_path: Path) -> None:
     assert heldout_set(store, 16, max_tokens=int(all_.document_tokens[:4].sum()) - 1).n_documents == 3
     assert heldout_set(store, 16, max_tokens=1).n_documents == 1
     assert heldout_set(store, 16, max_tokens=10**9).n_documents == len(VALIDATION)
-
-
-def test_inspect_shows_the_store(tmp_path: Path) -> None:
-    text = printed(inspect(build(tmp_path / "s")), 140)
-    for part in ("training document 0", "redirects", "2 left out", "invalid UTF-8", "1 skipped", "0.980", "40", "12"):
-        assert part in text
-    assert length_histogram(np.array([1, 1, 2, 3, 9])) == [(1, 1, 2), (2, 3, 2), (4, 7, 0), (8, 15, 1)]
-
-
-def test_inspect_passes_nothing_on_to_the_terminal(tmp_path: Path) -> None:
-    import io
-
-    from rich.console import Console
-
-    store = build(tmp_path / "s", first="\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]\n")
-    store = replace(store, manifest=replace(store.manifest, first_skipped="\x1b[2J[/red]", source="\x1b[2J[/red]"))
-    out = io.StringIO()
-    Console(width=200, file=out, force_terminal=True, color_system=None).print(inspect(store))
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out.getvalue().replace("\x1b[3m", "").replace("\x1b[0m", ""))
-    assert r"\x1b]0;title\x07\x1b[31mred\x9b2J \u202e[bold]x[/nope]" in out.getvalue()
-    assert out.getvalue().count(r"\x1b[2J[/red]") == 2

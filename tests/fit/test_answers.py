@@ -40,10 +40,10 @@ def test_the_file_has_the_columns_of_the_contract_first(tmp_path: Path) -> None:
 def test_best_depths_are_those_of_the_surface_and_the_deep_end_is_narrow() -> None:
     assert fit().surface is not None
     rows = answers.answers(fit())
-    assert [(row.n_params, row.depth_interval) for row in rows] == [
-        (row.n_params, row.depth_interval)
-        for row in fit().surface.optima  # type: ignore[union-attr]
-    ]
+    said, known = (
+        [(row.n_params, row.depth, row.depth_low, row.depth_high) for row in of] for of in (rows, fit().surface.optima)
+    )  # type: ignore[union-attr]
+    assert said == known
     for row in rows:
         if row.depth and row.width and row.n_params:
             assert row.width == pytest.approx((row.n_params / 12 / row.depth) ** 0.5, rel=0.02)

@@ -18,16 +18,14 @@ from shown import printed
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit import arms
-from dwsweep.fit.arms import Estimate, compare, compare_arms, ratio
+from dwsweep.fit.arms import Together, compare_arms, ratio
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.pairing import at_size, pair_arms
-from dwsweep.fit.transitions import size_ratio
-from dwsweep.guide.guideline import completed
+from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
-from dwsweep.records.transitions import SURFACE, Transition
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.terminal import plain_text
@@ -53,52 +51,49 @@ def compared() -> fit_record.FitResult:
     return compare_arms(base, [other], draws=DRAWS)
 
 
-@pytest.fixture(scope="module")
-def base_alone() -> fit_record.FitResult:
-    return dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS)
-
-
 # The interval of a ratio
 
 
-def test_a_ratio_of_two_that_share_nothing_is_that_of_two_sweeps() -> None:
-    blank = dict.fromkeys(Transition.keys())
-    a, b = ((n, n * math.exp(-1.96 * se), n * math.exp(1.96 * se)) for n, se in ((1e8, 0.3), (5e7, 0.2)))
-    rows = [
-        Transition(**{**blank, "n_params": n, "n_params_low": low, "n_params_high": high}) for n, low, high in (a, b)
-    ]
-    here, there = (Estimate(*map(math.log, ends), se=se) for ends, se in ((a, 0.3), (b, 0.2)))
-    found = ratio(there, here, arms._alone(there, here), CONFIDENCE)
-    assert (found.value, found.low, found.high) == pytest.approx(size_ratio(*rows), rel=0.05)
-
-
 def test_a_bound_against_a_bound_is_a_bound() -> None:
-    crossed = Estimate(10.0, 9.9, 10.2, 0.1, status="crossed")
-    not_reached = Estimate(None, 12.0, None, status="not_reached")
+    crossed, not_reached = Interval(10.0, 9.9, 10.2), Interval(None, 12.0, None)
     found = ratio(crossed, not_reached, None, CONFIDENCE)
     assert found.value is None and found.high is None and found.low == pytest.approx(math.exp(12.0 - 10.2))
     back = ratio(not_reached, crossed, None, CONFIDENCE)
     assert back.low is None and back.high == pytest.approx(math.exp(10.2 - 12.0))
 
 
+def test_a_ratio_is_that_of_the_two_numbers_beside_it_and_they_are_those_of_the_fit(
+    compared: fit_record.FitResult,
+) -> None:
+    """Best depths of 18.14 and 18.64 stood beside a ratio of 1.001: each came from a model of its own."""
+    (found,) = compared.comparisons
+    rows = [row for row in (*found.of(TRANSITION), *found.of(BEST_DEPTH)) if row.change is not None]
+    assert {row.quantity for row in rows} == {TRANSITION, BEST_DEPTH}
+    for row in rows:
+        assert row.change == pytest.approx(row.other / row.base) and row.change_low <= row.change <= row.change_high
+    for row in found.of(LOSS):
+        assert row.change == pytest.approx(row.other - row.base, abs=1e-9)
+    own = {pair.pair: pair for pair in compared.verdicts}
+    for row in found.of(TRANSITION):
+        known = own[row.depth, row.deep]
+        assert (row.base, row.base_low, row.base_high) == pytest.approx(
+            (known.n_params, known.n_params_low, known.n_params_high)
+        )
+    surface = LossSurface(compared.surface)
+    for row in found.of(BEST_DEPTH):
+        at = surface.sized(math.log(row.n_params))
+        assert (row.base, row.base_low, row.base_high) == pytest.approx((at.depth, at.depth_low, at.depth_high))
+
+
 def test_arms_that_are_alike_have_narrower_ratios_than_two_sweeps() -> None:
     """The other arm's depth effects shrink towards the base's; where they part by a factor the ratio says so."""
-    widths = []
     for factor in (1.0, 3.0):
-        drawn = draw_arms(TwoArms(factor=factor), np.random.default_rng(5))
-        base, other = (fitted(one, label) for one, label in zip(drawn, "AB", strict=True))
-        rows = [row for row in compare(base, other, ARM_OPTIONS).rows if row.quantity == BEST_DEPTH]
-        both = [row for row in rows if None not in (row.change_low, row.change_high, row.base, row.other)]
-        assert both
-        for row in both:
-            true = TwoArms(factor=factor).other.best_depth(row.n_params) / TwoArms().truth.best_depth(row.n_params)
-            assert row.change_low * 0.97 <= true <= row.change_high * 1.03
-        own = [math.hypot(*(math.log(getattr(row, f"{side}_high") / getattr(row, f"{side}_low"))
-               for side in ("base", "other"))) for row in both
-               if None not in (row.base_low, row.base_high, row.other_low, row.other_high)]  # fmt: skip
-        joint = [math.log(row.change_high / row.change_low) for row in both]
-        widths.append(np.median(joint) / np.median(own))
-    assert widths[0] < 0.9
+        scenario = TwoArms(factor=factor)
+        rows = [row for row in simulation(scenario, np.random.default_rng(5)).rows if row.kind == BEST_DEPTH]
+        both = [row for row in rows if None not in (row.low, row.high)]
+        assert both and all(row.low * 0.97 <= row.truth <= row.high * 1.03 for row in both)
+        if factor == 1.0:
+            assert summarise(rows, BEST_DEPTH)["width"] < 0.9
 
 
 # What is shared
@@ -108,37 +103,37 @@ def test_arms_that_are_alike_have_narrower_ratios_than_two_sweeps() -> None:
 def test_what_the_arms_share_is_found(shared: float, low: float, high: float) -> None:
     found = []
     for seed in range(6):
-        a, b = (fitted(d, "A", surface=False) for d in draw_arms(TwoArms(shared=shared), np.random.default_rng(seed)))
+        a, b = (fitted(d, "A") for d in draw_arms(TwoArms(shared=shared), np.random.default_rng(seed)))
         pairing = pair_arms(a, b)
-        own = [c.covariance + c.noise.shape_variance * np.eye(len(c.x)) for c in (a.curves, b.curves)]
-        scale = math.sqrt(np.trace(own[0]) * np.trace(own[1]))
-        found.append(sum(pairing.cross[i, j] for i, j in pairing.cells) / scale)
+        i, j = np.array(pairing.cells).T
+        own = [curves.means.diagonal for curves in (a.curves, b.curves)]
+        found.append(pairing.runs[i, j].mean() / math.sqrt(own[0].mean() * own[1].mean()))
         assert not pairing.why_not and len(pairing.cells) == 24
     assert low < np.mean(found) < high
 
 
 def test_documents_are_shared_where_both_arms_were_evaluated_on_the_same() -> None:
     scenario = TwoArms(documents=100, sigma=1e-4, seed_sd=0.0, text_sd=0.06, budgets=SIX_SIZES)
-    a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(1)))
+    a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(1)))
     assert b.held_out is not None
     other_set = replace(b, held_out=b.held_out._replace(tokens=2 * np.ones(100)))
     same, apart = pair_arms(a, b), pair_arms(a, other_set)
     assert "100 held-out documents" in same.by and "documents" not in apart.by
     k = np.array([i for i, _ in same.cells]), np.array([j for _, j in same.cells])
     total = (np.trace(a.curves.covariance) + np.trace(b.curves.covariance)) / 2
-    assert same.cross[k].sum() > 0.9 * total  # what documents add to all shapes is most of it
-    assert abs(apart.cross[k].sum()) < 0.1 * total
+    assert same.documents[k].sum() > 0.9 * total  # what documents add to all shapes is most of it
+    assert not apart.documents.any()
 
 
 def test_errors_are_drawn_as_the_arms_share_them() -> None:
-    a, b = (fitted(one, "A", surface=False) for one in draw_arms(SMALL, np.random.default_rng(2)))
+    a, b = (fitted(one, "A") for one in draw_arms(SMALL, np.random.default_rng(2)))
     pairing = pair_arms(a, b)
     one, two, level = pairing.drawn(20_000, np.random.default_rng(0))
     i, j = np.array(pairing.cells).T
     own = [c.total_covariance[k, k] for c, k in ((a.curves, i), (b.curves, j))]
-    expected = own[0] + own[1] - 2.0 * pairing.cross[i, j]
+    expected = own[0] + own[1] - 2.0 * pairing.runs[i, j]
     assert (two[:, j] - one[:, i]).var(axis=0) == pytest.approx(expected, rel=0.1)
-    assert expected.mean() < 0.5 * sum(own).mean(), "four fifths of the noise are shared"
+    assert pairing.runs[i, j].mean() > 0.5 * a.curves.means.diagonal.mean(), "four fifths of the noise are shared"
     assert level.var() == pytest.approx(pairing.level, rel=0.1)
 
 
@@ -162,48 +157,30 @@ def test_a_loss_moves_to_another_size_along_its_own_curve() -> None:
     assert deviations[:, 1].std() == pytest.approx(moved, rel=0.15)
 
 
-def test_an_arm_that_is_compared_has_the_answers_of_its_own_fit(compared: fit_record.FitResult) -> None:
-    """Fewer nodes have draws: ends move by their Monte-Carlo error."""
-    alone = dwsweep.fit_table(tables(STUDY)[1], draws=DRAWS)
-    known = {(row.shallow, row.deep): row for row in alone.transitions if row.estimator == SURFACE}
-    rows = compared.comparisons[0].of(TRANSITION)
-    assert rows
-    for row in rows:
-        own = known[row.depth, row.deep]
-        width = math.log(own.n_params_high / own.n_params_low)
-        for name, value in (
-            ("other", own.n_params),
-            ("other_low", own.n_params_low),
-            ("other_high", own.n_params_high),
-        ):
-            assert abs(math.log(getattr(row, name) / value)) < 0.1 * width, (row.pair, name)
-
-
 def test_a_table_against_itself_differs_by_nothing() -> None:
     base, _ = tables(SMALL)
     (found,) = compare_arms(base, [base], draws=DRAWS).comparisons
-    assert all(row.change == pytest.approx(1.0) for row in found.of(TRANSITION))
-    assert all(row.change == 0.0 and row.change_low <= 0.0 <= row.change_high for row in found.of(LOSS))
+    assert all(row.change == pytest.approx(1.0, abs=0.01) for row in found.of(TRANSITION))
+    assert all(abs(row.change) < 1e-4 and row.change_low <= 0.0 <= row.change_high for row in found.of(LOSS))
     assert not any(row.shown for row in found.rows)
 
 
 # Coverage
 
 
-def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, surface: bool, name: str) -> dict:
+def summaries(scenario: TwoArms, kinds: tuple[str, ...], n: int, name: str) -> dict:
     rngs = (np.random.default_rng([index, *name.encode()]) for index in range(n))
-    studies = [simulation(scenario, rng, surface=surface) for rng in rngs]
+    studies = [simulation(scenario, rng) for rng in rngs]
     every = [row for study in studies for row in study.rows]
     found = {kind: summarise(every, kind) for kind in kinds}
-    if surface:
-        found["answer"] = summarise([study.headline for study in studies if study.headline], BEST_DEPTH)
+    found["answer"] = summarise([study.headline for study in studies if study.headline], BEST_DEPTH)
     return found
 
 
 @pytest.mark.slow
 def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
     studies = 10
-    found = summaries(STUDY, (TRANSITION, LOSS), studies, True, "moved")
+    found = summaries(STUDY, (TRANSITION, LOSS), studies, "moved")
     transitions = found[TRANSITION]
     assert transitions["compared"] == 2 * studies and transitions["coverage"] >= 0.88 and transitions["changed"] >= 0.9
     assert transitions["width"] < 1.0  # of the interval of two sweeps that share nothing
@@ -214,16 +191,16 @@ def test_a_moved_transition_is_covered_by_a_narrower_interval() -> None:
 @pytest.mark.slow
 def test_equal_truths_are_rarely_told_apart() -> None:
     studies = 24
-    found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), studies, False, "same")[TRANSITION]
+    found = summaries(TwoArms(budgets=SIX_SIZES), (TRANSITION,), studies, "same")[TRANSITION]
     assert found["coverage"] >= 0.88 and found["changed"] <= 0.12
-    apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), studies // 2, False, "apart")[TRANSITION]
+    apart = summaries(TwoArms(budgets=SIX_SIZES, shared=0.0), (TRANSITION,), studies // 2, "apart")[TRANSITION]
     assert apart["coverage"] >= 0.85 and apart["width"] == pytest.approx(1.0, abs=0.15)
 
 
 @pytest.mark.slow
 def test_the_best_depth_under_both() -> None:
     many = replace(STUDY, truth=SmoothTruth((6, 9, 13, 19, 27)), factor=3.0)
-    found = summaries(many, (BEST_DEPTH,), 3, True, "depths")
+    found = summaries(many, (BEST_DEPTH,), 3, "depths")
     assert found[BEST_DEPTH]["coverage"] >= 0.9 and found["answer"]["compared"] == 3
     assert found["answer"]["changed"] >= 0.6 and abs(found["answer"]["bias"]) < 0.05
 
@@ -234,7 +211,7 @@ def test_coverage_of_ratios_over_a_hundred_studies(factor: float) -> None:
     """Nominal 95 %. Of transitions and of the answer's best depth, with the noise shared and not."""
     for shared in (0.8, 0.0):
         scenario = TwoArms(factor=factor, shared=shared)
-        found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), N, True, f"slow {factor} {shared}")
+        found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), N, f"slow {factor} {shared}")
         for kind in (TRANSITION, BEST_DEPTH, "answer"):
             assert found[kind]["coverage"] >= 0.9, (kind, found[kind])
             if factor == 1.0:
@@ -249,35 +226,51 @@ def test_coverage_of_ratios_over_a_hundred_studies(factor: float) -> None:
 @pytest.mark.parametrize("name", ["same, documents", "same, luck 0.002", "same, one seed", "same, 4 sizes, documents"])
 def test_false_claims_of_other_sources_of_noise(name: str) -> None:
     scenario = two_arms()[name]
-    found = summaries(scenario, (TRANSITION, LOSS), N, False, name)[TRANSITION]
+    found = summaries(scenario, (TRANSITION, LOSS), N, name)[TRANSITION]
     assert found["coverage"] >= 0.9 and found["changed"] <= 0.05
 
 
 # Through the front door
 
 
-def test_what_a_comparison_says(compared: fit_record.FitResult, base_alone: fit_record.FitResult) -> None:
+def test_what_a_comparison_says(compared: fit_record.FitResult) -> None:
     (found,) = compared.comparisons
     assert found.paired and found.pairing == "3 seeds over 24 shapes" and found.unit == "nats per token"
     first, second, third = found.answer
     assert first.startswith("best depth at N = ") and "; ratio 0.8" in first
     assert second.startswith("transitions: 6 → 12 at 1.") and third.startswith("losses: at depth 6 ")
     (row, _) = found.of(TRANSITION)
-    alone = base_alone.transitions[0]
-    own = alone.n_params, alone.n_params_low, alone.n_params_high
-    assert (row.base, row.base_low, row.base_high) == pytest.approx(own, rel=1e-9)
     assert row.change_low < 1.5 < row.change_high and row.verdict == "larger" and row.correlation > 0.2
     assert [curve.curve.depth for curve in found.depths] == [6, 12, 18]
     assert found.depths[0].partings[0].ahead == "other"  # the losses of the other arm are 0.03 nats lower
 
 
-def test_without_an_arm_nothing_changes_in_the_fit(
-    compared: fit_record.FitResult, base_alone: fit_record.FitResult
+def test_a_fit_beside_another_arm_has_the_cells_of_its_own_and_its_answers_hardly_move(
+    compared: fit_record.FitResult,
 ) -> None:
-    alone = base_alone.to_dict()
-    assert alone.pop("comparisons") == []
-    # a guideline is made when a result is read
-    assert {key: value for key, value in completed(compared).to_dict().items() if key != "comparisons"} == alone
+    alone = dwsweep.fit_table(tables(STUDY)[0], draws=DRAWS)
+    assert alone.comparisons == [] and [row.mean for row in compared.cells] == [row.mean for row in alone.cells]
+    for one, other in zip(compared.verdicts, alone.verdicts, strict=True):
+        width = math.log(other.n_params_high / other.n_params_low)
+        assert abs(math.log(one.n_params / other.n_params)) < 0.25 * width
+        assert math.log(one.n_params_high / one.n_params_low) < 1.2 * width
+
+
+def test_one_shape_with_several_arms_gets_their_differences() -> None:
+    """Four paired seeds: −0.031, +0.19 and −0.012 beside noise of 0.009 that the arms share."""
+    rng, true = np.random.default_rng(3), {"plain": 0.0, "gated": -0.031, "ternary": 0.19, "rope": -0.012}
+    luck = rng.normal(0.0, 0.009, 4)
+    rows = [
+        {"depth": 6, "width": 384, "arm": arm, "seed": k, "loss": 1.52 + effect + luck[k] + rng.normal(0.0, 0.001)}
+        for arm, effect in true.items()
+        for k in range(4)
+    ]
+    result = compare_arms(rows, draws=DRAWS)
+    for one in result.comparisons:
+        (row,) = one.rows
+        assert row.quantity == LOSS and row.change_low <= true[one.arm] <= row.change_high and row.shown
+        assert row.change_high - row.change_low < 0.02
+        assert one.answer[0].startswith(f"loss of {one.arm} − ") and "nothing can be said of depth" in one.answer[1]
 
 
 def test_several_arms_each_against_the_first() -> None:
@@ -291,7 +284,7 @@ def test_several_arms_each_against_the_first() -> None:
     assert [(one.base, one.arm) for one in result.comparisons] == [("a", "b"), ("a", "c")]
     apart = compare_arms(base, [other, third], draws=DRAWS)
     assert [one.rows[0].change for one in apart.comparisons] == [one.rows[0].change for one in result.comparisons]
-    assert result.cells == apart.cells == dwsweep.fit_table(labelled, draws=DRAWS, where="arm == 'a'").cells
+    assert [row.mean for row in result.cells] == [row.mean for row in apart.cells]
     with pytest.raises(InputError, match=r"others: .* has one arm; allowed: a second table"):
         compare_arms(base, draws=DRAWS)
 
@@ -328,7 +321,6 @@ def test_other_text_is_not_paired_and_other_vocabularies_compare_in_bits_per_byt
     named = [{**row, "data_hash": "aaaa"} for row in base]
     (found,) = compare_arms(named, [[{**row, "data_hash": "bbbb"} for row in other]], draws=DRAWS).comparisons
     assert not found.paired and shows(found.pairing, "fit: unpaired by data", numbers=True)
-    assert all(abs(row.correlation) < 0.05 for row in found.of(TRANSITION))
     small = [{**row, "vocab_size": 1000, "bits_per_byte": row["loss"] / 2} for row in base]
     large = [{**row, "vocab_size": 8000, "bits_per_byte": row["loss"] / 3} for row in other]
     (found,) = compare_arms(small, [large], draws=DRAWS).comparisons
@@ -439,5 +431,5 @@ def test_without_noise_nothing_is_compared() -> None:
     base, other = tables(scenario)
     (found,) = compare_arms(base, [other], draws=DRAWS).comparisons
     assert not any(row.shown for row in found.rows) and says(found.answer[-1], "fit: noise of arms not known")
-    a, b = (fitted(drawn, "A", surface=False) for drawn in draw_arms(scenario, np.random.default_rng(0)))
-    assert compare(a, b, ARM_OPTIONS).depths == ()
+    a, b = (fitted(drawn, "A") for drawn in draw_arms(scenario, np.random.default_rng(0)))
+    assert Together.of(a, [b], ARM_OPTIONS).compare(b).depths == ()

@@ -95,15 +95,9 @@ def test_json_is_valid_and_complete(fitted):
     assert content["format"] == fit_record.FORMAT and content["pairs_law"]["of"] == "pairs"
     assert law["valid_from"] < law["valid_to"]
     curves = content["curves"]
-    assert [row["depth"] for row in curves["depths"]] == [6, 12, 18, 24, 30]
-    for row in curves["depths"]:
-        assert len(row["x"]) == len(row["mean"]) == len(row["se"])
-        assert len(row["smooth"]["x"]) == len(row["smooth"]["mean"]) == len(row["smooth"]["se"])
-    for row in curves["pairs"]:
-        assert all(low < g < high for low, g, high in zip(row["low"], row["g"], row["high"], strict=True))
+    assert curves["depths"] == [6, 12, 18, 24, 30]
     assert set(curves["laws"]) == {"exponential", "linear", "power", "published"}
-    assert {"average", "published"} <= set(curves["guideline"]) <= {"average", *curves["laws"]}
-    assert len(curves["fixed_n"]) >= 3 and len(curves["gpt3"]) == 8
+    assert len(curves["fixed_n"]) >= 3
     assert content["provenance"]["input_sha256"] and content["provenance"]["options"]["draws"] == 500
 
 
@@ -262,7 +256,7 @@ def test_documents_add_what_another_sample_would_move_and_only_that(tmp_path, to
     used = dwsweep.fit_table(tmp_path, draws=1000, where=ONE_PAIR)
     ignored = dwsweep.fit_table(tmp_path, draws=1000, documents=False, where=ONE_PAIR)
     assert shows(used.noise["documents"], "fit: paired over documents", numbers=True)
-    se_used, se_ignored = (np.median(r.curves["pairs"][0]["se"]) for r in (used, ignored))
+    se_used, se_ignored = (np.median([max(size.se) for size in r.curves.fixed_n]) for r in (used, ignored))
     added = math.sqrt(se_used**2 - se_ignored**2)
     # the effective number of documents is (Σt)²/Σt², 200 for equal ones and about 160 for 20 … 200 tokens
     documents = 160 if token_weights else 200

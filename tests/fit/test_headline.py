@@ -68,11 +68,10 @@ def _at_most(number: str) -> float:
 
 
 def _agrees(clause: re.Match[str], row: SizedOptimum, record: Surface) -> bool:
-    found = row.depth_interval.known
-    best = layers(found.value) if found.value else "1" if row.is_one_layer else record.beyond(row)
+    value, *both = row.depth_interval.texts(layers)
+    best = value or ("1" if row.is_one_layer else record.beyond(row))
     low, high = clause["low"] or clause["above"], clause["high"] or clause["below"]
-    ends = [None if end is None else layers(end) for end in (found.low, found.high)]
-    return clause["best"] == best and (row.is_one_layer or [low, high] == ends)
+    return clause["best"] == best and (row.is_one_layer or [low, high] == both)
 
 
 SHAPES = {

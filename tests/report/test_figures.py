@@ -31,7 +31,7 @@ from dwsweep.records import record as reader
 from dwsweep.records.adjusted import Adjustment, EqualWhat
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.run import RunResult
-from dwsweep.records.transitions import PairCurve, RateRun
+from dwsweep.records.transitions import RateRun
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.report.figures import losses, registry, style
@@ -100,34 +100,6 @@ def test_the_figure_of_the_guideline_marks_its_rows() -> None:
     upper, _ = drawn("law")["guideline"].axes
     marked = {tuple(map(float, line.get_xydata()[0])) for line in upper.lines if line.get_marker() == "o"}
     assert marked == {(row.n_params, row.depth) for row in fit.guideline if row.depth is not None}
-
-
-def test_bars_of_differences_leave_out_what_the_depths_share() -> None:
-    fit = report_sweeps.fit("law")
-    size = replace(
-        fit.curves.fixed_n[0], x=1e6, depth=(6, 12, 18), mean=(3.02, 3.0, 3.01), se=(0.05, 0.05, 0.05), surface=None
-    )
-
-    def pair(shallow: int, deep: int, se: float) -> PairCurve:
-        return replace(
-            fit.curves.pairs[0],
-            estimator="pchip",
-            shallow=shallow,
-            deep=deep,
-            x=(1e5, 1e7),
-            g=(0.0, 0.0),
-            se=(se, se),
-            low=None,
-            high=None,
-        )
-
-    shared = replace(fit, curves=replace(fit.curves, pairs=(pair(6, 12, 0.01), pair(12, 18, 0.01))))
-    above, se = losses.differences_at(shared, size)
-    assert se is not None and above == pytest.approx([0.02, 0.0, 0.01])
-    # (0.05² + 0.05² − 0.01²)/2 is shared; 0.05² less that is 0.01²/2 a depth: the difference of two has 0.01² again
-    assert se == pytest.approx([0.01, 0.0, 0.01])
-    above, se = losses.differences_at(shared, replace(size, se=None))
-    assert se is None
 
 
 def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:

@@ -1,6 +1,6 @@
 """Two arms whose truths are known, and what their noise shares: are the intervals of their comparison covered?
 
-``python -m tests.simulations.arms --out DIR [--n 200] [--processes 2] [--fast] [SCENARIO …]``
+``python -m tests.simulations.arms --out DIR [--n 200] [--processes 2] [SCENARIO …]``
 
 Each loss is that of a ``SmoothTruth`` plus, in nats,
 
@@ -22,18 +22,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dwsweep.fit.arm import Arm
-from dwsweep.fit.arms import compare, loss_contrasts, middle
+from dwsweep.fit.arms import Together, middle
 from dwsweep.fit.cells import Candidate, Shape, select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.documents import Documents, of_influences
-from dwsweep.fit.pairing import pair_arms
 from dwsweep.fit.scatter import judged
-from dwsweep.fit.token_group import joint_model
-from dwsweep.fit.transitions import analyse_pairs
 from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION, ComparedRow
 from dwsweep.records.record import Record
-from tests.simulations.harness import CONFIDENCE, OPTIONS, Simulated, Study, covers, mean, median, percent, shown
+from tests.simulations.harness import OPTIONS, Simulated, Study, covers, mean, median, percent, shown
 from tests.simulations.sweeps import SmoothTruth, widths
 
 TWIN = 0.97  # size of the other arm's shapes over the base's, before rounding
@@ -159,23 +156,18 @@ class Simulation(Simulated):
     headline: Found | None
 
 
-def fitted(drawn: Drawn, label: str, surface: bool = True) -> Arm:
+def fitted(drawn: Drawn, label: str) -> Arm:
     """An arm as a comparison has it."""
     runs = without_bad_runs(select_runs(drawn.rows))[0].runs
-    curves = build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents)
-    model = joint_model(curves, ARM_OPTIONS, compared=True) if surface else None
-    curves = judged(curves, model.posterior if model else None)
-    pairs = analyse_pairs(curves, CONFIDENCE, model)
-    return Arm(label, label, "", runs, curves, pairs, model, drawn.documents)
+    curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0), drawn.documents))
+    return Arm(label, label, "", runs, curves, drawn.documents)
 
 
-def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0, surface: bool = True) -> Simulation:
-    """One study drawn, fitted and compared; ``surface``: with the best depths, which take most of the time."""
-    base, other = (fitted(drawn, label, surface) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
-    rows = compare(base, other, ARM_OPTIONS).rows
-    pairing = replace(pair_arms(base, other), cross=np.zeros((len(base.curves.x), len(other.curves.x))), noise=None)
-    losses = iter(loss_contrasts(base, other, pairing, ARM_OPTIONS).rows)
-    found = {id(row): _found(scenario, row, next(losses) if row.quantity == LOSS else row_alone(row)) for row in rows}
+def simulation(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:
+    """One study drawn, fitted and compared."""
+    base, other = (fitted(drawn, label) for drawn, label in zip(draw_arms(scenario, rng), "AB", strict=True))
+    rows = Together.of(base, [other], ARM_OPTIONS).compare(other).rows
+    found = {id(row): _found(scenario, row, row_alone(row)) for row in rows}
     headline = middle([row for row in rows if row.quantity == BEST_DEPTH])
     return Simulation(index=index, rows=tuple(found.values()), headline=found[id(headline)] if headline else None)
 
@@ -184,7 +176,7 @@ def row_alone(row: ComparedRow) -> ComparedRow:
     """The ratio with the interval of two estimates that share nothing."""
     numbers = (row.base, row.base_low, row.base_high, row.other, row.other_low, row.other_high)
     base, low, high, *other = (None if number is None else math.log(number) for number in numbers)
-    if base is None or other[0] is None:
+    if row.quantity == LOSS or base is None or other[0] is None:
         return row
 
     def end(own: float | None, facing: float | None) -> float | None:
@@ -194,11 +186,6 @@ def row_alone(row: ComparedRow) -> ComparedRow:
         return math.exp(other[0] - base + (away if own > other[0] else -away))
 
     return replace(row, change_low=end(other[1], high), change_high=end(other[2], low))
-
-
-def without_surface(scenario: TwoArms, rng: np.random.Generator, index: int = 0) -> Simulation:
-    """transitions and losses alone"""
-    return simulation(scenario, rng, index, surface=False)
 
 
 def _found(scenario: TwoArms, row: ComparedRow, alone: ComparedRow) -> Found:
@@ -266,7 +253,7 @@ def cells(name: str, simulations: Sequence[Simulation]) -> list[list[str]]:
     ]
 
 
-STUDY = Study(__doc__, two_arms(), simulation, Simulation, 200, HEAD, cells, without_surface)
+STUDY = Study(__doc__, two_arms(), simulation, Simulation, 200, HEAD, cells)
 
 if __name__ == "__main__":
     STUDY.main()

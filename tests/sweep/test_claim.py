@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import platform
 import shutil
@@ -369,17 +368,6 @@ def test_options_are_of_the_innermost_mount(tmp_path: Path) -> None:
     assert claim._mount_options(tmp_path / "without", table) == {"rw", "local_lock=none"}
 
 
-def test_a_lock_of_an_earlier_version_is_taken_by_takeover_alone(tmp_path: Path) -> None:
-    (tmp_path / "locks").mkdir()
-    found = {"host": "elsewhere", "pid": 77, "started": "boot:1", "shard": [0, 1], "since": 1e9, "nonce": "x"}
-    (tmp_path / "locks" / "shard-0-of-1.lock").write_text(json.dumps(found))
-    with pytest.raises(InputError, match=r"earlier version.*host elsewhere, process 77.*--takeover"):
-        claim.hold(tmp_path).__enter__()
-    for takeover in (True, False):
-        with claim.hold(tmp_path, takeover=takeover):
-            pass
-
-
 def test_a_lock_that_a_power_cut_left_empty_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "shard-0-of-1.lock").touch()
@@ -399,20 +387,6 @@ def test_a_late_renewal_in_a_bucket_does_not_hide_the_next_owner(bucket: Any) ->
         time.sleep(claim.LOOK_SECONDS)
         with pytest.raises(FencedOff, match=f"epoch {old.epoch + 1}"):
             old.check()
-
-
-def test_a_bucket_without_conditions_is_looked_at_once_more(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "SETTLE_SECONDS", 0.3)
-    monkeypatch.delattr(sweep_bucket.Bucket, "pipe_file")
-    gate = threading.Barrier(4)
-
-    def make(k: int) -> bool:
-        gate.wait()
-        return paths.create(bucket / "x", str(k))
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(make, range(4)))
-    assert sum(found) == 1 and (bucket / "x").read_text() == str(found.index(True))
 
 
 def test_plan_writes_beside_no_owner(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dwsweep.model.transformer import build
 from dwsweep.plan import DataFacts
 from dwsweep.plan import build as build_plan
 from dwsweep.records.run import RunResult
+from dwsweep.shapes import Layer
 from dwsweep.spec import parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.trained import architectures, huggingface, runs
@@ -124,7 +126,7 @@ def test_an_export_is_whole_and_is_not_written_over(sweep: SweepStore, dwsweep: 
         ),
         ({"norm": "post"}, ["model.norm: post"]),
         ({"norm_type": "none"}, ["model.norm_type: none"]),
-        ({"logit_softcap": 15.0}, ["model.logit_softcap: 15.0 without RMSNorm"]),
+        ({"logit_softcap": 15.0}, ["model.logit_softcap: 15.0"]),
         ({"mlp": "gated"}, ["model.mlp: gated"]),
         ({"norm_type": "rmsnorm"}, ["model.positions: learned", "model.mlp: plain"]),
         ({"preset": "qwen3", "biases": True}, ["model.biases: true"]),
@@ -135,6 +137,21 @@ def test_what_no_architecture_has_is_named(keys: dict[str, Any], named: list[str
     found = architectures.of(shape)
     assert isinstance(found, list) and len(found) == len(named)
     assert all(line.startswith(name) for line, name in zip(found, named, strict=True))
+
+
+def test_a_key_that_no_architecture_names_is_refused_off_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that somebody adds to the block: an export would compute another function without a word."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Later(Layer):
+        parallel: bool = False
+
+    monkeypatch.setattr(architectures, "Layer", Later)
+    shape = parse_spec(filled(TINY)).block().shape(2, 16)
+    for parallel in (False, True):
+        object.__setattr__(shape, "parallel", parallel)
+        found = architectures.of(shape)
+        assert found is architectures.GPT2 if not parallel else found[0].startswith("model.parallel: true")
 
 
 @pytest.mark.parametrize(

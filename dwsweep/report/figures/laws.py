@@ -87,7 +87,7 @@ def width_law(fit: FitResult) -> Figure:
     main = laws[0].line("depth", "width")
     made = style.figure(style.WIDTH, 4.4)
     axes = made.subplots()
-    depths = sorted({curve.depth for curve in fit.curves.depths})
+    depths = sorted(fit.curves.depths)
     first, last = depths[0], depths[-1]
     room = 0.05 * (last - first) or 2.0
     known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]

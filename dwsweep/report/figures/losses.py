@@ -12,7 +12,6 @@ from dwsweep.interval import Interval
 from dwsweep.records.equal_budgets import Budget, EqualBudgets
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import (
-    PCHIP,
     FixedSize,
     SurfaceCut,
 )
@@ -55,7 +54,7 @@ def against_depth(fit: FitResult) -> Figure:
     columns = min(2, len(sizes))
     made = style.figure(style.WIDTH, 1.5 + 1.9 * -(-len(sizes) // columns))
     depths = sorted({depth for size in sizes for depth in size.depth})
-    looks = style.depth_styles([curve.depth for curve in fit.curves.depths])
+    looks = style.depth_styles(fit.curves.depths)
     surface = None if fit.surface is None else LossSurface(fit.surface)
     for axes, size in zip(style.panels(made, len(sizes), columns, sharex=True), sizes, strict=True):
         _panel(axes, fit, size, surface, looks)
@@ -80,28 +79,6 @@ def against_depth(fit: FitResult) -> Figure:
     return style.settle(made)
 
 
-def differences_at(fit: FitResult, size: FixedSize) -> tuple[Floats, Floats | None]:
-    """Loss of each depth above that of the lowest depth at one size, and the standard error of that difference.
-
-    The noise that two neighbours share is (se_i² + se_j² − se_ij²)/2, where se_ij is that of their difference curve;
-    its mean over the neighbours is taken off the variance of every depth. Without standard errors: None.
-    """
-    loss = style.floats(size.mean)
-    best = int(loss.argmin())
-    if size.se is None:
-        return loss - loss[best], None
-    variance, shared = style.floats(size.se) ** 2, []
-    for curve in fit.curves.pairs:
-        if curve.estimator == PCHIP and curve.se is not None and set(curve.pair) <= set(size.depth):
-            i, j = (size.depth.index(depth) for depth in curve.pair)
-            of_pair = np.interp(math.log(size.x), np.log(style.floats(curve.x)), style.floats(curve.se))
-            shared.append((variance[i] + variance[j] - of_pair**2) / 2)
-    own = np.maximum(variance - (np.mean(shared) if shared else 0.0), 0.0)
-    se = np.sqrt(own + own[best])
-    se[best] = 0.0
-    return loss - loss[best], se
-
-
 def surface_above(
     surface: LossSurface, cut: SurfaceCut, x: float, confidence: float
 ) -> tuple[Floats, Floats, Floats, Floats, float]:
@@ -117,7 +94,8 @@ def surface_above(
 
 def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | None, looks: dict[int, Look]) -> None:
     cut, confidence = size.surface, fit.curves.confidence
-    above, se = differences_at(fit, size)
+    loss = style.floats(size.mean)
+    above, se = loss - loss.min(), None if size.se is None else style.floats(size.se)
     bars: list[tuple[int, Interval]] = []
     values = [0.0]
     axes.axhline(0.0, color=style.FAINT, linewidth=0.8, zorder=1)
