@@ -58,7 +58,7 @@ class Shown(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """Text that the command prints, at most 100 columns wide."""
+        """Text that the command prints with ``--full``, at most 100 columns wide."""
 
     @property
     def figures(self) -> list[str]:
@@ -248,7 +248,7 @@ def _is_column(value: Any) -> bool:
 def _settled(tables: Iterable[Any]) -> None:
     """Bring each sweep directory's results.csv up to date, as ``dwsweep fit`` does before reading it; a
     table that is written again is a warning."""
-    from dwsweep.sweep.snapshot import settle_results
+    from dwsweep.sweep.results_table import settle_results
 
     for one in tables:
         if isinstance(one, str | os.PathLike):

@@ -13,9 +13,11 @@ from dwsweep import paths, terminal
 from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     BLOCK,
+    ERRORS,
+    HELD,
     OUTPUT,
     PLAN,
-    SPEC_SUFFIXES,
+    TABLE,
     TIME,
     AsJson,
     Axis,
@@ -31,13 +33,13 @@ from dwsweep.cli.options import (
     Unit,
     count_option,
     folder_option,
-    folder_or_spec_value,
     hours_option,
     layer_time_value,
     number_option,
     path_option,
     path_value,
     size_value,
+    text_option,
     whole_numbers,
     whole_option,
 )
@@ -88,46 +90,53 @@ def fit(
     axis: Annotated[Axis, typer.Option(help="Size at which depths are compared.")] = Axis.n_params,
     unit: Annotated[
         Unit | None,
-        typer.Option(help="Unit of the losses: nats or bits per token, bits per byte; default: by their name."),
+        typer.Option(
+            help="Unit of the losses: nats or bits per token, bits per byte; default: by their name.",
+            rich_help_panel=TABLE,
+        ),
     ] = None,
-    noise: Noise = None,
+    noise: Annotated[float | None, number_option("SIGMA", "Noise (sd) of one run's loss, in its unit.", ERRORS)] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="OURS=THEIRS", help="Read a column under our name, or the part that a pattern finds."),
+        text_option("OURS=THEIRS", "Read a column under our name, or the part that a pattern finds.", TABLE),
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Ignore this column of the table.")] = None,
-    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that names a run's arm.")] = None,
+    drop: Annotated[list[str] | None, text_option("COLUMN", "Ignore this column of the table.", TABLE)] = None,
+    arm: Annotated[str | None, text_option("COLUMN", "Column that names a run's arm.", TABLE)] = None,
     adjust: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Adjust losses for this column, besides the usual settings."),
+        text_option("COLUMN", "Adjust losses for this column, besides the usual settings.", HELD),
     ] = None,
     no_adjust: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Leave this column to follow depth as in the table.")
+        list[str] | None,
+        text_option("COLUMN", "Leave this column to follow depth as in the table.", HELD),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Answer for this value, such as batch=256; default the commonest."),
+        text_option("COLUMN=VALUE", "Answer for this value, such as batch=256; default the commonest.", HELD),
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXPR", help="Keep rows such as 'warmup == 400', by the table's names or ours."),
+        text_option("EXPR", "Keep rows such as 'warmup == 400', by the table's names or ours.", TABLE),
     ] = None,
     params: Annotated[list[float] | None, count_option("N", "Add this size to the guideline, such as 3B.")] = None,
     confidence: Annotated[
-        float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.")
+        float, number_option("SHARE", "Confidence level of every interval, from 0.5 to below 1.", ERRORS)
     ] = 0.95,
-    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.")] = 2000,
-    shape_noise: Annotated[float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.")] = None,
+    draws: Annotated[int, whole_option("N", "Gaussian draws behind the errors, 100 to 100,000.", ERRORS)] = 2000,
+    shape_noise: Annotated[
+        float | None, number_option("SIGMA", "Noise that all seeds of a shape share, nats.", ERRORS)
+    ] = None,
     at_tokens: Annotated[
         float | None,
-        count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest."),
+        count_option("TOKENS", "Compare losses after this many tokens, such as 100B; default the commonest.", HELD),
     ] = None,
     tokens_per_param: Annotated[
-        float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.")
+        float | None, number_option("R", "Compare losses after this many tokens per non-embedding parameter.", HELD)
     ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="Also list each pair of depths by its own two curves, as the paper does.")
     ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every table, not the answer alone.")] = False,
     json: AsJson = False,
 ) -> None:
     """Fit losses: cells, transitions, width law, alternative laws, guideline, warnings, figures."""
@@ -137,7 +146,7 @@ def fit(
     from dwsweep.records import fit as fit_record
     from dwsweep.report import fit_report
     from dwsweep.report.figures import registry
-    from dwsweep.sweep.snapshot import settle_results
+    from dwsweep.sweep.results_table import settle_results
 
     table, *others = tables
     if others and not compare and along is None:
@@ -190,14 +199,16 @@ def fit(
         note = fit_record.replaced(result, out)
         written = fit_record.write(result, out) + answers.write(result, out) + fit_report.write_guideline(result, out)
         registry.clear(out)
-    terminal.show(lambda: fit_report.render(result), result.to_dict, json)
+    terminal.show(lambda: fit_report.render(result) if full else fit_report.brief(result, out), result.to_dict, json)
     if note:
         print(f"note: {printable(note)}", file=sys.stderr)
     sys.stdout.flush()
     # the report takes as long as the fit: the answer need not wait for it
     with terminal.waiting("drawing"):
         written += map(str, registry.draw(result, out))
-    print("\n".join(map(printable, written)), file=sys.stderr if json else sys.stdout)
+    print(
+        printable(f"wrote {written[0]} and {len(written) - 1} more beside it"), file=sys.stderr if json else sys.stdout
+    )
 
 
 def _note(line: str) -> None:
@@ -236,7 +247,9 @@ def guide(
     params: Annotated[list[float] | None, count_option("N", "Non-embedding parameters, such as 3B.")] = None,
     flops: Annotated[float | None, number_option("C", "In place of N: FLOPs of training, such as 1e21.")] = None,
     hours: Annotated[float | None, hours_option("In place of N: hours of training on --device, such as 24h.")] = None,
-    shape: Annotated[list[str] | None, typer.Option(metavar="LxD", help="Judge this shape, such as 96x12288.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="LxD|FILE", help="Judge 96x12288, or the net of a config.json.")
+    ] = None,
     at: Annotated[
         Constraint,
         typer.Option(
@@ -260,7 +273,6 @@ def guide(
     tensor_parallel: Annotated[
         int, whole_option("N", "Tensor-parallel ranks; must divide heads and inner width.", BLOCK)
     ] = 1,
-    pipeline_parallel: Annotated[int, whole_option("N", "Pipeline stages; must divide the depth.", BLOCK)] = 1,
     device: Annotated[
         str,
         typer.Option(
@@ -313,7 +325,6 @@ def guide(
         tied_embeddings=tied_embeddings,
         context=context,
         tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
         total=total,
         at=at.value,
         tokens=tokens,
@@ -347,7 +358,7 @@ def guide(
 
 @_command(
     epilog="Examples: dwsweep design sweeps/levine-mini.yaml --noise 0.003 · "
-    "dwsweep design SPEC --fit runs/mini --target 1B --out next · dwsweep design --hours 6 --device H100",
+    "dwsweep design SPEC --fit runs/mini --target 1B · dwsweep design --hours 6 --device H100",
 )
 def design(
     spec: Annotated[
@@ -358,8 +369,8 @@ def design(
     depths: Annotated[
         str | None, typer.Option(metavar="L,L,…", help="Use these depths in that spec.", rich_help_panel=PLAN)
     ] = None,
-    write: Annotated[
-        PathValue | None, path_option("--write", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
+    out: Annotated[
+        PathValue | None, path_option("--out", "FILE", "File of that spec; default DEVICE-HOURSh.yaml.", PLAN)
     ] = None,
     fit: Annotated[
         PathValue | None, path_option("--fit", "PATH", "Finished sweep, for its noise, law and runs.")
@@ -370,14 +381,6 @@ def design(
         float | None, count_option("N", "With a table in place of SPEC: propose runs for the best depth here.")
     ] = None,
     runs: Annotated[int, whole_option("K", "With --params: number of runs, 1 to 64.")] = NEXT_RUNS,
-    out: Annotated[
-        PathValue | None,
-        typer.Option(
-            metavar="DIR|FILE",
-            parser=folder_or_spec_value,
-            help="Folder for the figure; a name that ends in .yaml: the file of the spec, as --write.",
-        ),
-    ] = None,
     set_: Overrides = None,
     json: AsJson = False,
 ) -> None:
@@ -389,7 +392,7 @@ def design(
 
     if params is not None:
         others = {"--fit": fit, "--target": target, "--out": out, "--set": set_, "--hours": hours, "--depths": depths}
-        others |= {"--write": write, "--device": None if device == DEVICE else device}
+        others |= {"--device": None if device == DEVICE else device}
         if given := [name for name, value in others.items() if value]:
             raise InputError(f"{', '.join(given)}: not allowed with --params, which proposes runs for a table")
         _propose(spec, params, runs, noise, json)
@@ -402,21 +405,16 @@ def design(
         raise InputError("SPEC: missing; give a sweep spec, or --hours H to have one written")
     if spec is not None and hours is not None:
         raise InputError("SPEC: give either a sweep spec or --hours, which writes one; not both")
-    if out is not None and out.suffix in SPEC_SUFFIXES:
-        if write is not None or hours is None:
-            why = f"the spec is written to {write}" if write else "no spec is written without --hours"
-            raise InputError(f"--out: {out}; names a YAML file, but {why}; must be a folder")
-        out, write = None, out
-    if hours is None and (write is not None or depths is not None):
-        raise InputError("--write, --depths: allowed only with --hours, which writes a spec")
-    filled, file = None, write
+    if hours is None and (out is not None or depths is not None):
+        raise InputError("--out, --depths: allowed only with --hours, which writes a spec")
+    filled, file = None, out
     with terminal.waiting("judging"):
         if hours is not None:
             chosen = whole_numbers(depths, "--depths") if depths is not None else ()
             filled = fill(hours, device, make_prior(fit, noise)[0], chosen, set_ or ())
-            file = write or paths.as_path(f"{filled.spec.name}.yaml")
+            file = out or paths.as_path(f"{filled.spec.name}.yaml")
             if file.exists():
-                raise InputError(f"--write: {file} is there already; allowed: a name that is free")
+                raise InputError(f"--out: {file} is there already; allowed: a name that is free")
         sweep = filled.spec if filled else load_spec(spec or "", set_ or ())
         found = study(sweep, fit=fit, noise=noise, target=target)
     if filled and file is not None:
@@ -424,8 +422,6 @@ def design(
         paths.write_atomic(file, filled.text)
         print(f"wrote {file}", file=sys.stderr)
     terminal.show(lambda: design_report.render_design(found), found.to_dict, json)
-    if out is not None:
-        print(f"wrote {design_report.draw(found, out / 'design.png')}", file=sys.stderr)
 
 
 def _propose(table: PathValue | None, params: float, runs: int, noise: Any, json: bool) -> None:
@@ -451,7 +447,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page with answer, figures and tables."""
     from dwsweep.report import page
-    from dwsweep.sweep.snapshot import settle_results
+    from dwsweep.sweep.results_table import settle_results
 
     settle_results(directory, _note)
     if follow and (directory / "plan.csv").exists():

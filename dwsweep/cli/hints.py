@@ -60,7 +60,6 @@ OTHER_NAMES = {
     "--sigma": "--noise",
     "--size": "--params",
     "--tp": "--tensor-parallel",
-    "--pp": "--pipeline-parallel",
     "--vocab": "--vocab-size",
     "--filter": "--where",
 }

@@ -21,8 +21,6 @@ Project = StrEnum("Project", ["hf", "nanochat"])
 Retry = StrEnum("Retry", ["failed", "diverged"])
 
 
-SPEC_SUFFIXES = (".yaml", ".yml")
-
 if TYPE_CHECKING:
     PathValue = Any  # a pathlib.Path, or an epath.Path in a bucket
 else:
@@ -50,12 +48,6 @@ def folder_value(text: str) -> Any:
                 where = "a file" if part == path else f"below {part}, which is a file"
                 raise typer.BadParameter(f"{text!r}; is {where}; must be a folder")
     return path
-
-
-def folder_or_spec_value(text: str) -> Any:
-    """Parse the path of a folder as ``folder_value`` does, or of a YAML file."""
-    path = path_value(text)
-    return path if path.suffix in SPEC_SUFFIXES else folder_value(text)
 
 
 def count_value(text: str) -> float:
@@ -155,6 +147,10 @@ def hours_option(help: str, panel: str | None = None) -> Any:
     return typer.Option(metavar="H", parser=hours_value, help=help, rich_help_panel=panel)
 
 
+def text_option(metavar: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel)
+
+
 def number_option(metavar: str, help: str, panel: str | None = None) -> Any:
     return typer.Option(metavar=metavar, parser=number_value, help=help, rich_help_panel=panel)
 
@@ -200,6 +196,7 @@ Unit = StrEnum("Unit", ["nats", "bits", "bpb", "bpc"])
 
 
 BLOCK, TIME, OUTPUT = "The shapes", "Time", "Output"  # panels of `guide --help`
+TABLE, HELD, ERRORS = "The table", "Settings held", "Errors"  # panels of `fit --help`
 PLAN = "A spec to write"  # panel of `design --help`
 TiedEmbeddings = Annotated[
     bool, typer.Option("--tied-embeddings", help="Unembedding = embedding.", rich_help_panel=BLOCK)

@@ -15,6 +15,8 @@ INSTEAD = {
     "report --license": "state the licence where you publish results.csv",
     "guide --rule": "`dwsweep guide --params N1 --params N2` prints the best shapes to compare a rule with",
     "guide --compare": "run `dwsweep guide --fit F` and `dwsweep guide --law levine2020`",
+    "design --write": "`--out FILE` names the file of the spec that `--hours` writes",
+    "guide --pipeline-parallel": "the table lists depths to choose from, each with its costs",
     "guide --export maxtext": "`--export hf` prints the same shape for transformers",
     "guide --export olmo": "`--export hf` prints the same shape for transformers",
 }

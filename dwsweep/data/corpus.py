@@ -27,7 +27,7 @@ from dwsweep.data.tokenizer import GivenTokenizer, Tokenizer, given_files, train
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
 from dwsweep.records.footing import versions
-from dwsweep.records.sweep import SPLITS, StoreManifest, StoreSplit
+from dwsweep.records.store import SPLITS, StoreManifest, StoreSplit
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec

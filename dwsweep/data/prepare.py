@@ -26,7 +26,7 @@ from dwsweep.data.split import heldout_caution
 from dwsweep.data.token_store import DamagedStore, Store
 from dwsweep.data.tokenizer import given_files
 from dwsweep.errors import InputError
-from dwsweep.records.sweep import FORMAT
+from dwsweep.records.store import FORMAT
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec

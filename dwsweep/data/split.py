@@ -12,7 +12,7 @@ from dwsweep.data import digests
 from dwsweep.data.sources import open_source
 from dwsweep.data.token_store import Store
 from dwsweep.errors import InputError
-from dwsweep.records.sweep import SPLITS
+from dwsweep.records.store import SPLITS
 
 if TYPE_CHECKING:
     from dwsweep.spec import DataSpec

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.sweep import FORMAT, SPLITS, StoreManifest, StoreSplit
+from dwsweep.records.store import FORMAT, SPLITS, StoreManifest, StoreSplit
 from dwsweep.shapes import token_bytes
 
 SHARD_TOKENS = 1 << 30

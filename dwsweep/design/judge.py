@@ -1,18 +1,17 @@
-"""Judge of a design: expected errors on each transition and on the best depth, by the estimators of ``fit``.
-
-Everything is linear in the noise, so judging a design takes milliseconds and thousands are compared.
-"""
+"""Judge of a design: expected errors on each transition and on the best depth, by the posterior of ``fit``."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from dwsweep.design.expected_fit import Design, PairError, Planned, covariance, expected_depth
+from dwsweep.design.expected_fit import PairError, Planned, expected_depth, expected_posterior, pair_error
 from dwsweep.design.prior import Curves, Prior
 from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES
 from dwsweep.fit.guideline import DEPTHS_FOR_A_LAW
@@ -71,20 +70,18 @@ class Judge:
         """Crossings of neighbouring depths, ln N."""
         return self.curves.crossings
 
-    def covariance(self, cells: Planned) -> np.ndarray:
-        """Covariance C (K, K) of the cell means, in the order of ``cells``, scatter between shapes included."""
-        shared = covariance(cells, self.prior.noise, self.prior.seed_sd)
-        return shared + self.prior.shape_sd**2 * np.eye(len(cells))
-
     def judge(self, cells: Planned) -> Errors:
         """Errors of a design."""
         ordered = _ordered(cells)
-        C = self.covariance(ordered) if ordered else np.zeros((0, 0))
-        pairs = Design(self.curves, list(ordered), C).pairs()
+        posterior = expected_posterior(self.prior, ordered, self.precise) if _enough(ordered) else None
+        pairs = tuple(
+            pair_error(self.curves, ordered, posterior, shallow, deep, x)
+            for (shallow, deep), x in zip(pairwise(self.depths), self.crossings, strict=True)
+        )
         reason = self._silence(ordered)
-        if reason:
+        if reason or posterior is None:
             return Errors(pairs, self.target, self.best_depth, reason=reason)
-        found = expected_depth(self.prior, ordered, self.target, self.precise)
+        found = expected_depth(self.prior, posterior, self.target)
         if self.best_depth is None or not math.isfinite(found.stated):
             return Errors(pairs, self.target, self.best_depth, reason="these runs leave the best depth without a bound")
         bias = found.ln_depth - math.log(self.best_depth)
@@ -107,8 +104,7 @@ class Judge:
         sizes: dict[int, list[float]] = {}
         for depth, width in cells:
             sizes.setdefault(depth, []).append(math.exp(self.prior.ln_size(depth, width)))
-        enough = sum(len(at) >= FEWEST_SIZES for at in sizes.values()) >= 2 and len(cells) >= FEWEST_CELLS
-        if len(sizes) < FEWEST_DEPTHS or not enough:
+        if not _enough(cells):
             return f"{_depths(cells)} depths and {len(cells)} shapes give no best depth: it takes three depths"
         everything = [n for at in sizes.values() for n in at]
         first, last = np.exp(self.prior.transition(np.array([min(sizes), max(sizes)], dtype=float)))
@@ -124,6 +120,13 @@ class Judge:
         if outside > EXTRAPOLATION_LIMIT:
             return f"the target is {outside:,.0f} times outside the sizes whose best depth these runs show"
         return ""
+
+
+def _enough(cells: Planned) -> bool:
+    """Test that `fit` has a posterior of these shapes."""
+    counts = Counter(depth for depth, _ in cells)
+    several = sum(count >= FEWEST_SIZES for count in counts.values())
+    return len(counts) >= FEWEST_DEPTHS and several >= 2 and len(cells) >= FEWEST_CELLS
 
 
 def _ordered(cells: Planned) -> Planned:

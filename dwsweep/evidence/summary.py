@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dwsweep.errors import InputError
 from dwsweep.evidence.levels import LAWS
 from dwsweep.evidence.random_effects import (
     BENDS,
@@ -259,8 +260,11 @@ READINGS: Mapping[str, Callable[[dict[str, Any]], Read]] = {
 }
 
 
+OPTIONS = ("columns", "where", "drop", "unit", "adjust", "no_adjust", "at")
+"""Keys of a source's YAML that are options of the fit."""
+
+
 def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
-    from dwsweep.evidence.heap_source import surfaces
     from dwsweep.fit.analysis import fit_transitions
     from dwsweep.fit.ask import LossSurface
     from dwsweep.records import fit as fit_record
@@ -269,14 +273,20 @@ def _fitted(given: dict[str, Any]) -> list[tuple[LossSurface, float | None]]:
         found = fit_record.read(given["fit"], "fit")
         assert found.surface is not None
         return [(LossSurface(found.surface), given.get("tokens", 6.0e6))]
-    if {"adjust", "no_adjust", "at"} & set(given):
-        return surfaces(given, given["folder"])
-    rows, where = [], [given["where"]] if "where" in given else []
+    options, rows = {name: given[name] for name in OPTIONS if name in given}, []
+    if isinstance(options.get("where"), str):
+        options["where"] = [options["where"]]
     for tokens in given.get("tokens", [None]):
         # each count of tokens by itself: the population finds the effect of tokens, over all sources
-        near = [] if tokens is None else [f"tokens > {0.98 * tokens:g} and tokens < {1.02 * tokens:g}"]
-        record = fit_transitions(given["folder"] / given["table"], where=[*where, *near])
-        assert record.surface is not None
+        asked = dict(options)
+        if tokens is not None and {"adjust", "at"} & set(given):
+            asked["at"] = {**options.get("at", {}), "tokens": tokens}
+        elif tokens is not None:
+            near = f"tokens > {0.98 * tokens:g} and tokens < {1.02 * tokens:g}"
+            asked["where"] = [*options.get("where", ()), near]
+        record = fit_transitions(given["folder"] / given["table"], **asked)
+        if record.surface is None:
+            raise InputError(f"table: {given['table']}; too few runs; allowed: nine shapes of three depths and sizes")
         rows.append((LossSurface(record.surface), tokens))
     return rows
 

@@ -81,7 +81,8 @@ def answered(question: Question, source: Source | None = None) -> Answer:
     budgets = tuple(budget(value, source, options, training) for value in params)
     if question.by_source:
         budgets = tuple(replace(row, by_source=sources_at(row.optimum.n_params, question.tokens)) for row in budgets)
-    verdicts = tuple(verdict(*shape, source, options) for shape in question.judged)
+    judged = [(depth, width, own.for_nets(source.nets)) for depth, width, own in question.judged]
+    verdicts = tuple(verdict(depth, width, source, own) for depth, width, own in judged)
     targets = () if budgets or verdicts else published_law.targets()
     return Answer(
         sources=(SourceNote(source.name, source.notes),),
@@ -121,7 +122,7 @@ def _block(budgets: Sequence[BudgetAnswer], verdicts: Sequence[ShapeAnswer], sou
     if not shapes or nets is None:
         return ""
     if options.own_block is not None:
-        experts = f", of {nets.top_k} of {nets.experts} experts" if options.idle else ""
+        experts = f" that a token uses, {nets.top_k} of {nets.experts} experts" if options.idle else ""
         return f"Shapes have the blocks of your fit's nets: {options.own_block:.3g}·d² weights in a layer{experts}"
     n_params, depth, width = shapes[0]
     here, trained = n_params / (depth * width**2), nets.layer_weights
@@ -228,9 +229,6 @@ def budget(n_params: float, source: Source, options: Options, training: Training
     candidates = _priced(asked, usual)
     bests = {criterion: best_of(candidates, criterion) for criterion in AT}
     as_usual = next((c for c in candidates if usual and (c.depth, c.width) == (usual.depth, usual.width)), None)
-    shown = [asked.bounded(c) for c in thinned(candidates, (*bests.values(), as_usual))]
-    by_shape = {(c.depth, c.width): c for c in shown}
-    bests = {criterion: best and by_shape[best.depth, best.width] for criterion, best in bests.items()}
     risks = asked.risks(bests)
     no_best = _no_best(size, options) if optimum.basis == "range" else None
     if no_best is None and (at_size := bests["size"]) and at_size.size:
@@ -242,13 +240,13 @@ def budget(n_params: float, source: Source, options: Options, training: Training
         unanswered,
         optimum=optimum,
         near_best=asked.loss.near_best(TOLERANCES),
-        candidates=tuple(shown),
+        candidates=thinned(candidates, (*bests.values(), as_usual)),
         best=bests,
         no_best=no_best,
         blocks_if_total=_blocks_if_total(n_params, bests["size"], options, source),
         risk=risks.get(options.at),
         risks=risks,
-        usual=as_usual and by_shape[as_usual.depth, as_usual.width],
+        usual=as_usual,
         built=tuple(
             BuiltModel(m.model, m.depth, m.width, m.n_params, source.cost(m.depth, m.n_params, True), m.source)
             for m in practice.near(size)
@@ -347,7 +345,7 @@ def verdict(depth: int, width: int, source: Source, options: Options) -> ShapeAn
         verdict=said,
         depth_ratio=depth / found.depth,
         costs={constraint: mine.cost(constraint) for constraint in CONSTRAINTS},
-        best={constraint: best and asked.bounded(best) for constraint, best in bests.items()},
+        best=bests,
         loss_tag=asked.loss.tag,
         unit=source.unit,
         total=options.total,

@@ -106,9 +106,7 @@ class NearBest:
     nats: float
     less_compute: float
     depth_low: float | None
-    depth_low_interval: tuple[float | None, float | None]
     depth_high: float | None
-    depth_high_interval: tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class Budget:
         distance from the budget (``missing``). Size: above the best depth of the budget, or, where the budget counts
         all parameters, above the best of ``shapes``. FLOPs, time, decode: above the
         best of ``shapes`` at equal spending. Shapes above the budget have a size cost only, unless all are above. A
-        shape off the budget is left out if it cannot be the best. Costs have no intervals yet: see ``bounded``.
+        shape off the budget is left out if it cannot be the best. Costs have no intervals: see ``bounded``.
         """
         if not shapes:
             return []
@@ -204,7 +204,7 @@ class Budget:
         ]
 
     def bounded(self, candidate: Candidate) -> Candidate:
-        """Add the confidence interval of the size cost (slower to compute than the cost itself)."""
+        """Add the confidence interval of the size cost."""
         at_size = self.source.cost(candidate.depth, candidate.n_params)
         if candidate.size is None or at_size is None or at_size.nats_low is None or at_size.nats_high is None:
             return candidate

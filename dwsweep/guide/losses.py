@@ -136,39 +136,18 @@ class LossAt:
     def stretch(self, share: float) -> tuple[float, float]:
         """Ends (shallow, deep) of the depths that waste at most a ``share`` of compute (0.05: 5 %), or of the known
         depths."""
-        low, high = _ends(self.depths, self._above_least(self._prices)[None], wasted(share) * self.slope)
-        return float(low[0]), float(high[0])
+        prices, best = self._prices, int(self._prices.argmin())
+        above = np.flatnonzero(self._above_least(prices) > wasted(share) * self.slope)
+        low = above[above < best].max(initial=-1) + 1
+        high = above[above > best].min(initial=len(prices)) - 1
+        return float(self.depths[low]), float(self.depths[high])
 
     def near_best(self, shares: Sequence[float]) -> tuple[NearBest, ...]:
-        """Depths that waste at most a share of compute (0.05: 5 %), for each of ``shares``, each end with its
-        interval."""
-        drawn = self.drawn(self.depths)
-        return tuple(self._near_best(share, drawn) for share in shares)
+        """Depths that waste at most a share of compute (0.05: 5 %), for each of ``shares``."""
+        return tuple(self._near_best(share) for share in shares)
 
-    def _near_best(self, share: float, drawn: np.ndarray) -> NearBest:
-        nats = wasted(share) * self.slope
-        low, high = self.stretch(share)
-        drawn_low, drawn_high = _ends(self.depths, drawn, nats)
-
-        def bounded(value: float) -> float | None:
-            return None if value <= self.depths[0] * 1.000001 or value >= self.depths[-1] * 0.999999 else value
-
-        def ends(values: np.ndarray) -> tuple[float | None, float | None]:
-            first, last = self.interval(values)
-            return bounded(first), bounded(last)
-
+    def _near_best(self, share: float) -> NearBest:
+        nats, (low, high) = wasted(share) * self.slope, self.stretch(share)
+        first, last = low <= self.depths[0] * 1.000001, high >= self.depths[-1] * 0.999999
         percent = 100.0 * nats / self.level
-        return NearBest(percent, nats, 100.0 * share, bounded(low), ends(drawn_low), bounded(high), ends(drawn_high))
-
-
-def _ends(depths: np.ndarray, penalties: np.ndarray, nats: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends (low, high) of the stretch around each row's least penalty within ``nats`` above it."""
-    above = penalties - penalties.min(axis=1, keepdims=True) > nats
-    best, index = penalties.argmin(axis=1)[:, None], np.arange(len(depths))[None]
-    each = np.arange(len(above))
-    # an argmax of nothing is the first place, where nothing is above
-    before, after = (above & (index < best))[:, ::-1], above & (index > best)
-    last, first = before.argmax(axis=1), after.argmax(axis=1)
-    low = np.where(before[each, last], len(depths) - last, 0)
-    high = np.where(after[each, first], first - 1, len(depths) - 1)
-    return depths[low], depths[high]
+        return NearBest(percent, nats, 100.0 * share, None if first else low, None if last else high)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from dwsweep import published_law
+from dwsweep import paths, published_law
 from dwsweep.errors import InputError, argument
 from dwsweep.fit.laws import AS_PRINTED
 from dwsweep.guide.losses import TOKENS_PER_PARAM, Tokens
@@ -34,10 +36,10 @@ def _named(name: str) -> str:
 class Question:
     """Question, with all that it must meet.
 
-    params: budgets. shapes: to be judged, such as ``96x12288``. flops, hours: budget of training on
-    ``options.device``, which determines parameters and tokens. None of them: the GPT-3 sizes. fit: a fit's directory or
-    fit.json; None: public evidence. law: ``levine2020``, the published law in place of the evidence. by_source: adds
-    the answer of each public source. options: constraints on the shapes.
+    params: budgets. shapes: to be judged, such as ``96x12288``, or a model's config.json. flops, hours: budget of
+    training on ``options.device``, which determines parameters and tokens. None of them: the GPT-3 sizes. fit: a fit's
+    directory or fit.json; None: public evidence. law: ``levine2020``, the published law in place of the evidence.
+    by_source: adds the answer of each public source. options: constraints on the shapes.
 
     Raises:
         InputError: numbers, shapes or combinations that cannot be; all errors at once.
@@ -61,9 +63,15 @@ class Question:
         return None if self.flops is None and self.hours is None else Training(self.flops, self.hours)
 
     @cached_property
-    def judged(self) -> list[tuple[int, int]]:
-        """(depth, width) of the shapes to be judged."""
-        return [parse_shape(text) for text in self.shapes]
+    def judged(self) -> list[tuple[int, int, Options]]:
+        """(depth, width, options) of the shapes to be judged, in the block of their configuration where one is
+        given."""
+        found = []
+        for text in self.shapes:
+            depth, width, block = read_shape(text)
+            own = {name: value for name, value in block.items() if name not in self.options.given}
+            found.append((depth, width, replace(self.options, **own)))
+        return found
 
     @property
     def tokens(self) -> Tokens:
@@ -128,7 +136,7 @@ class Question:
     def _wrong_shapes(self) -> Iterator[str]:
         for text in self.shapes:
             try:
-                depth, width = parse_shape(text)
+                depth, width, _ = read_shape(text)
             except InputError as error:
                 yield from error.templates
                 continue
@@ -145,6 +153,60 @@ def _too_large(name: str, given: str) -> str:
     )
 
 
+CONFIG = {  # our name → names in the configurations of transformers
+    "depth": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "width": ("hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_size": ("head_dim",),
+    "d_ff": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocab_size": ("vocab_size",),
+}
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+GATED = re.compile(r"silu|swish|glu|^gelu_pytorch_tanh$")  # activations of gated MLPs; GPT-2 has gelu_new
+
+
+def read_shape(text: str) -> tuple[int, int, dict[str, Any]]:
+    """Depth, width and options of the block of ``96x12288`` (no options) or of a model's config.json.
+
+    Raises:
+        InputError: the text is no shape, or the file no configuration of a dense net.
+    """
+    if not text.strip().endswith(".json"):
+        return *parse_shape(text), {}
+    refused = f"{_named('shapes')}: {text.strip()}"
+    try:
+        content: Any = json.loads(paths.as_path(text.strip()).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{refused}; {type(error).__name__}; must be a model's config.json") from None
+    content = content.get("text_config", content) if isinstance(content, dict) else {}
+    found: dict[str, Any] = {
+        name: next((content[key] for key in keys if content.get(key)), None) for name, keys in CONFIG.items()
+    }
+    for name in ("depth", "width", "heads"):
+        if not isinstance(found[name], int) or found[name] < 1:
+            raise InputError(f"{refused}; holds no {CONFIG[name][0]}; must be the configuration of a decoder")
+    if experts := next((content[name] for name in EXPERTS if (content.get(name) or 1) > 1), None):
+        raise InputError(f"{refused}; has {experts} experts; allowed: a dense net, or `dwsweep fit` of such nets")
+    depth, width = parse_shape(f"{found['depth']}x{found['width']}")
+    size = found["head_size"] or width // found["heads"]
+    act = next((str(content[name]) for name in ("hidden_act", "hidden_activation") if content.get(name)), "")
+    return (
+        depth,
+        width,
+        {
+            "heads": found["heads"] if found["heads"] * size != width else None,
+            "head_size": size,
+            "kv_heads": found["kv_heads"],
+            "mlp": "gated" if GATED.search(act) else "plain",
+            "mlp_ratio": (found["d_ff"] or 4 * width) / width,
+            "mlp_multiple": 1,
+            "vocab_size": found["vocab_size"],
+            "tied_embeddings": bool(content.get("tie_word_embeddings")),
+        },
+    )
+
+
 def parse_shape(text: str) -> tuple[int, int]:
     """Depth and width of a text such as ``96x12288``.
 
@@ -155,7 +217,7 @@ def parse_shape(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     # twelve digits exceed any net and keep 12·L·d_x² within the range of floats
     if not found or not all(len(part) <= 12 and int(part) for part in found.groups()):
-        raise InputError(f"{refused}; allowed: DEPTHxWIDTH, such as 96x12288")
+        raise InputError(f"{refused}; allowed: DEPTHxWIDTH, such as 96x12288, or a config.json")
     depth, width = int(found[1]), int(found[2])
     if depth > DEEPER_THAN_WIDE * width and depth >= 128:
         raise InputError(f"{refused}; the depth comes first: did you mean {width}x{depth}?")

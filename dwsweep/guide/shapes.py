@@ -111,8 +111,7 @@ def shapes_near(budget: float, low: float, high: float, options: Options) -> lis
     Raises:
         InputError: no net meets the constraints.
     """
-    unit = options.pipeline_parallel
-    depths = {*lattice(low, high, unit), *options.widths.depths(budget, low, high, unit)}
+    depths = {*lattice(low, high), *options.widths.depths(budget, low, high)}
     found = []
     for depth in sorted(depths):
         widths, counts = options.widths.counts(depth)
@@ -129,19 +128,18 @@ def usual_shape(asked: float, size: float, options: Options) -> Shape | None:
     budget."""
     if not gpt3_reaches(size):
         return None
-    unit = options.pipeline_parallel
-    shape = matched(max(unit, round(gpt3_depth(size) / unit) * unit), asked, options)
+    shape = matched(max(1, round(gpt3_depth(size))), asked, options)
     return shape if abs(counted(shape, options) / asked - 1) <= BUDGET_TOLERANCE else None
 
 
-def lattice(low: float, high: float, unit: int = 1) -> list[int]:
-    """Lattice: multiples of ``unit`` from ``low`` to ``high``; all below 128 units, every second below 256, every
-    fourth below 512, and so on, so that neighbours cost nearly the same.
+def lattice(low: float, high: float) -> list[int]:
+    """Lattice of depths from ``low`` to ``high``: all below 128, every second below 256, every fourth below 512, and so
+    on, so that neighbours cost nearly the same.
 
     The grid depends on neither end, so that other ends give the same shapes except at the margins.
     """
-    multiples = range(max(1, math.floor(low / unit)), max(1, math.ceil(high / unit)) + 1)
-    return [multiple * unit for multiple in multiples if multiple % max(1, 1 << multiple.bit_length() >> 7) == 0]
+    depths = range(max(1, math.floor(low)), max(1, math.ceil(high)) + 1)
+    return [depth for depth in depths if depth % max(1, 1 << depth.bit_length() >> 7) == 0]
 
 
 VOCABULARY, CONTEXT = 50_257, 2048  # GPT-2's vocabulary and context
@@ -154,7 +152,7 @@ class Options:
     width_multiple: of d_x; None: 128 from WIDE on, 64 from MIDDLE on, 8 from NARROW on, else 4. head_size: None:
     one of HEAD_SIZES of which the width has a round number; two heads below SMALL. heads: as many at every width,
     apart from d_x over the head size. mlp_multiple: of the inner width; None: 256 from WIDE on, 64 from MIDDLE on.
-    tensor_parallel divides heads (and key/value heads) and the inner width, pipeline_parallel divides depth. total:
+    tensor_parallel divides heads (and key/value heads) and the inner width. total:
     the budget counts all, embeddings included. context: positions in training and in the cache of a decoding step.
     at: the criterion by which a shape is recommended: ``balanced`` over size, flops and time, or equal size, flops,
     time or decode. tokens: of training; None: tokens_per_param for each parameter of the blocks. device: a name, or
@@ -175,7 +173,6 @@ class Options:
     tied_embeddings: bool = False
     context: int | None = None
     tensor_parallel: int = 1
-    pipeline_parallel: int = 1
     total: bool = False
     at: str = AT[0]
     tokens: float | None = None
@@ -196,7 +193,6 @@ class Options:
             "vocab_size",
             "context",
             "tensor_parallel",
-            "pipeline_parallel",
         )
         wrong = [
             f"{argument(name)}: {getattr(self, name)}; must be at least 1 and at most {LARGEST_SIZE:g}"
@@ -295,9 +291,7 @@ class Options:
     @property
     def limits(self) -> dict[str, float]:
         """Options that rule out shapes, as given."""
-        return {
-            name: value for name in (*OF_WIDTHS, "pipeline_parallel") if (value := getattr(self, name)) not in (None, 1)
-        }
+        return {name: value for name in OF_WIDTHS if (value := getattr(self, name)) not in (None, 1)}
 
     @property
     def together(self) -> int:
@@ -381,8 +375,6 @@ class Options:
             return f"{shape.heads} heads are no multiple of {argument('tensor_parallel')} {tensor}"
         if self.kv_heads is not None and kv % tensor and tensor % kv:
             return f"{kv} key/value heads do not go with {argument('tensor_parallel')} {tensor}"
-        if shape.depth % self.pipeline_parallel:
-            return f"{shape.depth} layers are no multiple of {argument('pipeline_parallel')} {self.pipeline_parallel}"
         if self.width_multiple is not None and shape.width % self.width_multiple:
             return f"the width {shape.width} is no multiple of {argument('width_multiple')} {self.width_multiple}"
         return ""
@@ -463,7 +455,7 @@ class Widths:
         kept = self.small == (12.0 * depth * self.width**2 < SMALL)
         return self.width[kept], (self.first + (depth - 1) * self.layer)[kept]
 
-    def depths(self, budget: float, low: float, high: float, unit: int) -> set[int]:
-        """Depths at which a width comes nearest to the budget: multiples of ``unit`` from ``low`` to ``high``."""
-        depths = unit * np.maximum(1, np.round((1.0 + (budget - self.first) / self.layer) / unit))
+    def depths(self, budget: float, low: float, high: float) -> set[int]:
+        """Depths from ``low`` to ``high`` at which a width comes nearest to the budget."""
+        depths = np.maximum(1, np.round(1.0 + (budget - self.first) / self.layer))
         return {int(depth) for depth in depths[(depths >= low) & (depths <= high)]}

@@ -1,13 +1,12 @@
-"""Report of ``dwsweep design``: expected errors, gains of alternatives, and their figure."""
+"""Report of ``dwsweep design``: expected errors, and gains of alternatives."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-from dwsweep import paths
 from dwsweep.report.console import render as rendered
 from dwsweep.report.document import Heading, Lines, Part, Table, label, number
 from dwsweep.report.guide_report import _soft
@@ -58,7 +57,7 @@ def _pair_errors(errors: Errors) -> Table:
     for pair in errors.pairs:
         cells = [f"{pair.shallow}/{pair.deep}", format_count(pair.n_params), f"{pair.width:,.0f}"]
         if pair.se_ln_n is None or pair.bias_ln_n is None or pair.power is None:
-            table.add(*cells, "outside the sizes")
+            table.add(*cells, "too few runs" if pair.inside else "outside the sizes")
             continue
         half = 100 * (math.exp(pair.se_ln_n / 2) - 1)
         table.add(*cells, f"{pair.se_ln_n:.3f}", f"{half:.1f} %", f"{pair.bias_ln_n:+.3f}", f"{pair.power:.0%}")
@@ -98,31 +97,7 @@ def _halving(study: Study) -> str:
 
 LEGEND = (
     "N, width: size and shallower net's width of the transition that the prior expects. ±: one standard deviation, "
-    "bias: error of the interpolation between sizes, P(crossed): chance of a crossing, all three by the pair's own two "
-    "curves; all losses together, by which `fit` judges, err less and cross more often. Best depth ±: its error from "
-    "noise and from forms of the law that these runs cannot reject, in layers; stated ±: half of the central 68 % "
-    "that `fit` would give, which also allows for departures from every form. FLOPs: training, all learning rates."
+    "bias: of the forms, P(crossed): chance of a crossing, all by the posterior of all losses, by which `fit` judges. "
+    "Best depth ±: its error from noise and from forms of the law that these runs cannot reject, in layers; stated ±: "
+    "half of the central 68 % that `fit` would give. FLOPs: training, all learning rates."
 )
-
-
-def draw(study: Study, path: Any) -> Any:
-    """Figure of the error at the target, as planned and after each change, with the FLOPs added. PNG or SVG by
-    suffix."""
-    from dwsweep.report.figures import style
-
-    rows = [("as planned", study.errors.rms)]
-    rows += [(f"+ {a.name}: {format_count(a.flops)} FLOPs", a.errors.rms) for a in study.alternatives if a.errors.known]
-    known = rows if study.errors.known else rows[1:]
-    with style.styled():
-        figure = style.figure(5.6, 3.6)
-        axes = figure.add_subplot()
-        axes.set_title(f"{study.spec.name}: best depth at {format_count(study.errors.target)} parameters", loc="left")
-        if known:
-            axes.barh([name for name, _ in known], [100 * rms for _, rms in known], color="#0072B2")
-            axes.invert_yaxis()
-            axes.set_xlabel("error of the best depth, %")
-        else:
-            style.says(axes, "no best depth, with or without these changes")
-        paths.make_directory(path.parent)
-        paths.write_atomic(path, style.render(figure, path.suffix[1:]))
-    return path

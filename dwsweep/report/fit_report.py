@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from itertools import groupby
 from typing import Any
 
@@ -51,8 +52,57 @@ BUILD = "build: as `dwsweep guide --fit` builds, with the least worst waste over
 
 
 def render(result: Fit) -> Group:
-    """Output of ``dwsweep fit`` for a terminal."""
+    """Output of ``dwsweep fit --full`` for a terminal."""
     return console.render(document(result))
+
+
+FIRST = ("along", "comparison", "budgets", "depths", "transitions")  # sections, of which a brief text has the first
+BRIEF_WARNINGS = 3
+
+
+def brief(result: Fit, folder: Any) -> Group:
+    """Output of ``dwsweep fit``: the answer, the table behind it, warnings, and the next command; ``folder`` and
+    ``--full`` have the rest."""
+    every = [(anchor.partition("-")[0], title, parts) for anchor, title, parts in sections(result)]
+    first = next((kind for kind in FIRST if any(kind == one for one, _, _ in every)), "")
+    rest = [title for kind, title, _ in every if kind != first]
+    said = _too_early(result) or answer(result)
+    if first == "depths" and isinstance(result, FitResult) and result.surface and result.surface.bounded:
+        said = [line for line in said if line != _crossings(result)]
+    notes = [line for line in account(result)[1:] if line.startswith(("N ", "Depths are"))]
+    parts: list[Part] = [Lines(said), Lines([*account(result)[:1], *notes, _noise_line(result)], apart=True)]
+    parts += [part for kind, _, own in every if kind == first for part in own]
+    warnings = result.warnings[:BRIEF_WARNINGS]
+    if more := len(result.warnings) - len(warnings):
+        warnings = [*warnings, f"{more} more with --full"]
+    if warnings:
+        parts += [Lines(["Warnings"], apart=True), Lines(warnings, listed=True)]
+    also = f" --full also prints: {', '.join(rest).lower()}." if rest else ""
+    return console.render([*parts, Lines([f"Next: {_next(result, folder)}.{also}"], apart=True)])
+
+
+def _too_early(result: Fit) -> list[str]:
+    """Sentence on a table that cannot answer yet, as a list of one or none."""
+    if isinstance(result, AlongFit) or result.surface or result.equal_budgets:
+        return []
+    used = [row for row in result.cells if not row.excluded]
+    depths, sizes = {row.depth for row in used}, {format_count(row.n_params or 0.0) for row in used}
+    have = f"{len(used)} shapes of {len(depths)} depths and {len(sizes)} sizes"
+    return [f"Too early to ask for a best depth: {have}; it takes seven to nine shapes of three depths."]
+
+
+def _next(result: Fit, folder: Any) -> str:
+    """The next command."""
+    if isinstance(result, AlongFit):
+        return "`dwsweep fit` of the table without --along gives best depths"
+    if result.surface is None:
+        return "`dwsweep design --hours 6 --device H100` writes a sweep that answers"
+    known = [row.n_params for row in result.surface.bounded if row.depth is not None]
+    if not known or result.curves.axis != "n_params":
+        table = shlex.quote(result.provenance.input)
+        return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
+    size = format_count(known[-1])
+    return f"`dwsweep guide {size} --fit {shlex.quote(str(folder))}` prices the shapes to build"
 
 
 def document(result: Fit) -> list[Part]:

@@ -445,10 +445,7 @@ def _by_form(best: BestDepth) -> list[str]:
 def _tolerated(row: BudgetAnswer) -> str:
     parts = []
     for near in row.near_best[1:]:
-        ends = [
-            "beyond the data" if end is None else _estimate(Interval(end, *inside))
-            for end, inside in ((near.depth_low, near.depth_low_interval), (near.depth_high, near.depth_high_interval))
-        ]
+        ends = ["beyond the data" if end is None else f"{end:.1f}" for end in (near.depth_low, near.depth_high)]
         depths = "all depths of the data" if near.depth_low is near.depth_high is None else " to ".join(ends)
         parts.append(f"at most {near.less_compute:g} % ({near.nats:.4f} {SHORT[row.unit]}): {depths}")
     return f"Depths that waste {'; '.join(parts)}."

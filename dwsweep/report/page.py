@@ -31,7 +31,8 @@ from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
 from dwsweep.report.shapes_to_build import Built, built, trained_sizes
 from dwsweep.report.status_report import parts_of
-from dwsweep.sweep.snapshot import Snapshot, settle_results, snapshot
+from dwsweep.sweep.results_table import settle_results
+from dwsweep.sweep.snapshot import Snapshot, snapshot
 from dwsweep.text import format_count, printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep

@@ -31,7 +31,7 @@ from dwsweep.records.sweep import DROP, Manifest
 from dwsweep.spec import load_spec
 from dwsweep.sweep import claim, work_queue
 from dwsweep.sweep.directory import DOCUMENTS, METRICS, NOT_WRITTEN, PLAN, SweepStore, set_aside_unless_file
-from dwsweep.sweep.snapshot import ORPHANS, rebuild_results, tables
+from dwsweep.sweep.results_table import ORPHANS, rebuild_results, tables
 
 RESULTS, SPEC = "results.csv", "spec.yaml"
 IN_NAME = ("seed", "learning_rate", "steps", "tokens", "n_params", "n_params_total", "data_hash", "shape")

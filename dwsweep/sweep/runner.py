@@ -26,8 +26,9 @@ from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Compiling, Diverged, Ended, Evaluating, Event, Job, Note, Post
 from dwsweep.sweep.local_executor import Executor, LocalExecutor, WorkerProcess, local_workers
 from dwsweep.sweep.multihost import handled, join_slice
-from dwsweep.sweep.policy import Silence
-from dwsweep.sweep.snapshot import SweepView, announcement, rebuild_results, summary
+from dwsweep.sweep.results_table import rebuild_results
+from dwsweep.sweep.silence import Silence
+from dwsweep.sweep.snapshot import SweepView, announcement, summary
 from dwsweep.sweep.work_queue import Unit
 from dwsweep.train.cpu import check_bfloat16, only_cpus
 

@@ -273,7 +273,6 @@ def test_a_scheduler_stops_it_at_its_start(tmp_path: Path, seconds: float) -> No
         ["plan", SMOKE, "--out"],
         ["run", SMOKE, "--out"],
         ["bench", SMOKE, "--out"],
-        ["design", SMOKE, "--out"],
         ["status"],
         ["report"],
         ["export", ".", "--to", "hf"],

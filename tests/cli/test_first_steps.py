@@ -153,9 +153,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# the design of a time is one of the slow tier, since ``tests/design`` fills a time, too
+# designs of a time and of a grid are of the slow tier, since ``tests/design`` makes both
 UNTRAINED = [
-    pytest.param(one, marks=pytest.mark.slow if "--hours" in one and "design" in one else ())
+    pytest.param(one, marks=pytest.mark.slow if "design" in one and "--fit" not in one else ())
     for one in examples()
     if shlex.split(one)[1] in ("guide", "theory", "design")
 ]

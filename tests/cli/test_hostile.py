@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from checkout import SWEEPS
 from cli_tools import Command
-from report_sweeps import few_answers
 from report_sweeps import rows as simulated
 
 from dwsweep import fit_table, paths
@@ -299,7 +298,6 @@ def test_no_output_of_a_fit_holds_a_control_character(
     tmp_path: Path, dwsweep: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the library and by the command: text, records, tables and every file, JSON read as its reader reads it."""
-    few_answers(monkeypatch)
     rows = hostile_rows()
     path = tmp_path / f"t{HOSTILE}.csv"
     with open(path, "w", newline="", encoding="utf-8") as file:

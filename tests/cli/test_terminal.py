@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import product
 
 import pytest
 from checkout import SWEEPS
+from report_sweeps import rows
 from rich.console import RenderableType
 from shown import printed
 
-from dwsweep import terminal
+from dwsweep import fit_table, terminal
 from dwsweep.errors import InputError
 from dwsweep.guide import answer
 from dwsweep.plan import build
-from dwsweep.records import fit as fit_record
 from dwsweep.report import fit_report, guide_report, plan_report
 from dwsweep.report.console import render
 from dwsweep.report.document import INTERVAL, Table, label, prose
@@ -94,17 +95,16 @@ def test_columns_fold_whole_and_every_block_says_its_rows(width: int) -> None:
         assert "interval" in next(line for line in headers if "first" in line)
 
 
-@pytest.mark.parametrize("width", [60, 100])
-def test_what_the_commands_say_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
+def test_what_the_commands_say_fits_the_terminal_and_no_number_is_cut() -> None:
     said: dict[str, RenderableType] = {
-        "fit": fit_report.render(fit_record.read(SWEEPS / "results" / "laptop" / "fit" / "fit.json")),
+        "fit": fit_report.render(fit_table(rows((2, 4), 6, 1e5, 1e7, seeds=2), draws=100)),
         "guide": guide_report.render(answer([3e9, 1e8], ["96x12288"])),
         "plan": plan_report.render(build(load_spec(SWEEPS / "levine2020.yaml"))),
     }
-    for name, renderable in said.items():
+    for (name, renderable), width in product(said.items(), (60, 100)):
         lines = lines_of(renderable, width)
-        assert len(lines) > 5 and all(len(line) <= width for line in lines), name
-        assert not [line for line in lines if CUT.search(line)], name
+        assert len(lines) > 5 and all(len(line) <= width for line in lines), (name, width)
+        assert not [line for line in lines if CUT.search(line)], (name, width)
 
 
 def test_what_every_row_says_is_said_once_where_room_is_scarce() -> None:

@@ -14,7 +14,7 @@ from dwsweep.data.token_store import DOCUMENT, Store, StreamWriter, content_hash
 from dwsweep.data.tokenizer import Tokenizer
 from dwsweep.errors import InputError
 from dwsweep.records import record as reader
-from dwsweep.records.sweep import StoreManifest
+from dwsweep.records.store import StoreManifest
 
 END = 0
 TRAIN = [f"training document {i} " * (i % 7 + 1) for i in range(40)]

@@ -17,7 +17,7 @@ from spec_tools import spec_of
 
 from dwsweep import fit_table
 from dwsweep.design import Judge, Prior, fill, make_prior, study
-from dwsweep.design.expected_fit import expected_depth
+from dwsweep.design.expected_fit import covariance, expected_depth, expected_posterior
 from dwsweep.design.prior import Gain
 from dwsweep.errors import InputError
 from dwsweep.fit import laws
@@ -75,22 +75,6 @@ def test_nets_of_other_blocks_are_judged_at_their_own_sizes() -> None:
     assert study(gated).prior.layer_weights == pytest.approx(16.0) and study(spec()).prior.layer_weights == 12.0
 
 
-def test_error_of_a_transition_is_the_rule_of_thumb() -> None:
-    """sd(ln d*) ≈ ½·√2·σ/(√S·slope) where a crossing falls on a size of both depths."""
-    judge = Judge(prior(), [6, 12], 1e8)
-    n = math.exp(judge.crossings[0])
-    # a size right at the crossing in both depths, so that interpolation reads one cell of each
-    cells = {}
-    for depth in (6, 12):
-        middle = math.sqrt(n / (12 * depth))
-        for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
-            cells[depth, middle * factor] = frozenset(range(4))
-    pair = judge.judge(cells).pairs[0]  # type: ignore[arg-type]
-    expected = 0.5 * math.sqrt(2) * 0.003 / (math.sqrt(4) * judge.curves.slope(6, 12))
-    assert pair.se_ln_n is not None
-    assert pair.se_ln_n / 2 == pytest.approx(expected, rel=0.02)
-
-
 def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
     shared = cells_of(spec(seeds=2))
     lone = {shape: frozenset({2 * i, 2 * i + 1}) for i, shape in enumerate(shared)}
@@ -104,7 +88,6 @@ def test_shared_seeds_cancel_and_lone_seeds_do_not() -> None:
 
 def test_covariance_against_the_whole_matrix() -> None:
     """The information by seeds equals generalised least squares on all runs at once."""
-    judge = Judge(prior(0.003, 0.005, 0.001), DEPTHS, 1e9)
     rng = np.random.default_rng(0)
     cells = {shape: frozenset(int(s) for s in rng.choice(5, 3, replace=False)) for shape in cells_of(spec())}
     runs = [(i, seed) for i, seeds in enumerate(cells.values()) for seed in sorted(seeds)]
@@ -114,39 +97,22 @@ def test_covariance_against_the_whole_matrix() -> None:
         X[r, i] = 1
         for q, (_, other) in enumerate(runs):
             V[r, q] += 0.005**2 * (seed == other)
-    whole = np.linalg.inv(X.T @ np.linalg.inv(V) @ X) + 0.001**2 * np.eye(len(cells))
-    assert np.allclose(judge.covariance(cells), whole, rtol=1e-8, atol=1e-14)
+    whole = np.linalg.inv(X.T @ np.linalg.inv(V) @ X)
+    assert np.allclose(covariance(cells, 0.003, 0.005), whole, rtol=1e-8, atol=1e-14)
 
 
-def test_errors_of_transitions_against_simulated_crossings() -> None:
-    """Draw losses, interpolate, find the root: its spread is the predicted one."""
-    from scipy.interpolate import PchipInterpolator
-    from scipy.optimize import brentq
-
-    believed = prior(noise=0.001, seed_sd=0.0)
-    judge = Judge(believed, DEPTHS, 1e9)
-    cells = cells_of(spec(seeds=3))
-    predicted = judge.judge(cells)
-    rng = np.random.default_rng(1)
-    roots: dict[int, list[float]] = {0: [], 1: []}
-    for _ in range(400):
-        curves = {}
-        for depth in DEPTHS:
-            widths = np.array(sorted(width for d, width in cells if d == depth), dtype=float)
-            x = np.log(12 * depth * widths**2)
-            noise = rng.normal(0, 0.001 / math.sqrt(3), len(x))
-            curves[depth] = PchipInterpolator(x, judge.curves.loss(depth, x) + noise)
-        for k in roots:
-            a, b = DEPTHS[k], DEPTHS[k + 1]
-            at = judge.crossings[k]
-            grid = np.linspace(at - 1.2, at + 1.2, 241)
-            gap = PchipInterpolator(grid, curves[a](grid) - curves[b](grid))
-            roots[k].append(brentq(gap, at - 1.2, at + 1.2))
-    for k, found in roots.items():
-        pair = predicted.pairs[k]
-        assert pair.se_ln_n is not None and pair.bias_ln_n is not None
-        assert np.std(found) == pytest.approx(pair.se_ln_n, rel=0.15)
-        assert np.mean(found) - judge.crossings[k] == pytest.approx(pair.bias_ln_n, abs=0.15 * pair.se_ln_n + 0.004)
+def test_errors_of_transitions_against_the_draws_of_a_fit() -> None:
+    """`design` said ± 0.044 by the pair's own two curves where all losses together left 0.023."""
+    judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
+    cells = dict(sorted(cells_of(spec(seeds=3)).items()))
+    predicted = judge.judge(cells).pairs
+    surface = LossSurface(simulated(judge, cells, 0))
+    for pair, x in zip(predicted, judge.crossings, strict=True):
+        if pair.inside:
+            lead = surface.differences(np.array([x]), [(pair.shallow, pair.deep)])[0, 1:, 0]
+            assert pair.se_ln_n == pytest.approx(lead.std() / judge.curves.slope(pair.shallow, pair.deep), rel=0.5)
+            assert abs(pair.bias_ln_n) < pair.se_ln_n
+    assert sum(pair.inside for pair in predicted) >= 2
 
 
 def test_more_of_everything_helps() -> None:
@@ -178,27 +144,31 @@ def test_pairs_outside_the_sizes_say_nothing() -> None:
     assert errors.se_a is None and errors.se_depth is None and math.isfinite(errors.rms)
 
 
-@pytest.mark.slow  # in the quick tier the errors of transitions stand against simulated crossings
+def simulated(judge: Judge, cells: Any, index: int) -> Any:
+    """Surface of runs drawn from the prior: three seeds of each shape."""
+    depth = np.array([d for d, _ in cells], dtype=float)
+    x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
+    losses, rng = judge.prior.losses(depth, x), np.random.default_rng(index)
+    shared, shape_errors = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
+    rows = [
+        {"depth": d, "width": w, "seed": k, "loss": losses[i] + shape_errors[i] + shared[k] + rng.normal(0, 0.002)}
+        for i, (d, w) in enumerate(cells)
+        for k in range(3)
+    ]
+    return fit_loss_model(build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0)), 0.95)
+
+
+@pytest.mark.slow  # in the quick tier the errors of transitions stand against one fit
 @pytest.mark.parametrize("refits", [5, 12])
 def test_error_of_the_best_depth_against_refits_of_simulated_runs(refits: int) -> None:
     """Draw runs of the prior and fit them: what `fit` states, and by how much it misses, is what was predicted."""
     judge = Judge(prior(0.002, 0.003, 0.001), DEPTHS, 3e7)
     cells = dict(sorted(cells_of(spec(seeds=3)).items()))
-    predicted = expected_depth(judge.prior, cells, 3e7)
-    depth = np.array([d for d, _ in cells], dtype=float)
-    x = np.log(12 * depth * np.array([w for _, w in cells]) ** 2)
-    losses, best = judge.prior.losses(depth, x), math.log(judge.best_depth or 0.0)
+    predicted = expected_depth(judge.prior, expected_posterior(judge.prior, cells), 3e7)
+    best = math.log(judge.best_depth or 0.0)
     found, stated = [], []
     for index in range(refits):
-        rng = np.random.default_rng(index)
-        shared, shape_errors = rng.normal(0, 0.003, 3), rng.normal(0, 0.001, len(x))
-        rows = [
-            {"depth": d, "width": w, "seed": k, "loss": losses[i] + shape_errors[i] + shared[k] + rng.normal(0, 0.002)}
-            for i, (d, w) in enumerate(cells)
-            for k in range(3)
-        ]
-        curves = build_curves(select_runs(rows).runs, None, 200, np.random.default_rng(0))
-        surface = LossSurface(fit_loss_model(curves, 0.95))
+        surface = LossSurface(simulated(judge, cells, index))
         found.append(math.log(surface.at(3e7).value) - best)
         stated.append(surface.spread(math.log(3e7)))
     assert np.median(stated) == pytest.approx(predicted.stated, rel=0.5)
@@ -286,18 +256,14 @@ def test_one_depth_is_refused() -> None:
         study(spec(depths=[6]))
 
 
-def test_tables_and_figure(tmp_path: Path) -> None:
-
-    from dwsweep.report.design_report import draw, render_design
+def test_tables() -> None:
+    from dwsweep.report.design_report import render_design
 
     for planned, key in ((spec(), "design: a study"), (spec(budgets=[5e5, 1e6]), "design: a study of two sizes")):
         result = study(planned)
         text = printed(render_design(result))
         assert max(map(len, text.splitlines())) <= 100
         assert shows(text, key)
-        for name in ("design.png", "design.svg"):
-            path = draw(result, tmp_path / name)
-            assert path.stat().st_size > 2000
 
 
 def test_prior_slope_is_the_integral_of_the_density() -> None:
@@ -427,10 +393,10 @@ def test_what_fit_finds_is_what_design_predicts() -> None:
             found = float(np.median(surface.drawn_depths(math.log(target))))
             misses[target].append(found - math.log(truth.best_depth(target)))
             stated[target].append(surface.spread(math.log(target)))
-        for k, pair in enumerate(analyse_pairs(curves, 0.95)):
-            crossed[k] += pair.own.crossing.status == "crossed"
-            if pair.own.crossing.root is not None:
-                roots[k].append(pair.own.crossing.root - truth.crossing(pair.shallow, pair.deep))
+        for k, pair in enumerate(analyse_pairs(curves, 0.95, surface)):
+            crossed[k] += pair.verdict.status == "crossed"
+            if pair.verdict.root is not None:
+                roots[k].append(pair.verdict.root - truth.crossing(pair.shallow, pair.deep))
     rmse = {target: math.sqrt(float(np.mean(np.square(found)))) for target, found in misses.items()}
     median = {target: float(np.median(found)) for target, found in stated.items()}
     for target, errors in predicted.items():

@@ -21,7 +21,7 @@ SIZES = tuple(float(n) for n in np.geomspace(2e5, 2e11, 20))
 OPTIONS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "grouped and gated": {"kv_heads": 8, "mlp": "gated"},
-    "dealt out": {"tensor_parallel": 4, "pipeline_parallel": 4, "total": True, "vocab_size": 32_000},
+    "dealt out": {"tensor_parallel": 4, "total": True, "vocab_size": 32_000},
 }
 
 

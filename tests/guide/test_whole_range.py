@@ -26,7 +26,7 @@ SIZES = tuple(float(n) for n in np.geomspace(1e5, 1e12, 300))
 OPTIONS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "grouped and gated": {"kv_heads": 8, "mlp": "gated"},
-    "dealt out": {"kv_heads": 8, "tensor_parallel": 8, "pipeline_parallel": 4, "mlp": "gated", "mlp_multiple": 256},
+    "dealt out": {"kv_heads": 8, "tensor_parallel": 8, "mlp": "gated", "mlp_multiple": 256},
     "of everything": {"total": True, "tied_embeddings": True, "vocab_size": 32_000, "head_size": 128},
 }
 SOURCES = {"evidence": public_source, "published": published_source, "laptop": lambda: fitted_source(LAPTOP)}
@@ -89,7 +89,6 @@ def test_no_depth_at_all_is_better_than_the_recommended_one(source: str, options
         assert row.optimum.depth is not None
         last = int(4 * row.optimum.depth) + 20
         shapes = [one for depth in range(1, last) for one in shapes_near(asked, depth, depth, chosen)]
-        shapes = [one for one in shapes if one.depth % chosen.pipeline_parallel == 0]
         unique = list({(one.depth, one.width): one for one in shapes}.values())
         every = Budget(asked, n, made, chosen).costed(unique)
         for at in CONSTRAINTS:

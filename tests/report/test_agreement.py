@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import report_sweeps
 from claims import (
     Claim,
     best_in_cells,
@@ -206,6 +205,21 @@ def test_every_output_says_one_thing_of_the_best_depths(name: str) -> None:
         assert cut.surface is None or cut.surface.optimum == at
 
 
+def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_as_long() -> None:
+    result = fitted("clean")
+    text, full = plain_text(fit_report.brief(result, "my fit")), plain_text(fit_report.render(result))
+    assert text.splitlines()[0].startswith("The best depth grows with N: ")
+    assert re.search(r"Next: `dwsweep guide \S+ --fit 'my fit'`", " ".join(text.split()))
+    assert len(text.split()) < 0.5 * len(full.split()) and table_of(text, BEST) == table_of(full, BEST)
+
+
+def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:
+    rows = [{"depth": depth, "width": 64 * k, "loss": 3.0 - 0.1 * k} for depth in (2, 4) for k in (1, 2)]
+    text = plain_text(fit_report.brief(dwsweep.fit_table(rows, draws=100), "out"))
+    assert text.startswith("Too early to ask for a best depth: 4 shapes of 2 depths and 4 sizes; it takes seven")
+    assert "not rejected" not in text and "Next: `dwsweep design --hours" in " ".join(text.split())
+
+
 def test_the_guideline_has_the_answers_of_guide_close_to_the_best_depths_of_its_own_losses() -> None:
     """Public evidence joins own losses that bound a best depth on both sides: it hardly moves them."""
     optima = [row for row in fitted("clean").surface.optima if row.depth and row.depth_interval.bounded]
@@ -263,8 +277,7 @@ def test_a_best_depth_has_the_same_digits_in_every_output(tmp_path: Path, monkey
         assert best in row
 
 
-def test_the_page_says_what_the_csv_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_sweeps.few_answers(monkeypatch)
+def test_the_page_says_what_the_csv_says(tmp_path: Path) -> None:
     directory = tmp_path / "laptop"
     directory.mkdir()
     for name in ("results.csv", "manifest.json"):

@@ -105,8 +105,7 @@ def test_the_figure_shows_the_best_loss_of_each_depth() -> None:
     assert f"best depth {bound.ends('.1f')}" in words
 
 
-def test_the_page_answers_with_the_best_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_sweeps.few_answers(monkeypatch)
+def test_the_page_answers_with_the_best_shape(tmp_path: Path) -> None:
     fit = fitted("three budgets")
     fit_record.write(fit, tmp_path / "fit")
     text = sweep_page.write(tmp_path / "fit").read_text()

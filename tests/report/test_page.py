@@ -9,7 +9,6 @@ import math
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -68,14 +67,6 @@ def read(path: Path) -> Reader:
     reader.close()
     assert reader.open == []
     return reader
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_answers() -> Iterator[None]:
-    """On every page here."""
-    with pytest.MonkeyPatch.context() as patch:
-        report_sweeps.few_answers(patch)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -379,18 +370,14 @@ def test_the_page_begins_with_the_shape_that_guide_builds_at_the_largest_size(la
     assert words_in(html_of(guide_report.document(found))) in words_in(rest)
 
 
-def test_each_listed_size_has_the_answer_of_guide(law: Path) -> None:
-    fit = fit_record.read(law)
+def test_each_listed_size_has_the_shape_of_the_guideline(law: Path) -> None:
     page = (law / "report.html").read_text("utf-8").partition('<section id="shapes"')[2]
     body = page[page.index("<tbody>") : page.index("</tbody>")]
     rows = [[words_in(cell) for cell in re.findall(r"<td\b[^>]*>(.*?)</td>", row)] for row in body.split("</tr>")[:-1]]
-    sizes = [1e6, 1e7, 1e8, 1e9]
-    assert [row[0] for row in rows] == [format_count(n) for n in sizes if n >= min(cell.n_params for cell in fit.cells)]
-    for cells in rows:
-        (one,) = answer([dict(zip(map(format_count, sizes), sizes, strict=True))[cells[0]]], fit=law).budgets
-        assert one.recommended is not None and cells[1] == one.recommended.label
-        assert one.optimum.trust.level in cells
-        assert one.no_best or one.optimum.depth_interval.ends(".1f") in cells
+    fit = fit_record.read(law)
+    assert [row[0] for row in rows] == [row.name for row in fit.guideline]
+    for cells, row in zip(rows, fit.guideline, strict=True):
+        assert f"{row.depth_int}×{row.width_int}" in cells
 
 
 @pytest.mark.usefixtures("without_drawing")

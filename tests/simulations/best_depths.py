@@ -2,8 +2,7 @@
 
 ``python -m tests.simulations.best_depths --out DIR [--n 150] [--processes 2] [SCENARIO …]``
 
-The transitions are those of neighbouring depths. The oracle knows the form of the law, the
-sds of the noise.
+The transitions are those of neighbouring depths.
 """
 
 from __future__ import annotations
@@ -15,16 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from dwsweep.fit.ask import LossSurface, fit_loss_model, surface_record
+from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import Curves, build_curves
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.laws import FORMS
-from dwsweep.fit.model import Cells, declared
-from dwsweep.fit.posterior import weigh
 from dwsweep.fit.scatter import judged
 from dwsweep.fit.transitions import analyse_pairs
-from dwsweep.records.fit import DepthSpan
 from tests.simulations.harness import CONFIDENCE, Point, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
@@ -131,11 +127,9 @@ Claim = tuple[int, int, str, float | None, float | None]  # a pair of depths, it
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation(Simulated):
-    """Best depths at the sizes asked for; None where the sweep has no guide, or the oracle does not apply."""
+    """Best depths at the sizes asked for; None where the sweep has no guide."""
 
     depths: tuple[Point, ...] | None
-    oracle: tuple[Point, ...] | None
-    rejected: tuple[str, ...]  # forms of the law
     transitions: tuple[Claim, ...]
 
 
@@ -145,14 +139,9 @@ def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Sim
     runs = without_bad_runs(select_runs(sweep.rows(rng)))[0].runs
     curves = judged(build_curves(runs, None, DRAWS, np.random.default_rng(0)))
     surface = fit_loss_model(curves, CONFIDENCE)
-    truth = sweep.truth
-    simple = truth.effect and not truth.bend and not truth.wiggle and not sweep.bad
-    known = oracle(curves, sweep) if surface and simple else None
     return Simulation(
         index=index,
         depths=_depths(LossSurface(surface), sweep) if surface else None,
-        oracle=_depths(known, sweep) if known else None,
-        rejected=tuple(form.form for form in surface.forms if form.rejected) if surface else (),
         transitions=_transitions(curves, LossSurface(surface)) if surface else (),
     )
 
@@ -160,17 +149,6 @@ def simulation(scenario: Sweep, rng: np.random.Generator, index: int = 0) -> Sim
 def _depths(surface: LossSurface, sweep: Sweep) -> tuple[tuple[float | None, float | None, float | None], ...]:
     found = (surface.at(n) for n in sweep.at)
     return tuple((one.value, one.low, one.high) for one in found)
-
-
-def oracle(curves: Curves, sweep: Sweep) -> LossSurface:
-    """One form, with the variances of the means and the shape_sd that the sweep has."""
-    variance = np.full(len(curves.x), sweep.sigma**2 / sweep.seeds)
-    cells = replace(Cells.of(curves), variance=variance, df=math.inf, scatter=declared(max(sweep.shape_sd, 1e-5)))
-    spans = tuple(
-        DepthSpan(depth=d, low=float(curves.sizes(d)[0]), high=float(curves.sizes(d)[-1])) for d in curves.depths
-    )
-    record = surface_record(cells, weigh(cells, forms=(sweep.truth.form,)), spans, CONFIDENCE, 0)
-    return LossSurface(record)
 
 
 def _transitions(curves: Curves, surface: LossSurface) -> tuple[Claim, ...]:
@@ -199,7 +177,6 @@ def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Any]:
     ]
     return {
         "sizes": [_at_size(i, drawn, rows) for i in range(len(sweep.at))],
-        "true_form_rejected": mean(sweep.truth.form in row.rejected for row in rows),
         "crossed": len(held) / (len(rows) * (len(sweep.truth.depths) - 1)),
         "crossed_covered": mean(held),
     }
@@ -207,8 +184,8 @@ def summarise(name: str, rows: Sequence[Simulation]) -> dict[str, Any]:
 
 def _at_size(i: int, drawn: Sequence[Sweep], rows: Sequence[Simulation]) -> dict[str, float | None]:
     """At one of the sizes asked for: the median of the true best depths, the share of the sweeps that have an answer,
-    bias and rmse of ln L, the share of the answers that are covered, the 95th percentile of what the depth named loses
-    to the best one in nats, and the median width of the interval in ln L over the oracle's."""
+    bias and rmse of ln L, the share of the answers that are covered, and the 95th percentile of what the depth named
+    loses to the best one in nats."""
     n = drawn[0].at[i]
     best = [sweep.truth.best_depth(n) for sweep in drawn]
     # identical curves have no best depth
@@ -217,8 +194,6 @@ def _at_size(i: int, drawn: Sequence[Sweep], rows: Sequence[Simulation]) -> dict
     errors = [math.log(depth / true) for _, true, depth, _, _ in found if depth]
     x = math.log(n)
     costs = [float(smooth.loss(depth, x) - smooth.loss(true, x)) for smooth, true, depth, _, _ in found if depth]
-    both = [(row.depths[i], row.oracle[i]) for row in rows if row.depths and row.oracle]
-    width, known = (median(_width(pair[k]) for pair in both) for k in (0, 1))
     return {
         "best": median(best),
         "answers": mean(row.depths is not None for row in rows),
@@ -226,31 +201,23 @@ def _at_size(i: int, drawn: Sequence[Sweep], rows: Sequence[Simulation]) -> dict
         "rmse": rms(errors),
         "coverage": mean(covers(low, high, true) for _, true, _, low, high in found),
         "cost": float(np.quantile(costs, 0.95)) if costs else None,
-        "ratio": width / known if width is not None and known is not None and math.isfinite(width) else None,
     }
-
-
-def _width(depth: Point) -> float:
-    return math.log(depth[2] / depth[1]) if depth[1] and depth[2] else math.inf
 
 
 HEAD = (
     "scenario | n | answers, % | true best depth | rmse, % of L | covered, % | costs, 1e-4 nats "
-    "| width / oracle | pairs crossed, % | covered, %"
+    "| pairs crossed, % | covered, %"
 )
 
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
     """One row: four numbers per column, at 1e7, 3e7, 1e8 and 1e9 (outside the data), and the transitions."""
     s = summarise(name, rows)
-    best, rmse, coverage, cost, ratio = (
-        [size[key] for size in s["sizes"]] for key in ("best", "rmse", "coverage", "cost", "ratio")
-    )
+    best, rmse, coverage, cost = ([size[key] for size in s["sizes"]] for key in ("best", "rmse", "coverage", "cost"))
     return [
         [
             *(name, str(len(rows)), percent(s["sizes"][0]["answers"], digits=".0f")),
             *(shown(*best), percent(*rmse), percent(*coverage, digits=".0f"), shown(*cost, scale=1e4)),
-            shown(*ratio, digits=".2f"),
             *(percent(s[key], digits=".0f") for key in ("crossed", "crossed_covered")),
         ]
     ]

@@ -1,4 +1,4 @@
-"""What an answer costs: the error of the best depth at one size, per FLOP, under four ways to choose the shapes.
+"""What an answer costs: the error of the best depth at one size, per FLOP, under three ways to choose the shapes.
 
 ``python -m tests.simulations.design_cost --out DIR [--n 20] [--processes 1] [SCENARIO …]``
 
@@ -7,8 +7,7 @@ the cost of a run goes with its FLOPs per token:
 
 - *uniform*: depths 4, 8, 12, 18, 27 at K sizes, evenly spaced in ln N from 1e6 to 1e8, whatever is asked;
 - *aimed*: the same depths at K sizes from a sixteenth of the size asked for to 1.5 times it;
-- *design*: of a family of grids at equal FLOPs, the one to which ``dwsweep design`` (``Judge``) gives the least error;
-- *sequential*: the depths at three sizes up to the one asked for, then rounds of fit and choice (``chosen``).
+- *design*: of a family of grids at equal FLOPs, the one to which ``dwsweep design`` (``Judge``) gives the least error.
 
 The noise is that of sweeps/results/laptop. Truth, simulation, shape and seed fix the noise of a run, so that arms
 which train the same shape see the same loss.
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -28,9 +27,8 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.design import Judge, make_prior
 from dwsweep.fit.ask import LossSurface, fit_loss_model
 from dwsweep.fit.cells import select_runs, without_bad_runs
-from dwsweep.fit.curves import Curves, build_curves
+from dwsweep.fit.curves import build_curves
 from dwsweep.fit.data.rows import Row
-from dwsweep.fit.scatter import judged
 from dwsweep.shapes import Block, HeadRule
 from tests.simulations.harness import CONFIDENCE, Simulated, Study, covers, mean, median, percent, rms, shown
 from tests.simulations.scenarios import GOLDEN_RATIO, Shape, grid, n_params
@@ -48,11 +46,8 @@ TOKENS = 6_000_000
 MOVED = 0.15  # of ln L*: by up to this much its place differs between simulations
 DRAWS = 400
 LAW_EFFECT = 2.5  # what the effect of depth of a law form is multiplied by: as large as that of the other truths
-CANDIDATE_DEPTHS = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 23, 27)
-CANDIDATE_SIZES = 9
 FAMILY_DEPTHS = (DEPTHS, (4, 8, 16, 27), (8, 12, 18, 27), (6, 12, 18, 24, 30), (4, 6, 9, 12, 18, 27))
 MOST_SIZES = 24
-ASKED = (1.15, 1.25)  # how far both ends of the interval may lie from its middle, at which a sequence stops
 
 BLOCK = Block(HeadRule(count=2), vocab_size=1000, seq_len=128)
 
@@ -142,54 +137,18 @@ class Simulation(Simulated):
     costs: tuple[float | None, ...]
 
 
-def fitted(asked: Request, shapes: Iterable[Shape], index: int) -> tuple[Curves, LossSurface]:
+def fitted(asked: Request, shapes: Iterable[Shape], index: int) -> LossSurface:
     """The surface of all depths, by the fit of today."""
     runs = without_bad_runs(select_runs(asked.rows(shapes, index)))[0].runs
     curves = build_curves(runs, None, DRAWS, np.random.default_rng(0))
     record = fit_loss_model(curves, CONFIDENCE)
     assert record is not None, "every grid here has nine shapes or more"
-    surface = LossSurface(record)
-    return judged(curves, surface.posterior), surface
+    return LossSurface(record)
 
 
 def answer(arm: str, shapes: Sequence[Shape], surface: LossSurface, target: float) -> Answer:
     found = surface.at(target)
     return arm, cost(shapes), len(shapes), found.value, found.low, found.high
-
-
-def chosen(curves: Curves, surface: LossSurface, target: float, trained: Iterable[Shape], budget: float) -> list[Shape]:
-    """New shapes within ``budget`` FLOPs, each the one that lowers the variance of ln L* at ``target`` most per FLOP.
-
-    A linear Gaussian update over the fit's draws: a shape whose loss has, over the draws, covariance c with ln L* and
-    variance s, and whose mean would be known to v, lowers the variance by c²/(s + v). What it also tells of the losses
-    of the other shapes is taken off before the next one is chosen. v is the noise that the fit found.
-    """
-    present = set(trained)
-    shapes = [shape for shape in _candidates(target) if shape not in present]
-    ln_depth = np.clip(surface.drawn_depths(math.log(target)), surface.grid[0], surface.grid[-1])
-    columns = [ln_depth]
-    for depth, width in shapes:
-        y, losses = surface.losses(math.log(n_params(depth, width)))
-        columns.append(losses[:, int(np.abs(y - math.log(depth)).argmin())])
-    C = np.cov(np.array(columns))
-    tau = sum(form.weight * form.tau**2 for form in surface.record.forms)
-    noise = tau + float(np.median(np.diagonal(curves.covariance)))
-    prices = np.array([flops(shape) for shape in shapes])
-    found: list[Shape] = []
-    left = np.ones(len(shapes), dtype=bool)
-    while (within := left & (prices <= budget)).any():
-        gain = C[0, 1:] ** 2 / (np.diagonal(C)[1:] + noise) / prices
-        k = int(np.where(within, gain, -1.0).argmax())
-        found.append(shapes[k])
-        budget, left[k] = budget - prices[k], False
-        line = C[:, k + 1]
-        C = C - np.outer(line, line) / (line[k + 1] + noise)
-    return found
-
-
-@functools.cache
-def _candidates(target: float) -> tuple[Shape, ...]:
-    return grid(CANDIDATE_DEPTHS, CANDIDATE_SIZES, (target / BELOW, ABOVE * target))
 
 
 def aimed(target: float, sizes: int) -> tuple[Shape, ...]:
@@ -216,22 +175,10 @@ def designed(target: float, budget: float) -> tuple[Shape, ...]:
     return min(family, key=error)
 
 
-def sequence(asked: Request, index: int, budgets: Sequence[float]) -> list[Answer]:
-    """The answer after the first grid, and after each of the ``budgets`` is spent."""
-    shapes = list(grid(DEPTHS, 3, (asked.target / BELOW, asked.target)))
-    answers = []
-    for budget in (*budgets, None):
-        curves, surface = fitted(asked, shapes, index)
-        answers.append(answer("sequential", shapes, surface, asked.target))
-        if budget is not None:
-            shapes += chosen(curves, surface, asked.target, shapes, budget - cost(shapes))
-    return answers
-
-
 @functools.lru_cache(maxsize=len(UNIFORM_SIZES))  # it serves every target of a truth
 def _uniform(asked: Request, index: int, sizes: int) -> tuple[tuple[Shape, ...], LossSurface]:
     shapes = grid(DEPTHS, sizes, RANGE)
-    return shapes, fitted(asked, shapes, index)[1]
+    return shapes, fitted(asked, shapes, index)
 
 
 def simulation(scenario: Request, rng: np.random.Generator, index: int = 0) -> Simulation:
@@ -244,10 +191,7 @@ def simulation(scenario: Request, rng: np.random.Generator, index: int = 0) -> S
     ]
     static = {f"aimed {sizes}": aimed(target, sizes) for sizes in SIZES}
     static["design, FLOPs of aimed 8"] = designed(target, cost(static["aimed 8"]))
-    answers += [answer(arm, shapes, fitted(asked, shapes, index)[1], target) for arm, shapes in static.items()]
-    ends = [cost(static[f"aimed {sizes}"]) for sizes in SIZES]
-    budgets = [ends[0], math.sqrt(ends[0] * ends[1]), *ends[1:]]
-    answers += sequence(asked, index, budgets)
+    answers += [answer(arm, shapes, fitted(asked, shapes, index), target) for arm, shapes in static.items()]
     return Simulation(
         index=index,
         best=asked.best,
@@ -260,18 +204,6 @@ HEAD = (
     "asked | arm | sweeps | FLOPs, 1e15 | ln(high/low) | rmse, % of L | covered, % "
     "| regret, 1e-4 nats (mean, worst 5 %) | unbounded, %"
 )
-STEPS = ("start", *(f"{k}" for k in range(1, 5)))
-
-
-def _by_arm(rows: Iterable[Simulation]) -> dict[str, list[tuple[Answer, float, float | None]]]:
-    """Answers of each arm, the truth and the regret beside each; a sequence's are numbered by their rounds."""
-    found: dict[str, list[tuple[Answer, float, float | None]]] = {}
-    for row in rows:
-        steps = iter(STEPS)
-        for one, regret in zip(row.answers, row.costs, strict=True):
-            name = f"sequential {next(steps)}" if one[0] == "sequential" else one[0]
-            found.setdefault(name, []).append((one, row.best, regret))
-    return found
 
 
 def width(found: Answer) -> float:
@@ -299,80 +231,14 @@ def _row(asked: str, arm: str, found: Sequence[tuple[Answer, float, float | None
 
 def cells(name: str, rows: Sequence[Simulation]) -> list[list[str]]:
     """One row per arm; an answer without a depth counts in the last column, and covers."""
-    return [_row(name, arm, found) for arm, found in _by_arm(rows).items()]
-
-
-def spared(arms: dict[str, list[tuple[Answer, float, float | None]]], arm: str) -> float | None:
-    """The share of FLOPs that an arm spares against the aimed grid of equal rmse: that on the line through ln rmse and
-    ln FLOPs of the aimed grids; None where its rmse lies outside theirs."""
-    lines = [(_error(found), found[0][0][1]) for name, found in arms.items() if name.startswith("aimed")]
-    error = _error(arms[arm])
-    known = sorted((math.log(e), math.log(f)) for e, f in lines if e)
-    if not error or len(known) < 2 or not known[0][0] <= math.log(error) <= known[-1][0]:
-        return None
-    slope, level = np.polyfit(*zip(*known, strict=True), 1)
-    return 1.0 - arms[arm][0][0][1] / math.exp(level + slope * math.log(error))
-
-
-def stopped(rows: Iterable[Simulation], asked: float) -> list[tuple[Answer, float]]:
-    """The first answer of each sequence whose ends lie within ``asked``² of each other, and the truth. A sequence that
-    never gets there is left out."""
-    found = []
+    found: dict[str, list[tuple[Answer, float, float | None]]] = {}
     for row in rows:
-        sequence = [one for one in row.answers if one[0] == "sequential"]
-        enough = [one for one in sequence if width(one) <= 2.0 * math.log(asked)]
-        found += [(enough[0], row.best)] if enough else []
-    return found
+        for one, regret in zip(row.answers, row.costs, strict=True):
+            found.setdefault(one[0], []).append((one, row.best, regret))
+    return [_row(name, arm, answers) for arm, answers in found.items()]
 
 
-class Cost(Study[Simulation]):
-    """The study, with what all truths together say below its table."""
-
-    def table(self, results: Mapping[str, Sequence[Simulation]]) -> str:
-        groups = {
-            f"{target:.0e}, {kind}": [
-                row
-                for name, rows in results.items()
-                if self.scenarios[name].target == target and isinstance(self.scenarios[name].truth, of)
-                for row in rows
-            ]
-            for target, (kind, of) in product(TARGETS, (("law", SmoothTruth), ("no law", Truth), ("all", object)))
-        }
-        lines = [*_markdown([*HEAD.split(" | "), "spared at equal rmse, %"])]
-        for name, rows in groups.items():
-            arms = _by_arm(rows)
-            lines += [
-                _line([*_row(name, arm, found), percent(spared(arms, arm), digits=".0f")])
-                for arm, found in arms.items()
-            ]
-        stops = _markdown(
-            ["stop within", "asked", "sequences", "stopped, %", "covered at the stop, %", "rmse, % of L", "FLOPs, 1e15"]
-        )
-        for asked, (name, rows) in product(ASKED, groups.items()):
-            found = stopped(rows, asked)
-            stops.append(
-                _line(
-                    [
-                        *(f"{asked - 1.0:.0%}", name, str(len(rows))),
-                        percent(len(found) / len(rows) if rows else None, digits=".0f"),
-                        percent(mean(covers(*one[4:], best) for one, best in found), digits=".0f"),
-                        percent(rms(math.log(one[3] / best) for one, best in found if one[3])),
-                        shown(median(one[1] for one, _ in found), scale=1e-15),
-                    ]
-                )
-            )
-        return "\n".join([super().table(results), "", *lines, "", *stops])
-
-
-def _line(row: Iterable[str]) -> str:
-    return f"| {' | '.join(row)} |"
-
-
-def _markdown(heads: Sequence[str]) -> list[str]:
-    return [_line(heads), _line(["---"] * len(heads))]
-
-
-STUDY = Cost(__doc__, scenarios(), simulation, Simulation, 20, HEAD, cells)
+STUDY = Study(__doc__, scenarios(), simulation, Simulation, 20, HEAD, cells)
 
 if __name__ == "__main__":
     STUDY.main()

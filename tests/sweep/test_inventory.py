@@ -38,7 +38,8 @@ from dwsweep.report.runs_table import rows_of
 from dwsweep.sweep import claim, inventory, runner
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import lost_rows
-from dwsweep.sweep.snapshot import settle_results, snapshot
+from dwsweep.sweep.results_table import settle_results
+from dwsweep.sweep.snapshot import snapshot
 from dwsweep.sweep.work_queue import write_plan
 
 pytestmark = pytest.mark.usefixtures("standin_here")

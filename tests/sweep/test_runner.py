@@ -34,7 +34,7 @@ from dwsweep.cost.arithmetic import training_flops
 from dwsweep.errors import InputError
 from dwsweep.plan import build
 from dwsweep.report.progress import ProgressView
-from dwsweep.sweep import local_executor, policy, runner, worker
+from dwsweep.sweep import local_executor, runner, silence, worker
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.runner import run_sweep
 from dwsweep.sweep.work_queue import parse_shard
@@ -321,8 +321,8 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_heed_a_signal_is_named_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "STOP_NOTICE_SECONDS", 0.5)
-    monkeypatch.setattr(policy, "STOP_KILL_SECONDS", 1.5)
+    monkeypatch.setattr(silence, "STOP_NOTICE_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "STOP_KILL_SECONDS", 1.5)
     order(tmp_path, hang_at=3, hang_seconds=3600.0)
 
     def stop_when_it_hangs() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dwsweep.records.pack import PackProgress
-from dwsweep.sweep import policy
+from dwsweep.sweep import silence
 from dwsweep.sweep.events import Begun, Compiling, Evaluating
 from dwsweep.sweep.forecast import Pace
-from dwsweep.sweep.policy import Silence
+from dwsweep.sweep.silence import Silence
 
 
 class Clock:
@@ -29,20 +29,20 @@ def test_a_worker_that_stands_still_is_named_with_its_process_and_log(clock: Clo
     quiet.begin("p", "L2-d64-h2", "sweep/packs/p/log.txt")
     quiet.heard("p", Begun(4711))
     quiet.heard("p", Compiling(4))
-    clock.now += policy.NOTICE_SECONDS - 1
+    clock.now += silence.NOTICE_SECONDS - 1
     assert list(quiet.notices()) == []
     clock.now += 1
     assert list(quiet.notices()) == [
         "note: L2-d64-h2: nothing heard for 5 min while compiling (process 4711, log sweep/packs/p/log.txt)"
     ]
     assert list(quiet.notices()) == []  # once for each span
-    clock.now += policy.NOTICE_SECONDS
+    clock.now += silence.NOTICE_SECONDS
     assert "10 min while compiling" in next(quiet.notices())
     quiet.heard("p", PackProgress(1, 30))
-    clock.now += policy.NOTICE_SECONDS
+    clock.now += silence.NOTICE_SECONDS
     assert "5 min while training" in next(quiet.notices())
     quiet.heard("p", Evaluating(0.5))
-    clock.now += policy.NOTICE_SECONDS
+    clock.now += silence.NOTICE_SECONDS
     assert "5 min while evaluating" in next(quiet.notices())
     assert not list(quiet.unresponsive())  # nobody asked it to stop
     quiet.end("p")
@@ -58,13 +58,13 @@ def test_a_worker_that_does_not_heed_a_stop_is_ended_and_one_that_does_is_waited
     clock.now += 200
     quiet.stop_asked()  # what they were silent before does not count
     assert not list(quiet.unresponsive())
-    clock.now += policy.START_KILL_SECONDS
+    clock.now += silence.START_KILL_SECONDS
     assert list(quiet.unresponsive()) == ["compiles"]  # there is nothing to save
     quiet.end("compiles")
-    clock.now += policy.STOP_NOTICE_SECONDS - policy.START_KILL_SECONDS
+    clock.now += silence.STOP_NOTICE_SECONDS - silence.START_KILL_SECONDS
     assert [line.split(":")[1] for line in quiet.notices()] == [" deaf", " slow"]
     quiet.heard("slow", PackProgress(7, 30))
-    clock.now += policy.STOP_KILL_SECONDS - policy.STOP_NOTICE_SECONDS
+    clock.now += silence.STOP_KILL_SECONDS - silence.STOP_NOTICE_SECONDS
     assert list(quiet.unresponsive()) == ["deaf"] and list(quiet.unresponsive()) == []
     assert [line for line in quiet.notices() if "slow: has not answered the request to stop for 240 s" in line]
 

@@ -28,7 +28,7 @@ from dwsweep.sweep import claim
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.events import Event
 from dwsweep.sweep.recorder import RunRecorder
-from dwsweep.sweep.snapshot import rebuild_results
+from dwsweep.sweep.results_table import rebuild_results
 
 pytestmark = pytest.mark.usefixtures("standin")
 

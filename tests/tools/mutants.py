@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
@@ -63,9 +64,9 @@ def changed(node: ast.AST) -> ast.AST | None:
     new = copy.deepcopy(node)
     match new:
         case ast.Compare(ops=[op]) if type(op) in FLIPPED:
-            new.ops = [FLIPPED[type(op)]()]  # type: ignore[list-item]
+            new.ops = [FLIPPED[type(op)]()]
         case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in FLIPPED:
-            new.op = FLIPPED[type(op)]()  # type: ignore[assignment]
+            new.op = FLIPPED[type(op)]()
         case ast.UnaryOp(op=ast.Not()):
             return new.operand
         case ast.IfExp():
@@ -94,22 +95,21 @@ def candidates(node: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
                     yield from candidates(child, inside or isinstance(node, ast.FunctionDef))
 
 
-def mutants(place: Path, coverage_data: object) -> Iterator[Mutant]:
-    for file in sorted(coverage_data.measured_files()):  # type: ignore[attr-defined]
-        reached = coverage_data.contexts_by_lineno(file)  # type: ignore[attr-defined]
+def mutants(place: Path, coverage_data: Any) -> Iterator[Mutant]:
+    for file in sorted(coverage_data.measured_files()):
+        reached = coverage_data.contexts_by_lineno(file)
         source = Path(file).read_bytes()
         starts = [0, *(at + 1 for at, byte in enumerate(source) if byte == ord("\n"))]
         for node in candidates(ast.parse(source)):
-            tests = sorted({name.partition("::")[0] for name in reached.get(node.lineno, ()) if name})  # type: ignore
-            begin, end = (starts[line - 1] + at for line, at in (
-                (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)))  # type: ignore  # fmt: skip
+            tests = sorted({name.partition("::")[0] for name in reached.get(node.lineno, ()) if name})
+            begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
             new = changed(node)
             if tests and new is not None:
                 text = ast.unparse(new)
                 text = f"({text})" if isinstance(new, ast.expr) else text
                 mutated = (source[:begin] + text.encode() + source[end:]).decode()
                 old = source[begin:end].decode()
-                yield Mutant(str(Path(file).relative_to(place)), node.lineno, old, text, mutated, tuple(tests))  # type: ignore
+                yield Mutant(str(Path(file).relative_to(place)), node.lineno, old, text, mutated, tuple(tests))
 
 
 def main() -> None:

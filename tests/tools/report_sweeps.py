@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from dwsweep import fit_table
 from dwsweep.records import fit as fit_record
 from dwsweep.records.fit import FitResult
-from dwsweep.report import page, shapes_to_build
+from dwsweep.report import page
 from dwsweep.report.figures import style
 
 A, B = 5.039, 0.0555
@@ -72,12 +72,6 @@ CASES: dict[str, dict[str, Any]] = {
     "noise_unknown": {"depths": (6, 12, 18), "sizes": 2, "low": 1e6, "high": 3e7, "seeds": 1},
     "many": {"depths": tuple(range(4, 26, 2)), "sizes": 7, "low": 3e5, "high": 3e8},  # ten pairs
 }
-
-
-def few_answers(patch: pytest.MonkeyPatch) -> None:
-    """Few of a page's answers, which take most of its time: one size per decade, up to 1e9."""
-    patch.setattr(shapes_to_build, "DIGITS", (1,))
-    patch.setattr(shapes_to_build, "MOST", 1e9)
 
 
 def without_answers(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from dwsweep.shapes import Block, HeadRule
 from dwsweep.spec import ModelSpec, TrainSpec, parse_spec
 from dwsweep.sweep.directory import SweepStore
 from dwsweep.sweep.recorder import RunRecorder
-from dwsweep.sweep.snapshot import rebuild_results
+from dwsweep.sweep.results_table import rebuild_results
 from dwsweep.train.pack_trainer import train_pack
 from dwsweep.trained import architectures, huggingface, runs
 from dwsweep.trained.architectures import Architecture

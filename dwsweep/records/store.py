@@ -1,0 +1,95 @@
+"""Manifest of a token store: ``manifest.json`` beside its shards, written last."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
+
+from dwsweep.records.record import Count, Positive
+
+FORMAT: Literal[2] = 2
+SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class StoreSplit:
+    """Contents of one split of a token store."""
+
+    n_documents: Count
+    n_tokens: Positive  # tokens of the stream, end tokens included
+    n_bytes: Count  # bytes of the documents in UTF-8
+    n_shards: Positive
+
+
+Settings = Annotated[
+    dict[str, str | int | float | None], AfterValidator(lambda settings: _with_fraction(settings))
+]  # settings of ``data``
+
+
+def _with_fraction(settings: dict[str, Any]) -> dict[str, Any]:
+    fraction = settings.get("validation_fraction", 0.5)  # a store written by hand may lack it
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        raise ValueError(f"validation_fraction: {fraction!r}; must be a number between 0 and 1")
+    return settings
+
+
+def _inside(files: dict[str, str]) -> dict[str, str]:
+    for name in files:
+        if not _FILE_OF_STORE.fullmatch(name) or {".", ".."} & {*name.split("/")}:
+            raise ValueError(f"{name!r}; must be the name of a file in the store")
+    return files
+
+
+_FILE_OF_STORE = re.compile(r"([^/\x00-\x1f]+/)?[^/\x00-\x1f]+")
+
+
+def _both(splits: dict[str, StoreSplit]) -> dict[str, StoreSplit]:
+    if set(splits) != set(SPLITS):
+        raise ValueError(f"must have {' and '.join(SPLITS)}")
+    return splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreManifest:
+    """Source, tokenizer, versions and contents of a token store."""
+
+    format: Literal[2] = FORMAT
+    source: str  # data.source
+    revision: str | None = None  # commit of the source, where it has one
+    settings: Settings  # the section ``data`` of the spec, without keys that change nothing
+    vocab_size: Positive
+    dtype: Literal["<u2", "<u4"]  # dtype of the shards, as NumPy writes it
+    end_token: Count
+    tokenizer_hash: str  # SHA-256 (hex) of pieces.json
+    tokenizer_file_hash: str | None = None  # SHA-256 (hex) of the file of data.tokenizer, where that is one
+    splits: Annotated[dict[str, StoreSplit], AfterValidator(_both)]
+    n_documents: Count  # documents of both splits; the next three fields count both splits too
+    n_tokens: Count
+    n_characters: Count
+    n_bytes: Count
+    characters_per_token: float
+    bytes_per_token: float
+    duplicates: Count  # documents dropped since their text had come before
+    left_out: dict[str, Count]  # documents left out by design, by reason: redirects, empty articles
+    skipped: dict[str, Count]  # bad records by reason
+    first_skipped: str | None  # place of the first bad record
+    seconds: dict[str, float]  # seconds by pass
+    versions: dict[str, str]  # versions of Python and the packages
+    data_hash: str  # SHA-256 (hex) of both token streams, their split and the tokenizer with its file
+    # SHA-256 (hex) of each file but the manifest; earlier versions kept none, or none of the tokenizer's
+    files: Annotated[dict[str, str], AfterValidator(lambda files: _inside(files))] = field(default_factory=dict)
+    key: str | None = (
+        None  # end of the folder's name, of the settings it was made by; None in files of earlier versions
+    )
+
+    def shard_names(self, split: str) -> list[str]:
+        return [f"{split}-{i:05d}.bin" for i in range(self.splits[split].n_shards)]
+
+    @property
+    def data_files(self) -> list[str]:
+        """Names of the files that training reads."""
+        shards = [name for split in SPLITS for name in self.shard_names(split)]
+        return ["pieces.json", *shards, *(f"{split}-documents.npy" for split in SPLITS)]
