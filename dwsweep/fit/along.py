@@ -3,6 +3,9 @@
 All other settings stay fixed: per arm, depth and budget (per budget where the column is the depth) the values are
 compared with each other and, with several arms, the arms at each value.
 ``along_cells`` sorts the runs and compares them.
+
+No question to the posterior of a table: a column of numbers is smooth and shrunk there, and takes nine runs of three
+sizes; here a few values at one depth and size may do anything, and errors that seeds and documents share cancel.
 """
 
 from __future__ import annotations
@@ -67,6 +70,7 @@ def fit_along(
 ) -> AlongFit:
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
     ``fit_table``; params and beside have no effect here."""
+    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
     from threadpoolctl import threadpool_limits
 
     chosen = chosen_options(**options)
@@ -227,7 +231,6 @@ def _row(
         se=float(group.se[k]) if group.known else None,
         correction=float(group.correction[k]),
         **above.columns("above_best"),
-        **ranking.above_first[k].columns("above_first"),
         **above_base.columns("above_base"),
         verdict=verdict if group.known else UNKNOWN,
         confidence=confidence,

@@ -121,31 +121,28 @@ class Group:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Differences of each value: above_best and above_first, without intervals if the noise is unknown. spread: worst
-    loss − best loss, nats, without an interval if the noise is unknown."""
+    """Differences of each value from the best, without intervals if the noise is unknown. spread: worst loss − best
+    loss, nats, without an interval if the noise is unknown."""
 
     above_best: Sequence[Interval]
-    above_first: Sequence[Interval]
     spread: Interval
 
 
 def ranked(group: Group, confidence: float) -> Ranking:
     """Differences of every two values of a group."""
     m, d = group.mean, group.deviations
-    above, first = m - m.min(), m - m[0]
+    above = m - m.min()
     if not group.known:
-        return Ranking(_intervals(above), _intervals(first), Interval())
+        return Ranking(_intervals(above), Interval())
     i, j = np.triu_indices(len(m), 1)
     low, high = np.zeros((len(m), len(m))), np.zeros((len(m), len(m)))
     pairs = SimultaneousBand(m[j] - m[i], d[:, j] - d[:, i], group.df, confidence)
     low[j, i], high[j, i] = pairs.low, pairs.high
     low[i, j], high[i, j] = -high[j, i], -low[j, i]
-    ends = SimultaneousBand(first[1:], d[:, np.arange(1, len(m))] - d[:, :1], group.df, confidence)
     drawn = float(np.ptp(m + d, axis=1).mean())
     bounds = float(low.max()), float(high.max())
     return Ranking(
         _intervals(above, low.max(axis=1), high.max(axis=1)),
-        _intervals(first, np.append(0.0, ends.low), np.append(0.0, ends.high)),
         Interval(float(np.clip(2.0 * float(np.ptp(m)) - drawn, *bounds)), *bounds),
     )
 

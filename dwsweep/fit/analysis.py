@@ -240,6 +240,7 @@ def _fitted(
     model: JointModel = joint_model,
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
+    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
     from threadpoolctl import threadpool_limits
 
     data = read_asked(table, options)

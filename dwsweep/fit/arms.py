@@ -87,6 +87,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
 
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
+    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
     from threadpoolctl import threadpool_limits
 
     others, chosen = list(others), chosen_options(**options)

@@ -44,9 +44,7 @@ FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
 SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
-AT_ONCE = 2000  # losses per draw
 ANSWERS = 500  # limit of best depths that a posterior keeps
-MANY_DEPTHS = 24  # number of depths above which losses are read from profiles
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
 ROUNDING = 1e-12  # share of a loss below which a difference of two is rounding
@@ -150,12 +148,9 @@ def losses(posterior: Posterior, x: float, depths: np.ndarray, setting: Setting 
 
 def at_depths(posterior: Posterior, x: np.ndarray, depths: np.ndarray, setting: Setting | None = None) -> np.ndarray:
     """(D, M, n) losses of ``depths`` (n,) at each x (M,), inside the sizes and depths of the data, nats."""
-    if len(depths) > MANY_DEPTHS:  # a profile costs as much as some tens of points
-        return np.stack([losses(posterior, float(value), depths, setting) for value in x], axis=1)
-    y, size = np.log(np.asarray(depths, dtype=float)), max(1, AT_ONCE // len(depths))
-    parts = [x[k : k + size] for k in range(0, len(x), size)]
-    found = [posterior.losses(np.repeat(part, len(y)), np.tile(y, len(part)), setting) for part in parts]
-    return np.concatenate([rows.reshape(len(rows), -1, len(y)) for rows in found], axis=1)
+    y = np.log(np.asarray(depths, dtype=float))
+    rows = posterior.losses(np.repeat(x, len(y)), np.tile(y, len(x)), setting)
+    return rows.reshape(len(rows), -1, len(y))
 
 
 def crossings(x: np.ndarray, lead: np.ndarray) -> np.ndarray:
@@ -480,6 +475,7 @@ def surface_of(
     cells = with_odd_depths(cells, seed)
     weighed = weigh(cells, seed, draws=times * DRAWS, per_node=times)
     record = surface_record(cells, weighed, spans, confidence, seed)
+    _READ.append((record, None, Posterior(cells, weighed, seed)))  # a file alone is restored
     return with_optima(replace(record, held_out=held_out(depth, width, read(record))))
 
 

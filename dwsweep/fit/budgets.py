@@ -24,7 +24,6 @@ import numpy as np
 from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, distinct_sizes, held_out, quantiles
 from dwsweep.fit.cells import Run, number
 from dwsweep.fit.curves import Curves
-from dwsweep.fit.equal_what import LENGTH_SLOPE, LENGTH_SLOPE_SD
 from dwsweep.fit.guideline import held_out_line
 from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Frame, budget_column, curved
@@ -50,6 +49,9 @@ from dwsweep.records.equal_budgets import (
 from dwsweep.records.fit import HeldOut
 from dwsweep.records.transitions import Cell, numbers
 
+# slope of a loss in ln tokens, over the loss, by which runs that miss their budget are corrected, and how far it may be
+# wrong. Assumed: β·B/D^β of published laws is 0.03 … 0.09 of the loss; the median is 0.049 in Gemstones
+LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
 FEWEST_BUDGETS = 3
 FAR_OFF = 0.02  # ratio of a run's FLOPs to its budget's beyond which a warning is given
 LATE = 0.05  # ratio of measured to requested seconds, likewise

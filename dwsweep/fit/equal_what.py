@@ -11,8 +11,8 @@ Every line is a question to the same draws of the loss f(x, y, t), with x = ln N
 c is the logarithm of a token's cost at the held values: a quadratic in x and y and a straight line in each
 covariate, by least squares of the runs' own ln(cost / tokens); each draw of the loss has a draw of its coefficients. A
 table without FLOPs has 6·N + 12·L·d·n per token (Kaplan et al. 2020; Chowdhery et al. 2022; n the context, where it is
-known): an assumption that the output states. Where all runs have one count of tokens, the loss moves with ln tokens by
-the slope of published laws: at equal size, and over a factor of two in tokens at most.
+known): an assumption that the output states. Runs of one count of tokens do not show what fewer of them cost: nothing
+answers at an equal cost.
 
 Where every run had one budget of time or FLOPs its tokens follow from its shape: the uncorrected losses answer at that
 budget, and nothing answers at equal tokens.
@@ -39,10 +39,6 @@ from dwsweep.interval import Interval
 from dwsweep.records.adjusted import EqualWhat
 from dwsweep.text import format_count, format_duration
 
-# per nat of loss and unit of ln tokens, and how far that may be wrong. Assumed: β·B/D^β of published laws is 0.03 …
-# 0.09 of the loss; the median is 0.049 in Gemstones, 0.10 in open_lm_morph from 20 to 160 tokens per parameter.
-LENGTH_SLOPE, LENGTH_SLOPE_SD = -0.07, 0.035
-FARTHEST = math.log(2.0)  # largest distance in ln tokens over which a loss is moved by that slope
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
 FEWEST_COSTS = 2.0  # rows per coefficient of the cost of a token
 FAR = 4.0  # robust standard deviations beyond which a run's time belongs to another machine
@@ -52,7 +48,6 @@ MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which
 TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
 SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
 SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
-SAME_TOKENS = 0.1  # scatter of ln tokens about a curve in ln N within which tokens follow the size
 
 
 @dataclass(frozen=True)
@@ -139,7 +134,7 @@ def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget |
     if budget is not None:
         return tuple(asked.as_trained(budget))
     found = [*asked.sizes(), *asked.totals(), *asked.ratios()]
-    for cost in asked.costs():
+    for cost in asked.costs() if runs.column else ():
         found += [*asked.at_size(cost), *asked.at_cost(cost)]
     return tuple(found) if len({row.equal for row in found}) > 1 else ()
 
@@ -159,7 +154,6 @@ class _Question:
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
         same = len(known) == len(self.tokens) and self.high - self.low < math.log(SAME)
         self.held = runs.at if runs.column else float(np.median(known)) if same else None
-        self.slope = LENGTH_SLOPE + LENGTH_SLOPE_SD * rng.standard_normal(self.posterior.n_draws)
 
     # Lines that need no cost
 
@@ -233,32 +227,28 @@ class _Question:
     def at_size(self, cost: Cost) -> Iterator[EqualWhat]:
         """Best depth at the cost of each size's best net after the held tokens."""
         for x in self.x:
-            held, best = self._held_at(x), self.surface.at(math.exp(x)).value
+            held, best = self.runs.at, self.surface.at(math.exp(x)).value
             y = np.array([d for d in self._depths() if self._inside(x, d)])
-            if held is None or best is None or len(y) < LEAST_POINTS:
+            if best is None or len(y) < LEAST_POINTS:
                 continue
             places, ln_best = np.full(len(y), x), np.array([math.log(best)])
             dearer = cost.ln(places, y) - cost.ln(np.array([x]), ln_best)
             if np.ptp(np.median(dearer, axis=0)) < SAME_COST:
                 continue
-            inside = self._allowed(held - np.median(dearer, axis=0), held)
+            inside = self._between(held - np.median(dearer, axis=0))
             if inside.sum() < LEAST_POINTS:
                 continue
             y, places, dearer = y[inside], places[inside], dearer[:, inside]
-            losses = self.posterior.losses(places, y)
-            depth = self._interval(
-                least(y, losses + self._moved(losses, held - dearer, held, self._by_tokens(places, y)))
-            )
+            moved = self._moved(held - dearer, self._by_tokens(places, y))
+            depth = self._interval(least(y, self.posterior.losses(places, y) + moved))
             spent = math.exp(held + float(np.median(cost.ln(np.array([x]), ln_best))))
             tokens = held
             if depth.value:
                 tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
-            yield self._row(f"N and {cost.unit}", spent, self._said(cost), x, depth, tokens)
+            yield self._row(f"N and {cost.unit}", spent, cost.said, x, depth, tokens)
 
     def at_cost(self, cost: Cost) -> Iterator[EqualWhat]:
         """Best depth at a cost inside the range of the runs, each depth at its best size."""
-        if not self.runs.column:
-            return
         per_token = cost.ln(*self.grid.flat)
         for share in SHARES:
             spent = float(np.nanquantile(cost.spent, share))
@@ -266,9 +256,9 @@ class _Question:
             allowed = self._between(np.median(t, axis=0))
             if not allowed.any():
                 continue
-            rows = self._net_losses + self._moved(self._net_losses, t, self.runs.at, self._net_by_tokens)
+            rows = self._net_losses + self._moved(t, self._net_by_tokens)
             rows[:, ~allowed] = math.inf
-            row, at = self._of_nets(cost.unit, math.exp(spent), self._said(cost), rows)
+            row, at = self._of_nets(cost.unit, math.exp(spent), cost.said, rows)
             if at is not None and row.depth:
                 tokens = spent - float(np.median(cost.ln(np.array([at]), np.log([row.depth]))))
                 row = replace(row, tokens=math.exp(tokens))
@@ -325,21 +315,7 @@ class _Question:
         said = f"(6·N + 12·L·d·{n:.0f})·tokens, assumed" if n else "6·N·tokens, assumed"
         return Cost("FLOPs", said, at, at(self.runs.x, self.runs.y)[0] + self.tokens)
 
-    def _said(self, cost: Cost) -> str:
-        if self.runs.column:
-            return cost.said
-        slope, sd = (f"{100.0 * abs(value):.2g}" for value in (LENGTH_SLOPE, LENGTH_SLOPE_SD))
-        return f"{cost.said}; {slope} ± {sd} % of the loss per unit of ln tokens assumed"
-
     # Tokens
-
-    def _held_at(self, x: float) -> float | None:
-        """ln tokens of the answer at equal size; None if they are not known, or differ at one size."""
-        if self.held is not None or not np.isfinite(self.tokens).all():
-            return self.held
-        curve = np.polyfit(self.runs.x, self.tokens, 2)
-        rest = self.tokens - np.polyval(curve, self.runs.x)
-        return float(np.polyval(curve, x)) if rest.std() < SAME_TOKENS else None
 
     def _standard(self, t: np.ndarray | float) -> np.ndarray | float:
         """ln tokens on the scale of the posterior."""
@@ -349,26 +325,15 @@ class _Question:
         """True if ln tokens lie within the range of the runs."""
         return (self.low - 1e-9 <= t) & (t <= self.high + 1e-9)
 
-    def _allowed(self, t: np.ndarray, held: float) -> np.ndarray:
-        return self._between(t) if self.runs.column else np.abs(t - held) <= FARTHEST
-
-    def _moved(
-        self, losses: np.ndarray, t: np.ndarray, held: float, by_tokens: tuple[np.ndarray, np.ndarray] | None
-    ) -> np.ndarray:
+    def _moved(self, t: np.ndarray, by_tokens: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """(D, n) change of the loss from the held tokens to e^t (D | 1, n), by the coefficients ``_by_tokens``."""
-        if by_tokens is None:
-            return losses * self.slope[:, None] * (t - held)
         straight, bent = by_tokens
         value = self._standard(np.clip(t, self.low, self.high))
         return straight * value + bent * value**2
 
-    def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,); None if tokens are no
-        column."""
-        if not self.runs.column:
-            return None
-        one = np.ones(len(x))
-        up, down = (self.posterior.of_columns(x, y, {self.runs.column: side * one}) for side in (1.0, -1.0))
+    def _by_tokens(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(D, n) coefficients of the standardised ln tokens and of its square at x, y (n,)."""
+        up, down = (self.posterior.of_columns(x, y, {self.runs.column: side}) for side in (1.0, -1.0))
         return (up - down) / 2.0, (up + down) / 2.0
 
     # Shapes
@@ -401,7 +366,7 @@ class _Question:
         return self.posterior.losses(*self.grid.flat)
 
     @cached_property
-    def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray] | None:
+    def _net_by_tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """``_by_tokens`` of the same nets: kept for all budgets and costs, since they took most of a heap's fit."""
         return self._by_tokens(*self.grid.flat)
 

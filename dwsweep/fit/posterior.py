@@ -605,21 +605,21 @@ class Posterior:
 
         found = []
         for draws, part in zip(self.forms, self.rows, strict=True):
-            parts, eta, model = draws.parts, draws.eta, draws.model
-            rows = parts["constant"][:, None] + model.reference(x) + _times(level, parts["waves"])
-            rows += shifted(level, parts["waving"], [one for one in columns if one.waves])
+            drawn, eta, model = draws.parts, draws.eta, draws.model
+            rows = drawn["constant"][:, None] + model.reference(x) + _times(level, drawn["waves"])
+            rows += shifted(level, drawn["waving"], [one for one in columns if one.waves])
             asymptote = asymptotic(np.exp(eta["alpha"])[:, None], sizes, self.frame)[:, of_size]
-            rows += parts["asymptote"][:, None] * asymptote
+            rows += drawn["asymptote"][:, None] * asymptote
             if own:
-                rows += _times(np.hstack(own), parts["columns"])
+                rows += _times(np.hstack(own), drawn["columns"])
             if model.form.effect:
                 law = model.law(eta["p"], depths).columns(x, at)
                 walk = between(self.grid, self._walks[part], depths)
-                h = _times(law, parts["law"]) + shifted(law[:3], parts["moves"], model.moving)
+                h = _times(law, drawn["law"]) + shifted(law[:3], drawn["moves"], model.moving)
                 h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, at]
                 rows += h * decay(eta["a"][:, None], sizes, self.frame)[:, of_size]
-                rows += _times(waves, parts["departures"])
-                rows += shifted(waves, parts["arm_departures"], [one for one in columns if one.departs])
+                rows += _times(waves, drawn["departures"])
+                rows += shifted(waves, drawn["arm_departures"], [one for one in columns if one.departs])
                 rows += self._tuned(draws, u, v, z)
             found.append(rows)
         return np.concatenate(found)

@@ -44,9 +44,6 @@ class AlongRow(Record):
     above_best_low: float | None
     above_best_high: float | None
     above_best_interval = IntervalOf()
-    above_first: float | None  # loss above the first value of the group
-    above_first_low: float | None
-    above_first_high: float | None
     above_base: float | None = None  # loss above the first arm at this value
     above_base_low: float | None = None
     above_base_high: float | None = None

@@ -1,4 +1,4 @@
-"""Losses along a column: against the best value, the first one and another arm, with intervals that hold together."""
+"""Losses along a column: against the best value and another arm, with intervals that hold together."""
 
 from __future__ import annotations
 
@@ -277,14 +277,14 @@ def test_coverage_in_brief() -> None:
     what half of the error bars would not reach."""
     for name in ("identical", "two arms part"):
         found = summary([STUDY.one(name, index) for index in range(40)])
-        for key in ("best", "first", "spread", *(["apart"] if name == "two arms part" else [])):
+        for key in ("best", "spread", *(["apart"] if name == "two arms part" else [])):
             assert (found[key] or 0.0) >= 0.83, (name, key)
         assert (found["wrongly"] or 0.0) <= 0.1 and (found["part wrongly"] or 0.0) <= 0.1
     too_narrow = [
         simulation(replace(along_studies()["identical"], shape_sd=0.012), np.random.default_rng(index))
         for index in range(20)
     ]
-    assert (summary(too_narrow)["first"] or 0.0) < 0.8  # a shape_sd three times the default is more than is allowed for
+    assert (summary(too_narrow)["best"] or 0.0) < 0.8  # a shape_sd three times the default is more than is allowed for
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_coverage(name: str) -> None:
     """The intervals of depths without an effect hold too rarely: 90 to 92 % of 300."""
     found = summary([STUDY.one(name, index) for index in range(300)])
     least = (0.93 if name == "identical depths" else 0.95) - 3.0 * math.sqrt(0.05 * 0.95 / 300)
-    assert all((found[key] if found[key] is not None else 1.0) >= least for key in ("best", "first", "spread", "apart"))
+    assert all((found[key] if found[key] is not None else 1.0) >= least for key in ("best", "spread", "apart"))
     assert all((found[key] or 0.0) <= 1.0 - least for key in ("wrongly", "part wrongly", "equal wrongly"))
 
 

@@ -147,14 +147,9 @@ def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.Monkey
             assert a is None or b is None or abs(math.log(a / b)) < 0.02, (one, other)
 
 
-def test_runs_of_one_count_of_tokens_answer_at_equal_size_by_the_slope_of_published_laws() -> None:
+def test_runs_of_one_count_of_tokens_answer_at_no_equal_cost() -> None:
     result = dwsweep.fit_table(piled(one_count=True), draws=DRAWS)
-    assert lines(result, "N and wall time") and not lines(result, "wall time") and not lines(result, "FLOPs")
-    for size, row in zip(lines(result, "N"), lines(result, "N and wall time"), strict=True):
-        assert says(row.known_from, "fit: assumed slope in tokens")
-        assert row.tokens and abs(math.log(row.tokens / 1e9)) < math.log(2.0)
-        assert (row.depth_low or 0.0) < (size.depth_low or math.inf)
-    assert any(line.startswith("Equal what: at ") for line in result.adjusted.sentences)
+    assert {row.equal for row in result.adjusted.equal} <= {"N", "total N"}
 
 
 def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> None:

@@ -102,7 +102,6 @@ class FoundGroup(Record):
     """One group of one arm. Each is whether it holds for all values of the group at once."""
 
     best: bool  # what every value is above the best
-    first: bool  # … above the first value
     degrades: bool  # whether anything is said to be worse from some value on
     degrades_wrongly: bool
     spread: bool
@@ -147,9 +146,6 @@ def _group(study: AlongStudy, curve: AlongCurve, parting: ArmDivergence | None, 
         found["parted_wrongly"] = _parted_wrongly(study.values, gaps, parting)
     return FoundGroup(
         best=all(covers(r.above_best_low, r.above_best_high, float(t)) for r, t in zip(rows, worse, strict=True)),
-        first=all(
-            covers(r.above_first_low, r.above_first_high, float(t)) for r, t in zip(rows, truth - truth[0], strict=True)
-        ),
         degrades=bool(tail),
         degrades_wrongly=any(worse[k] <= 0.0 for k in tail),
         spread=bool(low - 1e-12 <= np.ptp(truth) <= high),
@@ -176,7 +172,6 @@ def summary(simulations: Sequence[AlongSimulation]) -> dict[str, float | None]:
     second = [group for group in groups if group.apart is not None]
     return {
         "best": mean(g.best for g in groups),
-        "first": mean(g.first for g in groups),
         "degrades": mean(g.degrades for g in groups),
         "wrongly": mean(g.degrades_wrongly for g in groups),
         "spread": mean(g.spread for g in groups),
@@ -191,7 +186,7 @@ def summary(simulations: Sequence[AlongSimulation]) -> dict[str, float | None]:
 
 NATS = ("bias", "plain bias", "width")
 HEAD = (
-    "scenario | n | above the best, % | above the first, % | degrades, % | wrongly, % | spread, % | its bias, 10⁻³ "
+    "scenario | n | above the best, % | degrades, % | wrongly, % | spread, % | its bias, 10⁻³ "
     "| of the plain one | width, 10⁻³ | arms apart, % | part, % | wrongly, %"
 )
 
