@@ -2,8 +2,8 @@
 
 Every setting, label and length that losses are not adjusted for is tested on nets of equal size. If each depth has
 its own value, the effect of the column and that of depth cannot be told apart. Otherwise the loss is held against the
-column at equal size and depth (F test beside a polynomial). A column that passes both tests is not mentioned; columns
-of a table too small for the F test are listed.
+column at equal size and depth (F test beside a polynomial). A column that passes both tests is not mentioned; settings
+that too few runs test are listed.
 """
 
 from __future__ import annotations
@@ -69,13 +69,20 @@ def sentences(
         if where := _along_depth(x, y, values, blanks, of_length):
             how = f"; {either(argument('adjust'))} adjusts for {name}, {either(argument('drop'))} ignores it"
             said.append(
-                f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}), and losses are not adjusted "
-                f"for it: this table cannot separate the effect of {name} from the effect of depth"
-                f"{'' if of_length else how}"
+                f"{name.upper()} FOLLOW{'' if name in LENGTHS else 'S'} DEPTH ({where}): losses are not adjusted for "
+                f"{name}, and this table cannot separate the effect from that of depth{'' if of_length else how}"
             )
-        elif not of_length and _differs(x, values) and (own := _columns(name, values)) is not None:
+        elif not of_length and _differs(x, values) and (own := _columns(values)) is not None:
             tested[name] = own
-    return said + _that_losses_follow(rows, x, y, others, tested)
+    shares = _shares(rows, x, y, others, tested)
+    following = [name for name in tested if _share(y, quadratic(x, y)[:, [0, 1, 3]], tested[name]) > FOLLOWS]
+    said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
+    if untested := [name for name in tested if shares[name] is None and roles[name] == "setting"]:
+        differ = "differs" if len(untested) == 1 else "differ"
+        said.append(
+            f"{join(untested)} {differ} between nets of equal size, and too few runs tell what that does to the loss"
+        )
+    return said
 
 
 def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bool, of_length: bool) -> str:
@@ -83,9 +90,9 @@ def _along_depth(x: np.ndarray, y: np.ndarray, values: Sequence[Any], blanks: bo
     for any other column. blanks: True if a blank counts as a value. of_length: True for a count that may grow with the
     size, alike at every depth."""
     own = [(a, b, "blank" if v is None else v) for a, b, v in zip(x, y, values, strict=True) if blanks or v is not None]
-    cells = sorted(set(own), key=str)
-    if not 2 <= len(cells) <= MOST_COMPARED:
+    if not 2 <= len(set(own)) <= MOST_COMPARED:
         return ""
+    cells = sorted(set(own), key=str)
     x, y = (np.array([cell[k] for cell in cells]) for k in (0, 1))
     levels: list[Any] = [cell[2] for cell in cells]
     code = np.unique([str(level) for level in levels], return_inverse=True)[1]
@@ -139,26 +146,29 @@ def _text(value: Any) -> str:
     return format_count(value) if is_number(value) and COUNT_FROM <= abs(value) < math.inf else str(value)
 
 
-def _that_losses_follow(
+def _shares(
     rows: Sequence[Row], x: np.ndarray, y: np.ndarray, others: Sequence[np.ndarray], tested: Mapping[str, np.ndarray]
-) -> list[str]:
-    """Sentence on the columns that losses follow at equal size and depth, as a list of one or none."""
-    if not tested:
-        return []
+) -> dict[str, float | None]:
+    """Share of the scatter of the losses at equal size and depth that each column explains."""
     loss = np.array([float(row["loss"]) for row in rows])
     loss = loss - np.median(loss)
     loss /= max(float(np.abs(loss).max()), 1e-300)
     known = [one for one in others if np.ptp(one) > 0.0]
     base = np.stack([*quadratic(x, y).T, *known, *(one**2 for one in known)], axis=1)
-    shares = {name: share for name, own in tested.items() if (share := _explained(loss, base, own)) > 0.0}
+    return {name: _explained(loss, base, own) for name, own in tested.items()}
+
+
+def _that_losses_follow(shares: Mapping[str, float], following: Sequence[str]) -> list[str]:
+    """Sentence on the columns that losses follow at equal size and depth, as a list of one or none. following: columns
+    that follow depth in part."""
     if not shares:
         return []
     names = sorted(shares, key=lambda name: -shares[name])[:MOST_NAMED]
     each = join([f"{name} ({100.0 * shares[name]:.0f} %)" for name in names])
     more = f" and {len(shares) - len(names)} more" if len(shares) > len(names) else ""
-    following = [name for name in names if _share(y, base[:, [0, 1, 3]], tested[name]) > FOLLOWS]
     them, its = ("it", "its") if len(shares) == 1 else ("them", "their")
-    with_depth = f"; {join(following)} {'follows' if len(following) == 1 else 'follow'} depth" if following else ""
+    deep = [name for name in names if name in following]
+    with_depth = f"; {join(deep)} {'follows' if len(deep) == 1 else 'follow'} depth" if deep else ""
     return [
         f"NOT ADJUSTED FOR: {each}{more}; at equal size and depth the losses follow {them} (share "
         f"of their scatter in brackets), and best depths may be {its} effect{with_depth}; "
@@ -166,9 +176,9 @@ def _that_losses_follow(
     ]
 
 
-def _columns(name: str, values: Sequence[Any]) -> np.ndarray | None:
-    """(K, ·) values of a column: members of each value of a text or switch, or of a number that is blank in many rows;
-    ranks of other numbers; None if it is neither."""
+def _columns(values: Sequence[Any]) -> np.ndarray | None:
+    """(K, ·) values of a column: members of each common value of a text or switch, or of a number that is blank in many
+    rows; ranks of other numbers; None if it names runs or dates."""
     present = [value for value in values if value is not None]
     if all(map(is_number, present)) and len(present) >= (1.0 - MOST_BLANK) * len(values):
         if not all(map(math.isfinite, present)) or (len(set(present)) > 2 and (is_date(present) or is_index(present))):
@@ -178,7 +188,7 @@ def _columns(name: str, values: Sequence[Any]) -> np.ndarray | None:
     levels = ["blank" if value is None else str(value) for value in values]
     counts = Counter(levels)
     usual = [level for level, count in counts.most_common() if count >= FEWEST_OF_LEVEL]
-    if len(usual) < 2 or len(counts) > MOST_LEVELS:
+    if len(counts) > MOST_LEVELS:
         return None
     return np.array([[float(level == one) for one in usual[1:]] for level in levels])
 
@@ -196,12 +206,15 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float:
-    """Share of the scatter of ``loss`` about ``base`` (K, ·) that ``own`` (K, ·) explains; 0 if that may be chance."""
+def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float | None:
+    """Share of the scatter of ``loss`` about ``base`` (K, ·) that ``own`` (K, ·) explains; 0 if that may be chance,
+    None if too few losses tell."""
     both = np.hstack([base, own])
     ranks = int(np.linalg.matrix_rank(base)), int(np.linalg.matrix_rank(both))
     more, free = ranks[1] - ranks[0], len(loss) - ranks[1]
-    if more < 1 or free < FEWEST_FREE:
+    if not own.size or free < FEWEST_FREE:
+        return None
+    if more < 1:
         return 0.0
     before, after = (float((left(loss, of) ** 2).sum()) for of in (base, both))
     share = 1.0 - after / before if before > 0.0 else 0.0

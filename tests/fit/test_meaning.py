@@ -314,26 +314,33 @@ def test_arms_by_a_column_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "found"),
+    ("name", "value", "role"),
     [
-        ("mixer", lambda k, s: ("a", "b")[k % 2], True),
-        ("use_bias", lambda k, s: bool(k % 2), True),
-        ("wd_factor", lambda k, s: (0.1, 0.2, 0.4)[k % 3], True),
-        ("throughput", lambda k, s: 1000.0 + k * 1.37, False),
-        ("gpu_hours", lambda k, s: round(1.0 + (k % 12) * 0.1, 1), False),
-        ("best_val_loss", lambda k, s: 3.0 + k * 1e-3, False),
-        ("hostname", lambda k, s: ("n1", "n2")[k % 2], False),
-        ("run_name", lambda k, s: f"run {k}", False),
-        ("run_num", lambda k, s: s + 1, False),
-        ("memory", lambda k, s: 30.5 + k, False),
+        ("mixer", lambda k, s: ("a", "b")[k % 2], "setting"),
+        ("use_bias", lambda k, s: bool(k % 2), "setting"),
+        ("wd_factor", lambda k, s: (0.1, 0.2, 0.4)[k % 3], "setting"),
+        ("drop_path", lambda k, s: (0.0, 0.1)[k % 2], "setting"),
+        ("init_std", lambda k, s: 0.02 + k * 1e-5, "label"),
+        ("hostname", lambda k, s: ("n1", "n2")[k % 2], "label"),
+        ("throughput", lambda k, s: 1000.0 + k * 1.37, "cost"),
+        ("gpu_hours", lambda k, s: round(1.0 + (k % 12) * 0.1, 1), "cost"),
+        ("memory", lambda k, s: 30.5 + k, "cost"),
+        ("best_so_far", lambda k, s: 3.0 + k * 1e-3, "run"),
+        ("run_name", lambda k, s: f"run {k}", "run"),
+        ("end_time", lambda k, s: 1_764_143_726 + k, "run"),
+        ("run_num", lambda k, s: s + 1, "seed"),
+        ("global_step", lambda k, s: 100, "length"),
+        ("n_layer", lambda k, s: nets()[k // 4][0], "shape"),
     ],
 )
-def test_set_and_measured_are_told_apart_by_how_values_repeat(name: str, value: Any, found: bool) -> None:
+def test_a_column_has_one_role_by_its_name_and_by_how_its_values_repeat(name: str, value: Any, role: str) -> None:
     rows = [
         {"depth": d, "width": w, "seed": s, "loss": 3.0 + k * 1e-5, name: value(k, s)}
         for k, (d, w, s) in enumerate((d, w, s) for d, w in nets() for s in range(4))
     ]
-    assert read_table(rows).settings == ((name,) if found else ())
+    table = read_table(rows)
+    assert table.roles[name] == role
+    assert table.settings == ((name,) if role == "setting" else ())
 
 
 def test_a_run_listed_under_several_labels_counts_once() -> None:

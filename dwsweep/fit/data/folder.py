@@ -15,6 +15,7 @@ from typing import Any
 
 from dwsweep.errors import InputError
 from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
+from dwsweep.fit.data.objects import flat
 from dwsweep.records.record import each_key_once
 from dwsweep.text import join, printable
 
@@ -49,7 +50,7 @@ def read(folder: Path, read_table: Reader) -> tuple[Columns, str]:
         for file in (*settings, table):
             digest.update(f"{name}/{file.name}\n".encode() + file.read_bytes())
         for file in settings:
-            own |= _flat(_of_file(file), "config.")
+            own |= flat(_of_file(file), "config.")
         columns = of_log(table) if table.name == STATE else read_table(f"table: {printable(str(table))};", table)
         rows += [{**own, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
     return in_columns(of_rows(rows)), digest.hexdigest()
@@ -96,15 +97,4 @@ def _of_file(file: Path) -> dict[str, Any]:
         raise InputError(f"{what} not readable: {printable((str(error).splitlines() or ['?'])[0])}") from None
     if not isinstance(found, dict):
         raise InputError(f"{what} must be an object of settings")
-    return found
-
-
-def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Plain settings by dotted names; lists are left out."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{key}.")
-        elif value is None or isinstance(value, str | bool | int | float):
-            found[f"{prefix}{key}"] = value
     return found

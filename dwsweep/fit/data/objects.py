@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dwsweep.errors import InputError
@@ -124,3 +124,13 @@ def _has_length(values: Any) -> bool:
     except TypeError:  # such as a number, a generator, or a NumPy array without dimensions
         return False
     return True
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Plain values by dotted names; lists, and pictures and tables of W&B, are left out."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from () if "_type" in value else flat(value, f"{prefix}{key}.")
+        elif value is None or isinstance(value, str | bool | int | float):
+            # a loss that is no number marks a diverged run, and JSON has no such number
+            yield f"{prefix}{key}", "nan" if value != value else value

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dwsweep.errors import InputError, example
-from dwsweep.fit.data.rows import ARM, Row
+from dwsweep.fit.data.rows import ARM, Row, positive
 from dwsweep.shapes import attention_weights, mlp_weights
 from dwsweep.text import format_count, join
 
@@ -413,6 +413,4 @@ def _at_least_one(value: Any) -> float | None:
 
 
 def _positive(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        return None
-    return float(value)
+    return float(value) if positive(value) else None

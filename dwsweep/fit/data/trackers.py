@@ -7,13 +7,13 @@ settings, and the last value of each metric. Server and key are found by the tra
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dwsweep.errors import InputError, install
 from dwsweep.fit.data.numbers import Columns, in_columns, of_rows
+from dwsweep.fit.data.objects import flat
 from dwsweep.text import one_line, printable
 
 _FORMS = {"wandb": r"[^/\s]+/[^/\s]+", "mlflow": r"\S.*"}
@@ -81,19 +81,8 @@ def _mlflow(place: str, said: str) -> Iterator[dict[str, Any]]:
 
 def _row(name: Any, status: Any, settings: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
     """One run: a setting with the name of a metric stands as ``config.NAME``; values in values have dotted names."""
-    values = dict(_flat(metrics))
+    values = dict(flat(metrics))
     row = {"run": name, "status": str(status).lower()}
-    for key, value in _flat(settings):
+    for key, value in flat(settings):
         row[f"config.{key}" if key in values or key in row else key] = value
     return {**row, **{f"summary.{key}" if key in ("run", "status") else key: value for key, value in values.items()}}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            if "_type" in value:  # a picture or a table in W&B
-                continue
-            yield from _flat(value, f"{prefix}{key}.")
-        elif value is None or isinstance(value, str | bool | int | float):
-            # a loss that is no number marks a diverged run, and JSON has no such number
-            yield f"{prefix}{key}", "nan" if isinstance(value, float) and math.isnan(value) else value

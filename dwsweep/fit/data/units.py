@@ -39,26 +39,19 @@ def counted(names: Iterable[str], has: Iterable[str]) -> dict[str, str]:
     }
 
 
-def scaled(ours: str, theirs: str, values: Sequence[Any]) -> tuple[list[Any], str]:
-    """(the count ``ours`` without the unit that its column ``theirs`` names, a sentence; empty if it names none)."""
-    _, unit = parted(theirs)
-    if ours not in MOST or not unit:
-        return list(values), ""
-    word, factor = UNITS[unit]
-    numbers = [value for value in values if is_number(value)]
-    if max(numbers, default=0.0) * factor > MOST[ours]:
-        return list(values), f"{theirs} is too large for {word} and is read as it is"
-    found = [float(f"{value * factor:.15g}") if is_number(value) else value for value in values]
-    return found, f"{theirs} is in {word}"
-
-
 def all_scaled(held: Mapping[str, list[Any]], names: Mapping[str, str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """(columns by our names with no count in a unit, sentences). names: ``{ours: theirs}``."""
+    """(columns by our names with no count in a unit that its name tells, sentences). names: ``{ours: theirs}``."""
     found, said = dict(held), []
     for ours, theirs in names.items():
-        if ours in found:
-            found[ours], line = scaled(ours, theirs, found[ours])
-            said += [line] if line else []
+        _, unit = parted(theirs)
+        if ours not in MOST or ours not in found or not unit:
+            continue
+        word, factor = UNITS[unit]
+        if max(filter(is_number, found[ours]), default=0.0) * factor > MOST[ours]:
+            said.append(f"{theirs} is too large for {word} and is read as it is")
+            continue
+        found[ours] = [float(f"{value * factor:.15g}") if is_number(value) else value for value in found[ours]]
+        said.append(f"{theirs} is in {word}")
     return found, said
 
 
