@@ -207,6 +207,5 @@ def _power_law(gain: Gain, unit: str) -> str:
 
 
 def _measured_noise(fit: FitResult | None) -> float | None:
-    """Noise of one run in the fit: root mean square over depths, nats."""
-    values = [sigma for sigma in (fit.noise.sigma or {}).values() if sigma] if fit else []
-    return float(np.sqrt(np.mean(np.square(values)))) if values else None
+    """Noise of one run in the fit, nats."""
+    return fit.noise.sigma or None if fit else None

@@ -167,21 +167,12 @@ def _fit(found: Sequence[ArmAlong], along: Along, tables: Sequence[Table], optio
         for line in one.arm.warnings:
             warnings.setdefault(line, []).append(one.arm.label)
     noise = noise_summary(found[0].arm.curves)
-    names = {
-        str(int(d)): f"L {row['depth']:g}, {along.column} {row[along.column]:g}"
-        for one in found
-        for d, row in zip(one.arm.curves.depth, one.rows, strict=True)
-    }
     return AlongFit(
         format=FORMAT,
         along=along,
         left_out=[replace(run.record(), depth=int(run.run.row["depth"])) for one in found for run in one.bad],
         warnings=[line if len(by) == len(found) else f"{', '.join(by)}: {line}" for line, by in warnings.items()],
-        noise=replace(
-            noise,
-            sigma={names[d]: s for d, s in (noise.sigma or {}).items()},
-            df={names[d]: v for d, v in (noise.df or {}).items()},
-        ),
+        noise=noise,
         unit=data.unit,
         provenance=replace(provenance(data, options, used), account=rows),
     )

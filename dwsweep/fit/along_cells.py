@@ -89,7 +89,7 @@ class Group:
     def of(cls, arm: Arm, key: Key, cells: Mapping[Any, int], rows: Sequence[Row]) -> Group:
         """Group of cells: index in the arm's curves by value of the column. rows: of all cells."""
         curves, where = arm.curves, np.array(list(cells.values()))
-        df = min(curves.noise.df.get(int(d), math.inf) for d in curves.depth[where]) if curves.noise.known else 0.0
+        df = curves.noise.df if curves.noise.known else 0.0
         x = curves.x[where] if key[1] is None else np.full(len(where), math.log(key[1]))
         mean, deviations = at_size(curves, where, x, curves.draws - curves.mean)
         return cls(arm, *key, list(cells), where, [rows[k] for k in where], mean, deviations, df, x)

@@ -328,8 +328,9 @@ def _transitions_found(asked: Request) -> FitResult:
     structural = any(pair.verdict.cause in STRUCTURAL for pair in group.pairs)
     if curves and not drawn and not group.one_variable and structural:
         warnings.append(
-            f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths, since it needs nine shapes "
-            "of three depths and three sizes; no two depths are compared at equal size"
+            f"surface: not fitted to {len(curves.x)} shapes of {len(curves.depths)} depths: it takes three depths of "
+            "one size with a second seed, or seven shapes at one size, eight at two, nine at three; no two depths are "
+            "compared at equal size"
         )
     if curves and drawn:
         report = report.beside(drawn.record)

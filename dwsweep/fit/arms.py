@@ -723,7 +723,7 @@ def _scaled(arm: Arm, factor: float) -> Arm:
     curves, noise = arm.curves, arm.curves.noise
     in_unit = replace(
         noise,
-        sigma={depth: None if sigma is None else factor * sigma for depth, sigma in noise.sigma.items()},
+        sigma=None if noise.sigma is None else factor * noise.sigma,
         tau=None if noise.tau is None else factor * noise.tau,
         shape_variance=factor**2 * noise.shape_variance,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -202,7 +202,7 @@ class Difference:
 
 def build_curves(
     runs: Sequence[Run],
-    declared: float | Mapping[int, float] | None,
+    declared: float | None,
     n_draws: int,
     rng: np.random.Generator,
     documents: Documents | None = None,
@@ -245,7 +245,7 @@ def build_curves(
     x = np.array([x_of[shape] for shape in shapes])
     extra = documents.covariance if documents else None
     run_depth = np.array([run.depth for run in runs])
-    noise, covariance = estimate_noise(means, run_depth, chosen, depth, declared, extra, shape_sd, unit)
+    noise, covariance = estimate_noise(means, run_depth, chosen, declared, extra, shape_sd, unit)
     if shape_sd and noise.source == "none":
         raise InputError(
             f"{argument('shape_noise')}: {shape_sd:g}; no shape has two seeds, so that losses show the noise of a run "
@@ -383,6 +383,5 @@ def interpolation_sd(grid: np.ndarray, values: np.ndarray, other: np.ndarray, si
 
 def from_values(curves: Curves, shallow: int, deep: int, grid: np.ndarray, values: np.ndarray) -> Difference:
     """Difference from values (1 + D, G): estimate first, then draws."""
-    variances = [float(np.mean(curves.se[curves.at(d)] ** 2)) for d in (shallow, deep)]
-    df = curves.noise.df_of((shallow, deep), variances) if curves.noise.known else math.inf
+    df = curves.noise.df if curves.noise.known else math.inf
     return Difference(shallow, deep, grid, values[0], values[1:] - values[1:].mean(axis=0), df)

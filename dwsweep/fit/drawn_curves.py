@@ -65,6 +65,11 @@ def _band(law: Law, curves: Curves | None) -> LawBand:
 
 def _fixed(curves: Curves, surface: LossSurface | None) -> list[FixedSize]:
     """Loss against depth at sizes where at least three depths (or two, if there are no more) have data."""
+    if surface is not None and surface.posterior.frame.one_size:  # each loss as it is
+        x, means = float(curves.x.mean()), [curves.mean[curves.at(d)].mean() for d in curves.depths]
+        se = numbers(curves.se[curves.at(d)].mean() for d in curves.depths) if curves.noise.known else None
+        cut = _cut(surface, x)
+        return [FixedSize(x=math.exp(x), depth=tuple(curves.depths), mean=numbers(means), se=se, surface=cut)]
     spans = {d: (curves.x[curves.at(d)][0], curves.x[curves.at(d)][-1]) for d in curves.depths}
     low, high = min(s[0] for s in spans.values()), max(s[1] for s in spans.values())
     need = min(3, len(spans))

@@ -32,7 +32,7 @@ from dwsweep.records.fit import FitOptions, LeftOutRows
 from dwsweep.records.run import RunConfig
 from dwsweep.text import format_count, join
 
-AS_IT_IS = 0.02  # distance in ln tokens within which a loss stays as it is: about 1e-3 of it
+AS_IT_IS = 0.01  # distance in ln tokens within which a loss stays as it is: below 1e-3 of it
 RUN = ("arm", "depth", "width", BLOCK, "learning_rate", "seed", steps.CURVE)
 
 

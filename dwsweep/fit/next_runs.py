@@ -162,4 +162,4 @@ def _losses(posterior: Posterior, nets: Sequence[_Net]) -> np.ndarray:
     """(D, n) losses of the nets."""
     x = np.log([net.n_params for net in nets])
     y = np.log([float(net.depth) for net in nets])
-    return posterior.predict(x, y)[0]
+    return posterior.predict(x, y)

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,6 @@ from dwsweep.text import BITS_PER_TOKEN, NATS
 
 MOST_SEEDS = 500  # most paired seeds: with more, their error in a mean is small beside the rest
 MOST_DENSE = 5_000  # most cell means whose covariance is formed in full
-POOLING_P_VALUE = 0.05
-MIN_DF = 3.0
 FEWEST_SIZES = 4  # fewest sizes of a curve that leave residuals about a parabola
 SEPARABLE_SIZES = 6  # fewest sizes that separate scatter from the bend of a curve
 # sources of the scatter between shapes, an error that all seeds of a shape share
@@ -212,9 +210,9 @@ class Scatter:
 class Noise:
     """Noise of one run and of a fitted cell mean.
 
-    source: basis of the estimate. sigma: depth → sd of one run's loss, nats (None if replicates cannot tell).
-    df: depth → degrees of freedom of the variance of a mean. pooled: one σ for all depths. bartlett_p: p-value of
-    equal σ. tau: scatter between shapes as it was judged, nats; tau_df its degrees of freedom; None, 0: it was not.
+    source: basis of the estimate. sigma: sd of one run's loss, nats (None if replicates cannot tell). df: degrees of
+    freedom of the variance of a mean. bartlett_p: p-value of one σ at all depths. tau: scatter between shapes as it was
+    judged, nats; tau_df its degrees of freedom; None, 0: it was not.
     shape_variance: nats², variance of a mean beyond its replicates; shape_source: basis of it.
     replicate_df: degrees of freedom of the replicates alone, 0 without; replicated: a shape has several runs.
     known: some noise estimate exists. why_unknown: a reason other than too few runs. declared_shape_sd: nats, sd of the
@@ -224,9 +222,8 @@ class Noise:
     """
 
     source: str
-    sigma: dict[int, float | None]
-    df: dict[int, float]
-    pooled: bool
+    sigma: float | None
+    df: float
     bartlett_p: float | None
     replicate_df: float
     replicated: bool
@@ -251,14 +248,13 @@ class Noise:
         than there are, and with a single one it is not known (unless it was declared)."""
         if count > 1:
             most = count - 1.0
-            fewer = {depth: min(df, most) for depth, df in self.df.items()}
-            return replace(self, df=fewer, replicate_df=min(self.replicate_df, most), most_df=most)
+            return replace(self, df=min(self.df, most), replicate_df=min(self.replicate_df, most), most_df=most)
         if self.source == "declared":
             return self
         return replace(self, known=False, why_unknown="a single held-out document: losses on another text may differ")
 
-    def with_scatter(self, found: Scatter | None, known: MeanCovariance, depth: np.ndarray) -> Noise:
-        """The noise of means (K,) at ``depth`` (K,) with the scatter between their shapes. found: as it was judged;
+    def with_scatter(self, found: Scatter | None, known: MeanCovariance) -> Noise:
+        """The noise of means (K,) with the scatter between their shapes. found: as it was judged;
         None: it could not be. known: covariance of the means by replicates and documents.
 
         The model of all depths decides where there is one. Fewer than six sizes on every curve cannot tell scatter from
@@ -266,16 +262,13 @@ class Noise:
         per shape holds all of it already.
         """
         variance, source = self._shape_variance(found)
-        df = {}
-        for d, of_replicates in self.df.items():
-            own = float(known.diagonal[depth == d].mean())
-            if source == DECLARED:  # adding a known variance to an estimated one narrows no interval
-                df[d] = of_replicates
-            elif found is not None:
-                df[d] = found.df(own)
-            else:
-                df[d] = of_replicates * ((own + variance) / own) ** 2 if own > 0.0 else of_replicates
-            df[d] = min(df[d], self.most_df)
+        df, own = self.df, float(known.diagonal.mean())
+        if source != DECLARED:  # adding a known variance to an estimated one narrows no interval
+            if found is not None:
+                df = found.df(own)
+            elif own > 0.0:
+                df *= ((own + variance) / own) ** 2
+        df = min(df, self.most_df)
         named = self.source
         if named == "replicates" and source in (SURFACE, SCATTER):
             named = "replicates and scatter"
@@ -306,12 +299,6 @@ class Noise:
         if self.documents is not None:
             return max(0.0, default - self.documents), DOCUMENTS
         return default, DEFAULT
-
-    def df_of(self, depths: Sequence[int], variances: Sequence[float]) -> float:
-        """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""
-        if self.pooled or not self.known:
-            return self.df[depths[0]]
-        return summed([(v, self.df[d]) for d, v in zip(depths, variances, strict=True)])[1]
 
 
 def cell_means(losses: np.ndarray, cells: np.ndarray, seeds: Sequence[Hashable], n_cells: int) -> CellMeans:
@@ -362,33 +349,27 @@ def estimate_noise(
     means: CellMeans,
     run_depth: np.ndarray,
     chosen: np.ndarray,
-    chosen_depth: np.ndarray,
-    declared: float | Mapping[int, float] | None = None,
+    declared: float | None = None,
     extra: np.ndarray | None = None,
     shape_sd: float | None = None,
     unit: str = NATS,
 ) -> tuple[Noise, MeanCovariance]:
     """The noise by replicates, and the covariance of the fitted cell means, nats²; both without scatter of shapes.
 
-    run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves; chosen_depth: (K',).
-    declared: sd of one run's loss in nats (or one per depth), instead of any estimate. extra: (K, K) covariance that is
+    run_depth: (n,) depth of each run. chosen: (K',) indices of the cells on the curves. declared: sd of one run's
+    loss in nats, instead of any estimate. extra: (K, K) covariance that is
     known from elsewhere (documents), nats². shape_sd: declared sd of the error that all seeds of a shape share, nats.
     unit: of losses; all are in it in place of nats.
 
-    σ_d² = Σ r² / Σ (1 − h) over the runs of a depth, pooled unless Bartlett's test rejects equal variances at 5 %.
+    σ² = Σ r² / Σ (1 − h) over all runs: the few of one depth would leave its own σ unsure.
     """
-    depths = [int(d) for d in np.unique(chosen_depth)]
-    sigma2: dict[int, float]
+    sigma2: float | None
     if declared is not None:
-        sigma2 = {d: sd**2 for d, sd in _declared(declared, depths).items()}
-        df, pooled, p_value, source = dict.fromkeys(depths, np.inf), True, None, "declared"
+        sigma2, df, p_value, source = _declared(declared) ** 2, math.inf, None, "declared"
     else:
-        sigma2, df, pooled, p_value = _sigma(means, run_depth, depths)
-        source = "replicates" if sigma2 else "none"
-    variance = np.zeros(len(means.mean))
-    for depth, value in sigma2.items():
-        variance[means.cells[run_depth == depth]] = value
-    covariance = means.covariance(variance)
+        sigma2, df, p_value = _sigma(means, run_depth)
+        source = "none" if sigma2 is None else "replicates"
+    covariance = means.covariance(np.full(len(means.mean), sigma2 or 0.0))
     documents = None
     if extra is not None:
         covariance = covariance.plus(root(extra))
@@ -396,11 +377,10 @@ def estimate_noise(
         documents = float(np.trace(centred) - centred.mean() * len(centred)) / max(len(centred) - 1, 1)
     noise = Noise(
         source=source,
-        sigma={d: float(np.sqrt(sigma2[d])) if d in sigma2 else None for d in depths},
-        df={d: df.get(d, 0.0) for d in depths},
-        pooled=pooled,
+        sigma=None if sigma2 is None else math.sqrt(sigma2),
+        df=df,
         bartlett_p=p_value,
-        replicate_df=min(df.values(), default=0.0),
+        replicate_df=df,
         replicated=len(run_depth) > len(means.mean),
         known=source != "none",
         declared_shape_sd=None if shape_sd is None else declared_shape(shape_sd),
@@ -419,25 +399,18 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def _declared(value: Any, depths: Sequence[int]) -> dict[int, float]:
-    """Depth → sd of one run's loss, nats, of one number for all depths or of one per depth.
+def _declared(value: Any) -> float:
+    """sd of one run's loss, nats.
 
     Raises:
-        InputError: a depth has none, or one is no number in the range.
+        InputError: it is no number in the range.
     """
-    values = value if isinstance(value, Mapping) else dict.fromkeys(depths, value)
-    if not all(isinstance(v, int | float) and 1e-12 <= v <= 100 for v in values.values()):
+    if not isinstance(value, int | float) or not 1e-12 <= value <= 100:
         raise InputError(
             f"{argument('noise')}: {value!r}; must be the standard deviation of one run's loss in nats, above 0 "
             "(1e-12), at most 100"
         )
-    if missing := [d for d in depths if d not in values]:
-        raise InputError(
-            f"{argument('noise')}: {value!r}; has no value for depth{'s' if len(missing) > 1 else ''} "
-            f"{', '.join(map(str, missing))}; allowed: one number for all depths, or one for each of "
-            f"{', '.join(map(str, depths))}"
-        )
-    return {d: float(values[d]) for d in depths}
+    return float(value)
 
 
 def declared_shape(value: Any) -> float:
@@ -454,22 +427,16 @@ def declared_shape(value: Any) -> float:
     return float(value)
 
 
-def _sigma(
-    means: CellMeans, run_depth: np.ndarray, depths: list[int]
-) -> tuple[dict[int, float], dict[int, float], bool, float | None]:
-    """σ² and df per depth from the residuals; empty if there are no replicates."""
+def _sigma(means: CellMeans, run_depth: np.ndarray) -> tuple[float | None, float, float | None]:
+    """σ², its degrees of freedom, and the p-value of one σ at all depths, from the residuals; None without
+    replicates."""
     free = 1.0 - means.leverage
-    total_df = float(free.sum())
-    if total_df < 0.5:
-        return {}, {}, True, None
-    ss = {d: float((means.residual[run_depth == d] ** 2).sum()) for d in depths}
-    df = {d: float(free[run_depth == d].sum()) for d in depths}
-    pooled_variance = sum(ss.values()) / total_df
-    p_value = bartlett(ss, df)
-    each = p_value is not None and p_value < POOLING_P_VALUE and all(v >= MIN_DF for v in df.values())
-    if each:
-        return {d: ss[d] / df[d] for d in depths}, df, False, p_value
-    return dict.fromkeys(depths, pooled_variance), dict.fromkeys(depths, total_df), True, p_value
+    df = float(free.sum())
+    if df < 0.5:
+        return None, 0.0, None
+    depths = [(int(d), run_depth == d) for d in np.unique(run_depth)]
+    ss = {d: float((means.residual[of] ** 2).sum()) for d, of in depths}
+    return sum(ss.values()) / df, df, bartlett(ss, {d: float(free[of].sum()) for d, of in depths})
 
 
 def bartlett(ss: dict[int, float], df: dict[int, float]) -> float | None:

@@ -77,8 +77,7 @@ class Pairing:
 
 def _variance(curves: Curves, cells: np.ndarray) -> tuple[float, float]:
     """Mean variance of ``cells``, nats², and its degrees of freedom."""
-    df = min(curves.noise.df.get(int(depth), math.inf) for depth in curves.depth[cells])
-    return float(np.mean(np.diagonal(curves.covariance)[cells])) + curves.noise.shape_variance, df
+    return float(np.mean(np.diagonal(curves.covariance)[cells])) + curves.noise.shape_variance, curves.noise.df
 
 
 def at_size(curves: Curves, cells: np.ndarray, x: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,12 +144,11 @@ def _shared(
     without replicates. Few differences leave the variance of one unsure: it counts as that of its t distribution."""
     means = cell_means(losses, cell, seeds, n_cells)
     free = float((1.0 - means.leverage).sum())
-    own = [[sigma**2 for sigma in curves.noise.sigma.values() if sigma] for curves in (a, b)]
-    if free < 0.5 or not all(own):
+    one, two = (curves.noise.sigma or 0.0 for curves in (a, b))
+    if free < 0.5:
         return 0.0
-    one, two = (float(np.mean(of)) for of in own)
     apart = float((means.residual**2).sum()) / free * (t_two_sided(USUAL, free) / t_two_sided(USUAL, math.inf)) ** 2
-    return min(max(0.0, (one + two - apart) / 2.0), MOST_SHARED * min(one, two))
+    return min(max(0.0, (one**2 + two**2 - apart) / 2.0), MOST_SHARED * min(one, two) ** 2)
 
 
 def same_documents(a: Arm, b: Arm) -> np.ndarray:
@@ -203,4 +201,4 @@ def _cell(curves: Curves, k: int) -> Candidate:
 
 def _as_one_run(covariance: np.ndarray, noise: Noise) -> tuple[float, float]:
     """Variance and degrees of freedom of one run, in place of a seed effect that a single seed cannot show."""
-    return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(min(noise.df.values(), default=1.0), 1.0)
+    return float(np.mean(np.diagonal(covariance))) + noise.shape_variance, max(noise.df, 1.0)

@@ -588,8 +588,8 @@ class Posterior:
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
         z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in (setting or {}).items()}
         if len(x) > (most := max(1, MOST_NUMBERS // self.n_draws)):
-            parts = [slice(k, k + most) for k in range(0, len(x), most)]
-            each = [self.losses(x[k], y[k], {name: value[k] for name, value in z.items()}) for k in parts]
+            cuts = [slice(k, k + most) for k in range(0, len(x), most)]
+            each = [self.losses(x[k], y[k], {name: value[k] for name, value in z.items()}) for k in cuts]
             return np.concatenate(each, axis=1)
         # a grid of nets has few sizes and few depths: exponentials of each are looked up for (D, n)
         (sizes, of_size), (depths, at) = (np.unique(value, return_inverse=True) for value in (x, y))
@@ -689,14 +689,11 @@ class Posterior:
         """(D, n) effect of further columns at ``values`` on the loss of nets at x, y (n,), nats: see ``losses``."""
         return self.losses(x, y, values) - self.losses(x, y)
 
-    def predict(self, x: np.ndarray, y: np.ndarray, setting: Setting | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(losses (D, n) of the shapes at x, y (n,), sd (D,) of the scatter of a shape about them, with what all shapes
-        of a depth share), nats."""
-        losses = [
-            between(self.grid, self.profile(float(a), setting), np.array([b]))[:, 0] + self.level(float(a), setting)
-            for a, b in zip(x, y, strict=True)
-        ]
-        return np.stack(losses, axis=1), np.hypot(np.exp(self.stacked("scatter")), self.of_depth)
+    def predict(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """(D, n) losses of shapes at x, y (n,), beyond the sizes and depths of the data too, nats."""
+        each = zip(np.asarray(x, dtype=float).tolist(), y, strict=True)
+        rows = [between(self.grid, self.profile(a), np.array([b]))[:, 0] + self.level(a) for a, b in each]
+        return np.stack(rows, axis=1)
 
     @cached_property
     def of_depth(self) -> np.ndarray:

@@ -11,7 +11,6 @@ One number stands for the draws of τ, their median. The degrees of freedom belo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +32,7 @@ def judged(curves: Curves, posterior: Posterior | None = None) -> Curves:
         found: Scatter | None = of_posterior(posterior)
     else:
         found = of_curves(curves.mean, curves.depth, curves.x, curves.means, curves.noise.replicate_df)
-    return curves.with_noise(curves.noise.with_scatter(found, curves.means, curves.depth))
+    return curves.with_noise(curves.noise.with_scatter(found, curves.means))
 
 
 def of_posterior(posterior: Posterior) -> Scatter:
@@ -74,7 +73,7 @@ def _of(posterior: Posterior, sizes: int, joint: bool) -> Scatter:
     own, scale = (np.exp(2.0 * posterior.stacked(name)) for name in ("scatter", "scale"))
     if posterior.cells.shared is not None and any(one.departs for one in posterior.cells.columns):
         own = own + np.exp(2.0 * posterior.stacked("shared"))  # of a shape in all arms
-    return Scatter(math.sqrt(float(np.median(own))), own, scale, sizes, joint)
+    return Scatter(float(np.exp(np.median(np.log(own)) / 2.0)), own, scale, sizes, joint)
 
 
 def _spread(values: Sequence[Any] | np.ndarray, most: int) -> np.ndarray:

@@ -163,8 +163,7 @@ def noise_summary(curves: Curves, documents: str | None = None, diverged_rule: s
     n, names = curves.noise, NoiseSummary.keys()
     shared = {name: value for name, value in vars(n).items() if name in names}
     own = {
-        "sigma": {str(d): s for d, s in n.sigma.items()},
-        "df": {str(d): v if math.isfinite(v) else None for d, v in n.df.items()},
+        "df": n.df if math.isfinite(n.df) else None,
         "shape_sd": math.sqrt(n.shape_variance),
         "paired_seeds": curves.paired,
         "documents": documents,

@@ -147,8 +147,6 @@ def transition_rows(curves: Curves, pairs: Sequence[Pair], confidence: float, pa
 def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, confidence: float) -> Transition:
     c = found.crossing
     both = np.concatenate([curves.at(pair.shallow), curves.at(pair.deep)])
-    sigmas = [curves.noise.sigma.get(d) for d in (pair.shallow, pair.deep)]
-    known = [s for s in sigmas if s is not None]
     at, tie = Interval(c.root, c.low, c.high), Interval(None, c.tie_low, c.tie_high)
     n_params = partial(n_params_at, curves, pair.shallow)
     width, axis = at.map(lambda x: float(np.exp(curves.ln_width_of(pair.shallow, x)))), at.map(math.exp)
@@ -165,11 +163,10 @@ def _transition_row(curves: Curves, pair: Pair, estimator: str, found: Judged, c
         sup_t_right=c.t_right,
         sign_changes=c.sign_changes,
         n_seeds=int(curves.n[both].min()),
-        sigma=math.sqrt(sum(s * s for s in known) / len(known)) if known else curves.noise.tau,
+        sigma=curves.noise.tau if curves.noise.sigma is None else curves.noise.sigma,
         df=None if found.difference is None else found.difference.df,
         confidence=confidence,
         interval_method="" if c.critical is None else "two trained widths" if estimator == LEVINE else "band inversion",
-        threshold=0.0,
         sup_t_critical=c.critical,
         axis_value=axis.value,
         axis_low=axis.low,

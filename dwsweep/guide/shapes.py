@@ -241,7 +241,7 @@ class Options:
         """Options with the vocabulary, the context and the block of ``nets`` where none was given.
 
         Raises:
-            InputError: the nets have fewer weights in a layer than attention has.
+            InputError: the nets have fewer weights in a layer than attention has, or an unknown share of experts.
         """
         if nets is None:
             return self
@@ -254,7 +254,13 @@ class Options:
                 f"{argument('fit')}: its nets have {weights:.3g}·d² weights in a layer, fewer than attention of "
                 f"{ATTENTION:g}·d²; allowed: {argument('kv_heads')} and {argument('mlp_ratio')} of these nets"
             )
-        idle = 2.0 * inner * (nets.experts / nets.top_k - 1.0) if nets.experts and nets.top_k else 0.0
+        experts, used = nets.experts or 1, nets.top_k or 1
+        if experts > 1 and nets.top_k is None:
+            raise InputError(
+                f"{argument('fit')}: its nets have {experts} experts, and no column says how many a token passes; "
+                f"allowed: a table with top_k"
+            )
+        idle = 2.0 * inner * (experts / used - 1.0) if experts > used else 0.0
         return replace(same, mlp_ratio=inner, own_block=weights, idle=idle)
 
     @property

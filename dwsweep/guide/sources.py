@@ -523,7 +523,7 @@ def source_of(fit: FitResult, path: str | Path, tokens: Tokens | None = None) ->
     one_sided = (
         "" if any(row.depth is not None for row in record.optima) else ", which bound the best depth on one side"
     )
-    span = " to ".join(format_count(n) for n in (own.low, own.high))
+    span = " to ".join(dict.fromkeys(format_count(n) for n in (own.low, own.high)))
     notes.append(
         f"your own losses, from {span}{one_sided}, answer together with public evidence; from {OWN_REACH:g} times "
         "outside them on, public evidence alone"

@@ -269,10 +269,9 @@ class NoiseSummary(Record):
     out."""
 
     source: str  # source of the noise: none, declared, replicates, scatter, replicates and scatter
-    sigma: dict[str, float | None] | None = None  # depth → sd of one run, nats
-    df: dict[str, float | None] | None = None  # depth → degrees of freedom; None: many
-    pooled: bool | None = None  # True if all depths share one sigma
-    bartlett_p: float | None = None  # p value of equal sigma
+    sigma: float | None = None  # sd of one run, nats
+    df: float | None = None  # degrees of freedom; None: many
+    bartlett_p: float | None = None  # p value of one sigma at all depths
     tau: float | None = None  # scatter between shapes beyond the noise of their runs, nats
     tau_df: float | None = None
     shape_sd: float | None = None  # sd of the error that all seeds of a shape share, nats
@@ -314,7 +313,7 @@ class FitKeywords(TypedDict, total=False):
     and tables."""
 
     axis: str | None
-    noise: float | Mapping[int, float] | None
+    noise: float | None
     columns: Mapping[str, str] | Iterable[str] | None
     where: str | Iterable[str]
     draws: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 from dwsweep.interval import Interval, IntervalOf
 from dwsweep.interval import layers as in_layers
@@ -21,7 +21,6 @@ from dwsweep.records.record import Count, Positive, Record, one_of
 
 STATUSES = ("crossed", "not_reached", "already_crossed", "undecided", "ambiguous")
 SURFACE, PCHIP, LEVINE = "surface", "pchip", "levine"  # all losses together; the pair's own two curves; two widths
-VERDICT = (SURFACE, PCHIP)  # estimators of the verdict on a pair: the first that answers
 CHECKS = (PCHIP, LEVINE)  # estimators that look at the pair alone, as the paper does
 RESTS_ON = {SURFACE: "all losses", PCHIP: "the pair alone", LEVINE: "two widths"}
 
@@ -86,7 +85,6 @@ class Transition(Record):
     df: float | None  # degrees of freedom; None: many
     confidence: float
     interval_method: str
-    threshold: float  # lead that the deeper net needs, nats: 0
     sup_t_critical: float | None
     axis_value: float | None
     axis_low: float | None
@@ -117,29 +115,11 @@ class Transition(Record):
         return RESTS_ON.get(self.estimator, self.estimator)
 
 
-class _OfPair(Protocol):
-    @property
-    def pair(self) -> tuple[int, int]: ...
-
-    @property
-    def estimator(self) -> str: ...
-
-
-Judged = TypeVar("Judged", bound=_OfPair)
-
-
-def verdicts(rows: Iterable[Judged]) -> list[Judged]:
-    """The verdict on each pair of depths (at each count of tokens), in the order of the pairs: the row by all losses
-    together where there is one, else the row by the pair's own two curves. Every output reads this.
-
-    """
-    found: dict[tuple[Any, ...], Judged] = {}
+def verdicts(rows: Iterable[Transition]) -> list[Transition]:
+    """The verdict on each pair of depths, its first row, in the order of the pairs. Every output reads this."""
+    found: dict[tuple[int, int], Transition] = {}
     for row in rows:
-        if row.estimator in VERDICT:
-            key = row.pair
-            best = found.setdefault(key, row)
-            if VERDICT.index(row.estimator) < VERDICT.index(best.estimator):
-                found[key] = row
+        found.setdefault(row.pair, row)
     return list(found.values())
 
 

@@ -97,7 +97,8 @@ def _next(result: Fit, folder: Any) -> str:
         return "`dwsweep fit` of the table without --along gives best depths"
     if result.surface is None:
         return "`dwsweep design --hours 6 --device H100` writes a sweep that answers"
-    known = [row.n_params for row in result.surface.bounded if row.depth is not None]
+    rows = [row for row in result.surface.bounded if row.depth is not None]
+    known = [row.n_params for row in rows if row.depth_interval.bounded] or [row.n_params for row in rows]
     if not known or result.curves.axis != "n_params":
         table = shlex.quote(result.provenance.input)
         return f"`dwsweep design {table} --params N` names the runs that narrow a best depth most"
@@ -237,12 +238,9 @@ def _noise_line(result: Fit) -> str:
         return f"scatter of a run about the surface {adjusted.scatter:.2g} {nats}{shared}"
     if noise.source == "none":
         return "noise: not known" + (f"; scatter about the surface τ {noise.tau:.2g} {nats}" if noise.tau else "")
-    sigmas = [s for s in (noise.sigma or {}).values() if s is not None]
     parts = [f"noise from {noise.source}"]
-    if sigmas:
-        low, high = min(sigmas), max(sigmas)
-        spread = f"{low:.2g}" if high - low < 1e-12 else f"{low:.2g} … {high:.2g}"
-        parts.append(f"σ of one run {spread} {nats}" + ("" if noise.pooled else " (differs by depth)"))
+    if noise.sigma is not None:
+        parts.append(f"σ of one run {noise.sigma:.2g} {nats}")
     if noise.tau is not None:
         parts.append(f"scatter between shapes τ {noise.tau:.2g} {nats}")
     if noise.shape_sd and noise.shape_source == "default":

@@ -155,7 +155,6 @@ def test_reading_what_is_not_a_fit(tmp_path):
         (("transitions", 0, "shallow"), "6", r"transitions\[0\]\.shallow: '6'; must be a valid integer"),
         (("width_law", "a"), None, r"width_law\.a: None; must be a valid number"),
         (("cells", 3), [], r"cells\[3\]: must be an object"),
-        (("curves", "depths", 1, "mean"), [1.0], r"curves\.depths\[1\]: sequences must have one length, found x 9, "),
         (("provenance",), 7, r"provenance: must be an object"),
         (
             ("surface", "forms", 0, "nodes", 5),

@@ -198,7 +198,7 @@ def test_losses_by_grid_and_by_points_agree() -> None:
     posterior = LossSurface(mixed().surface).posterior  # type: ignore[arg-type]
     x, y = math.log(3e7), np.log(np.array([6.0, 12.0, 24.0]))
     by_points = posterior.losses(np.full(3, x), y).mean(axis=0)
-    by_grid, _ = posterior.predict(np.full(3, x), y)
+    by_grid = posterior.predict(np.full(3, x), y)
     assert by_points == pytest.approx(by_grid.mean(axis=0), abs=2e-4)
 
 
@@ -753,7 +753,7 @@ def test_the_loss_has_no_corner_at_the_largest_size_and_less_is_known_beyond() -
     for away in (0.3, 0.7, 1.1):
         n = math.exp(edge + away)
         truth = 1.8 + 1.9 * (n / 3e7) ** -0.14 + bent(n)
-        drawn = posterior.predict(np.array([edge + away]), np.array([math.log(best(n))]))[0][:, 0]
+        drawn = posterior.predict(np.array([edge + away]), np.array([math.log(best(n))]))[:, 0]
         assert abs(truth - np.median(drawn)) < 2.5 * drawn.std() + 0.002
 
 
@@ -762,7 +762,7 @@ def test_losses_beyond_the_sizes_follow_the_best_nets_and_not_the_nets_of_one_de
     posterior = LossSurface(mixed().surface).posterior  # type: ignore[arg-type]
     for factor, most in ((2.0, 0.01), (10.0, 0.03)):
         n = factor * math.exp(posterior.frame.high)
-        drawn = posterior.predict(np.array([math.log(n)]), np.array([math.log(best(n))]))[0][:, 0]
+        drawn = posterior.predict(np.array([math.log(n)]), np.array([math.log(best(n))]))[:, 0]
         low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975])
         truth = 1.8 + 1.9 * (n / 3e7) ** -0.14
         assert low < truth < high and abs(middle - truth) < most, (factor, low, middle, high, truth)

@@ -134,7 +134,7 @@ def test_the_last_checkpoint_is_the_loss_and_gives_the_truth() -> None:
     result = fitted(checkpoints())
     holds(result)
     assert says(account(result), "fit: last checkpoint")
-    assert not result.noise.sigma or max(s or 0.0 for s in result.noise.sigma.values()) < 0.01
+    assert (result.noise.sigma or 0.0) < 0.01
 
 
 def test_a_run_that_stopped_before_the_others_is_left_out() -> None:
@@ -475,7 +475,9 @@ def test_one_size_has_a_best_depth_without_a_flag(apart: float) -> None:
     result = fitted(rows)
     (found,) = result.surface.optima
     assert found.depth_low < best(found.n_params) < found.depth_high < 1.6 * found.depth_low
-    first, _, effect, _ = fit_report.answer(result)
+    (drawn,) = result.curves.fixed_n
+    assert drawn.depth == (4, 8, 16, 24, 40) and drawn.surface.optimum.depth == pytest.approx(found.depth)
+    first, _, effect, *_ = fit_report.answer(result)
     assert first.startswith("Best depth: 1") and first.endswith(f"at {format_count(found.n_params)}.")
     assert "4 layers lose" in effect
 
@@ -489,11 +491,6 @@ def test_a_best_depth_below_the_depths_tried_is_said_so() -> None:
     ]
     first, *_ = fit_report.answer(fitted(rows))
     assert says(first, "fit: best depth below the depths")
-
-
-def test_declared_noise_names_every_depth() -> None:
-    with pytest.raises(InputError, match=r"noise: \{2: 0.01\}; has no value for depths 6, 10, 16, 24, 36; allowed"):
-        fitted(drawn(), noise={2: 0.01})
 
 
 # Comparisons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_fifty_thousand_shapes_need_no_matrix_of_their_square():
     depth, x = np.repeat([4, 8, 16, 32], 12_500), np.tile(np.linspace(14, 20, 12_500), 4)
     losses = np.random.default_rng(7).normal(3.0 - 0.1 * x[cells], 0.002)
     noise, covariance = noise_of(losses, cells, seeds, depth, x)
-    assert noise.sigma[4] == pytest.approx(0.002, rel=0.02) and noise.shape_variance < 0.001**2
+    assert noise.sigma == pytest.approx(0.002, rel=0.02) and noise.shape_variance < 0.001**2
     assert covariance.factors.shape == (50_000, 2)
     with pytest.raises(InputError, match="table: 50,000 shapes; at most"):
         covariance.dense()
@@ -145,23 +146,39 @@ def test_scatter_needs_four_sizes():
 def noise_of(losses, cells, seeds, depth_of_cell, x, **options):
     means = cell_means(losses, cells, seeds, len(depth_of_cell))
     chosen = np.arange(len(depth_of_cell))
-    noise, covariance = estimate_noise(means, depth_of_cell[cells], chosen, depth_of_cell, **options)
+    noise, covariance = estimate_noise(means, depth_of_cell[cells], chosen, **options)
     found = of_curves(means.mean, depth_of_cell, x, covariance, noise.replicate_df)
-    return noise.with_scatter(found, covariance, depth_of_cell), covariance
+    return noise.with_scatter(found, covariance), covariance
 
 
-def test_sigma_is_pooled_only_where_depths_agree():
+def test_one_sigma_stands_for_all_depths_and_where_it_does_not_a_test_shows_it():
     cells, seeds = grid(40, 3)
     depth = np.repeat([6, 12], 20)
     x = np.tile(np.linspace(14, 20, 20), 2)
     rng = np.random.default_rng(5)
     equal, _ = noise_of(rng.normal(0, 0.002, 120), cells, seeds, depth, x)
-    assert equal.pooled and equal.sigma[6] == equal.sigma[12] == pytest.approx(0.002, rel=0.2)
+    assert equal.bartlett_p > 0.05 and equal.sigma == pytest.approx(0.002, rel=0.2)
     sigma = np.where(depth[cells] == 6, 0.001, 0.004)
-    different, covariance = noise_of(rng.normal(0, sigma), cells, seeds, depth, x)
-    assert different.bartlett_p < 0.05
-    assert different.sigma[12] / different.sigma[6] == pytest.approx(4.0, rel=0.35)
-    assert covariance.variances()[30] > 5 * covariance.variances()[3]
+    different, _ = noise_of(rng.normal(0, sigma), cells, seeds, depth, x)
+    assert different.bartlett_p < 1e-3 and different.sigma == pytest.approx(math.sqrt((1 + 16) / 2) * 0.001, rel=0.2)
+
+
+def test_noise_that_follows_depth_is_named_once_and_one_sigma_is_printed():
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "depth": d,
+            "width": 64 * k,
+            "seed": s,
+            "loss": 4.0 - 0.1 * math.log(k) + rng.normal(0, 1e-3 if d < 9 else 8e-3),
+        }
+        for d in (6, 12)
+        for k in range(2, 8)
+        for s in range(4)
+    ]
+    result = fit_table(rows, draws=100)
+    (line,) = [line for line in result.warnings if line.startswith("noise: ")]
+    assert "differ by depth" in line and f"{result.noise['sigma']:.2g}" in line
 
 
 def test_shape_noise_that_seeds_share_is_added():
@@ -173,14 +190,14 @@ def test_shape_noise_that_seeds_share_is_added():
     assert noise.source == "replicates and scatter"
     assert np.sqrt(noise.shape_variance) == pytest.approx(0.004, rel=0.35)
     # of the shapes, less level, slope and curvature of each depth, and not of the runs; 100 nodes know it to 14 %
-    assert noise.df[0] < 1.14 * (45 - 5 * 3)
+    assert noise.df < 1.14 * (45 - 5 * 3)
 
 
 def test_declared_noise_replaces_the_estimate_and_is_checked():
     cells, seeds = grid(8, 1)
     depth, x = np.repeat([6, 12], 4), np.tile(np.linspace(14, 20, 4), 2)
     noise, covariance = noise_of(np.zeros(8), cells, seeds, depth, x, declared=0.003)
-    assert noise.source == "declared" and np.isinf(noise.df[6])
+    assert noise.source == "declared" and np.isinf(noise.df)
     np.testing.assert_allclose(covariance.dense(), 0.003**2 * np.eye(8))
     for bad in (0.0, -1.0, float("nan")):
         with pytest.raises(InputError, match=r"^noise: "):
@@ -204,7 +221,7 @@ def test_one_number_is_the_scatter_of_a_fit_with_a_posterior():
     tau = float(np.exp(np.median(surface.posterior.stacked("scatter"))))
     assert result.noise["tau"] == result.noise["shape_sd"] == pytest.approx(tau, rel=1e-12)
     assert result.noise["shape_source"] == "surface"
-    sigma = result.noise["sigma"]["6"]
+    sigma = result.noise["sigma"]
     for cell in result.cells:
         own = np.sqrt(sigma**2 / cell.n + tau**2)
         assert own * 0.9 < cell.se < 1.6 * own  # the seeds' own means come on top
@@ -217,5 +234,5 @@ def test_six_hundred_shapes_take_seconds():
     begin = time.process_time()
     result = fit_table(rows)
     assert time.process_time() - begin < 30.0  # about 4 on a quiet machine
-    assert result.noise["sigma"]["6"] == pytest.approx(0.002, rel=0.1)
+    assert result.noise["sigma"] == pytest.approx(0.002, rel=0.1)
     assert len(result.cells) > 500 and result.width_law is not None

@@ -23,7 +23,6 @@ from dwsweep.fit.model import (
     asymptotic,
     covariate,
     models,
-    pooled,
     rooted,
 )
 from dwsweep.fit.posterior import SCRAMBLES, Posterior, weigh
@@ -197,8 +196,10 @@ def test_a_budget_of_another_level_is_a_column() -> None:
 
     cells = cells_of()
     shift = 0.3 - 0.1 * (cells.x - cells.x.mean())
-    two = pooled(cells, replace(cells, mean=cells.mean + shift), "other")
-    two = replace(two, columns=(budget_column("other", two.columns[0].value),))
+    rows = {name: np.tile(vars(cells)[name], 2) for name in ("x", "y", "variance")}
+    member, factors = np.repeat([0.0, 1.0], len(cells.x)), np.kron(np.eye(2), cells.factors)
+    mean = np.concatenate([cells.mean, cells.mean + shift])
+    two = replace(cells, **rows, mean=mean, factors=factors, columns=(budget_column("other", member),))
     alone, both = (ask.best_depth_interval(Posterior.of(one), math.log(N), 0.95) for one in (cells, two))
     assert both.value == pytest.approx(alone.value, abs=0.02)
     level = Posterior.of(two)

@@ -111,6 +111,14 @@ def of_block(weights: float, more: dict[str, float]) -> FitResult:
     return fit_table(rows, noise=0.001, draws=200)
 
 
+def test_active_weights_are_counted_from_experts_where_the_table_counts_all_of_them() -> None:
+    rows = [{"depth": 4, "width": 64 * k, "loss": 3.0 - k / 9, "experts": 8, "top_k": 2} for k in (2, 3, 4)]
+    rows = [{**row, "total_params": 68 * 4 * row["width"] ** 2} for row in rows]
+    found = fit_table(rows)
+    assert [cell.n_params for cell in found.cells] == [20 * 4 * row["width"] ** 2 for row in rows]
+    assert any("2 of 8 experts; all of them: --axis n_params_total" in note for note in found.provenance.account.notes)
+
+
 @pytest.mark.parametrize(("weights", "more"), [(5.01, {}), (20.0, {"experts": 8, "top_k": 2})])
 def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: float, more: dict[str, float]) -> None:
     """Nets of 20·L·d² active weights, 2 of 8 experts, were answered by a dense 18 × 832 of 12·L·d²."""
@@ -134,10 +142,19 @@ def test_shapes_and_prices_of_a_fit_have_its_own_block(tmp_path: Path, weights: 
     assert f"have {weights:.3g}·d² weights in a layer, the shapes here have 12·d²" in asked.notes[0]
 
 
-def test_a_block_lighter_than_attention_has_no_shape(tmp_path: Path) -> None:
-    fit = of_block(3.0, {})
+@pytest.mark.parametrize(
+    ("weights", "more", "said"),
+    [
+        (3.0, {}, "fit: its nets have 3·d² weights in a layer, fewer than attention of 4·d²"),
+        (68.0, {"experts": 8}, "fit: its nets have 8 experts, and no column says how many a token passes"),
+    ],
+)
+def test_a_block_that_weights_alone_do_not_describe_has_no_shape(
+    tmp_path: Path, weights: float, more: dict[str, float], said: str
+) -> None:
+    fit = of_block(weights, more)
     fit_record.write(fit, tmp_path)
-    with pytest.raises(InputError, match=r"fit: its nets have 3·d² weights in a layer, fewer than attention of 4·d²"):
+    with pytest.raises(InputError, match=said):
         answer([3e7], fit=tmp_path)
     rows = completed(fit).guideline
     assert rows[0].depth and {row.depth_int for row in rows} == {None}

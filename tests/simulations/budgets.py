@@ -246,7 +246,7 @@ def _parabolas(cells: Curves) -> tuple[Point, ...]:
     """N at the vertex of a weighted parabola through all sizes of each depth, with the interval of its errors."""
     found: list[Point] = []
     covariance = cells.total_covariance
-    t = t_two_sided(CONFIDENCE, min(cells.noise.df.values()))
+    t = t_two_sided(CONFIDENCE, cells.noise.df)
     for depth in cells.depths:
         where = cells.at(depth)
         if len(where) < 3:

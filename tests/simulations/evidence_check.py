@@ -1,6 +1,6 @@
 """Checks of the evidence: predictions of sources left out one by one or by size, and simulated collections.
 
-``python -m tests.simulations.evidence_check`` prints the three tables of evidence/README.md; with the file of a further
+``python -m tests.simulations.evidence_check`` prints three tables; with the file of a further
 source, FILE.yaml, how the sources foretell it and what it would change. A score is the mean logarithm of the density
 that the rest gives to an answer ln L*, its own error included; an answer is covered if it lies inside the rest's 95 %.
 """
@@ -129,7 +129,7 @@ def _drawn(truth: Population, like: Estimates, rng: np.random.Generator) -> Esti
 
 
 def tables(sources: Sequence[Evidence], collections: int = COLLECTIONS) -> Iterator[str]:
-    """The three tables of evidence/README.md in Markdown."""
+    """The three tables in Markdown."""
     rows = leave_one_out(sources)
     yield "| source left out | answers | covered | mean log score | smallest and largest: its answer, the rest's 95 % |"
     yield "| --- | --- | --- | --- | --- |"

@@ -98,7 +98,7 @@ def weights(row: Row, gated: bool | None = None) -> float:
 def top_k(row: Row) -> float | None:
     """Experts that a token passes; None if the row names no experts, or not how many a token passes."""
     experts, used = (_at_least_one(row.get(name)) for name in ("experts", "top_k"))
-    return min(experts, used) if experts and used else None
+    return min(experts, used) if experts and experts > 1.0 and used else None
 
 
 def n_params_of(row: Row) -> float:
@@ -158,7 +158,7 @@ def settle(rows: Sequence[Row], trusted: bool, source: str, names: Callable[[str
             row["n_params"] = found.times * weights(row, found.gated or None)
     if experts:
         named = join([f"{used:g} of {every:g}" for every, used in experts], 3)
-        how = f"N counts the weights that a token uses, of {named} experts; all of them: --axis n_params_total"
+        how = f"N counts the weights that a token uses, {named} experts; all of them: --axis n_params_total"
         said = (*said, how)
     return Settled(said, doubts)
 

@@ -52,7 +52,7 @@ def against_depth(fit: FitResult) -> Figure:
     if not sizes:
         return style.empty("No size at which two depths were trained:\nnothing to compare at fixed size.")
     columns = min(2, len(sizes))
-    made = style.figure(style.WIDTH, 1.5 + 1.9 * -(-len(sizes) // columns))
+    made = style.figure(style.WIDTH, 1.5 + 1.9 * max(-(-len(sizes) // columns), 1.6))
     depths = sorted({depth for size in sizes for depth in size.depth})
     looks = style.depth_styles(fit.curves.depths)
     surface = None if fit.surface is None else LossSurface(fit.surface)
