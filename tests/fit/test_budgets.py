@@ -291,10 +291,10 @@ def test_bad_runs_and_recipes_are_judged_within_a_budget():
 def test_runs_of_no_budget_and_warnings_of_several_are_said_once():
     rows = [{**row, "batch_size": 64 + 64 * (row["depth"] > 8)} for row in drawn(flops=(1e18, 4e18), depths=(8, 12))]
     odd = [{**row, "flops": 2.1 * row["flops"], "tokens": 2 * row["tokens"]} for row in rows[:2]]
-    found = fitted([*rows, *odd])
-    assert says(found.warnings[0], "fit: runs of no budget")
-    assert len({line.partition(":")[0] for line in found.warnings}) == len(found.warnings)
-    assert sum(line.startswith("BATCH_SIZE FOLLOWS DEPTH") for line in found.provenance.account.notes) == 1
+    result = fitted([*rows, *odd])
+    assert says(result.warnings[0], "fit: runs of no budget")
+    said = [*result.warnings, *result.provenance.account.notes]
+    assert sum("batch_size" in line.lower() for line in said) == 1
 
 
 def test_one_run_per_shape_is_judged_by_its_scatter_about_the_surface():
