@@ -65,7 +65,7 @@ def error_of(dwsweep: Command, *arguments: str | Path, cwd: Path | None = None) 
         ("statuss runs/smoke", "statuss: no such command; did you mean status? "),
         ("zzz", "zzz: no such command; allowed: plan, prepare, run, "),
         ("help zzz", "zzz: no such command; allowed: plan, prepare, run, "),
-        ("design smoke --out d.yaml", "--out: d.yaml; names a YAML file, but no spec is written without --hours"),
+        ("design smoke --out d.yaml", "--out, --depths: allowed only with --hours, which writes a spec"),
     ],
 )
 def test_a_wrong_word_gets_the_word_that_was_meant(dwsweep: Command, arguments: str, line: str, tmp_path: Path) -> None:

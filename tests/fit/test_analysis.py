@@ -171,10 +171,6 @@ POOR = {
     "one depth": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] == 6], "3 pairs are needed"),
     "one cell": (lambda: simulate(change("base"), rng())[:1], "3 pairs are needed"),
     "one size": (lambda: simulate(change("base", budgets=(1e7,)), rng()), "0 of 4 pairs crossed"),
-    "one seed, two sizes": (
-        lambda: simulate(change("one_seed", budgets=(1e6, 1e7)), rng()),
-        "0 of 4 pairs crossed",
-    ),
     "all too small": (
         lambda: simulate(change("base", budgets=tuple(np.geomspace(1e5, 2e6, 8))), rng()),
         "0 of 4 pairs crossed and 4 more",

@@ -97,9 +97,9 @@ def test_a_seed_that_is_worse_the_deeper_the_net_is_named_and_widens_the_errors(
     assert f"from {shallowest} to {deepest} layers" in line
     even = dwsweep.fit_table(truths()["bent"].rows(np.random.default_rng(2)), draws=400)
     assert not any(line.startswith("seeds: losses of seed ") for line in even.warnings)
-    for n, tokens in scenario.at:
+    for n in scenario.at:
         found = LossSurface(result.surface).at(n)
-        assert (found.low or 0.0) <= scenario.best_depth(n, tokens) <= (found.high or math.inf)
+        assert (found.low or 0.0) <= scenario.best_depth(n) <= (found.high or math.inf)
 
 
 def bowls(first: float, last: float):

@@ -177,11 +177,14 @@ def test_luck_that_follows_a_depth_is_no_effect_of_depth() -> None:
     assert real.weighed.weights["none"] < 1e-6
 
 
-@pytest.mark.parametrize("plain", ["bent, scatter 0.004", pytest.param("bent", marks=pytest.mark.slow)])
-def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth(plain: str) -> None:
-    said = {}
-    for name in ("bent, scatter along a depth", plain):
-        rows = scenarios()[name].numbered(3).rows(np.random.default_rng(3))
+@pytest.mark.parametrize("shape_sd", [0.004, pytest.param(None, marks=pytest.mark.slow)])
+def test_luck_that_follows_a_depth_is_named_beside_an_effect_of_depth(shape_sd: float | None) -> None:
+    """Luck of each shape by itself is not."""
+    said, found = {}, scenarios()
+    plain = found["bent"]
+    plain = plain if shape_sd is None else replace(plain, noise=replace(plain.noise, shape_sd=shape_sd))
+    for name, scenario in (("bent, scatter along a depth", found["bent, scatter along a depth"]), ("bent", plain)):
+        rows = scenario.numbered(3).rows(np.random.default_rng(3))
         warnings = dwsweep.fit_table(rows, draws=200).warnings
         said[name] = [line for line in warnings if "shapes of one depth share a scatter" in line]
     (line,) = said.pop("bent, scatter along a depth")

@@ -287,7 +287,7 @@ def test_a_verdict_says_what_the_row_says(facts: Transition, cells: list[str]) -
 def test_a_pair_has_one_verdict_and_the_papers_estimates_only_where_they_are_asked_for() -> None:
     own = row(status="not_reached", n_params_low=2e7)
     joint = row(estimator="surface", status="crossed", n_params=4e7, n_params_low=3e7, n_params_high=5e7)
-    fit = replace(report_sweeps.fit("one_pair"), transitions=[own, joint])
+    fit = replace(report_sweeps.fit("one_pair"), transitions=[joint, own])
     assert len({anchor: parts for anchor, _, parts in fit_report.sections(fit)}["transitions"]) == 1
     asked = replace(fit.provenance, options=replace(fit.provenance.options, paper=True))
     fit = replace(fit, provenance=asked)

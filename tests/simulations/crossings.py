@@ -74,7 +74,7 @@ def simulation(scenario: Scenario, rng: np.random.Generator, index: int = 0, dra
     return Simulation(index=index, noise=noise, pairs=found.pairs, law=found.law, winner=found.winner, oracle=oracle)
 
 
-def _analyse(rows: list[Row], declared: dict[int, float] | None, draws: int) -> tuple[str, Found]:
+def _analyse(rows: list[Row], declared: float | None, draws: int) -> tuple[str, Found]:
     """(what the errors rest on, what the fit says)."""
     runs = without_bad_runs(select_runs(rows))[0].runs
     shape_sd = None if declared is None else 0.0  # the oracle's σ holds it

@@ -100,10 +100,11 @@ class Scenario:
     def sigma_of(self, depth: int) -> float:
         return self.sigma[depth] if isinstance(self.sigma, Mapping) else self.sigma
 
-    def oracle_sigma(self) -> dict[int, float]:
-        """sd of one run that gives a mean of ``seeds`` runs its true variance: shape noise, and unpaired seeds."""
+    def oracle_sigma(self) -> float:
+        """sd of one run that gives a mean of ``seeds`` runs its true variance, the mean of all depths: shape noise, and
+        unpaired seeds."""
         extra = self.seeds * self.shape_sd**2 + (0.0 if self.paired else self.seed_sd**2)
-        return {d: math.sqrt(self.sigma_of(d) ** 2 + extra) for d in self.truth.depths}
+        return math.sqrt(sum(self.sigma_of(d) ** 2 for d in self.truth.depths) / len(self.truth.depths) + extra)
 
 
 def simulate(scenario: Scenario, rng: np.random.Generator) -> list[Row]:
