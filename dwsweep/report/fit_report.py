@@ -67,10 +67,7 @@ def brief(result: Fit, folder: Any) -> Group:
     first = next((kind for kind in FIRST if any(kind == one for one, _, _ in every)), "")
     rest = [title for kind, title, _ in every if kind != first]
     said = _too_early(result) or answer(result)
-    if first == "depths" and isinstance(result, FitResult) and result.surface and result.surface.bounded:
-        said = [line for line in said if line != _crossings(result)]
-    notes = [line for line in account(result)[1:] if line.startswith(("N ", "Depths are"))]
-    parts: list[Part] = [Lines(said), Lines([*account(result)[:1], *notes, _noise_line(result)], apart=True)]
+    parts: list[Part] = [Lines(said), Lines([*account(result), _noise_line(result)], apart=True)]
     parts += [part for kind, _, own in every if kind == first for part in own]
     warnings = result.warnings[:BRIEF_WARNINGS]
     if more := len(result.warnings) - len(warnings):

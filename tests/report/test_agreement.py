@@ -213,6 +213,15 @@ def test_the_default_text_answers_first_ends_with_the_next_command_and_is_half_a
     assert len(text.split()) < 0.5 * len(full.split()) and table_of(text, BEST) == table_of(full, BEST)
 
 
+def test_the_default_text_names_what_losses_are_not_adjusted_for() -> None:
+    """Brief, it left out that all tokens follow depth, beside a best depth that they may have made."""
+    rows = [{**row, "dropout": 0.1 if row["depth"] > 12 else 0.0} for row in clean()]
+    result = dwsweep.fit_table(rows, draws=100)
+    text = " ".join(plain_text(fit_report.brief(result, "out")).split())
+    assert any("DROPOUT" in note for note in result.provenance.account.notes)
+    assert all(note in text for note in result.provenance.account.notes)
+
+
 def test_a_table_that_is_too_early_to_ask_says_so_first() -> None:
     rows = [{"depth": depth, "width": 64 * k, "loss": 3.0 - 0.1 * k} for depth in (2, 4) for k in (1, 2)]
     text = plain_text(fit_report.brief(dwsweep.fit_table(rows, draws=100), "out"))
