@@ -153,7 +153,7 @@ def _quadratic(frame: Frame, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Question:
-    """What the posterior is asked at one budget. tried: (depths,) places of the tried depths in the grid."""
+    """Best shape at one budget, put to the posterior. tried: (depths,) places of the tried depths in the grid."""
 
     posterior: Posterior
     nets: Nets
