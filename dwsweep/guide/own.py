@@ -120,10 +120,17 @@ class OwnLosses:
 
     def _steepness(self, n_params: float) -> float:
         """Slope of the own losses over the published laws' slope, bounded so that the loss does not fall below zero."""
-        x = math.log(n_params)
-        least, most = STEEPNESS
-        steep = own_slope(self.surface, x) / levels.slope(n_params)
-        return min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
+        if n_params not in self._steep:
+            x = math.log(n_params)
+            least, most = STEEPNESS
+            steep = own_slope(self.surface, x) / levels.slope(n_params)
+            self._steep[n_params] = min(max(steep, least), most, self.surface.level(x) / levels.level(n_params))
+        return self._steep[n_params]
+
+    @cached_property
+    def _steep(self) -> dict[float, float]:
+        """Size → ``_steepness``, which slope, level and prices of one size ask for, and all sizes beyond an end."""
+        return {}
 
 
 @dataclass(frozen=True)

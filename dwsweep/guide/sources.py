@@ -351,19 +351,34 @@ class ByEvidence(Source):
         assert self.own is not None
         return self.own.joined(self.everyone)
 
+    @cached_property
+    def _ends(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        return {}
+
+    def _at_own(self, own: OwnLosses, near: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Best depths, prices over depth, and public prices on the shallow and on the deep side, all by draws of the
+        joint posterior at an own size. The two ends are kept, since every size beyond them asks for one."""
+        if near not in self._ends:
+            drawn, rows = self.joined, own.prices(math.log(near), own.surface.grid)
+            rows = np.where(own.depths.known[:, None], rows, np.nan)[drawn.which]
+            shallow, deep = (side[drawn.prices] for side in self._prices(near))
+            found = self._own_depth(own, near, 0.0), rows, shallow, deep
+            if near not in (own.low, own.high):
+                return found
+            self._ends[near] = found
+        return self._ends[near]
+
     def _window(self, own: OwnLosses, n_params: float) -> Window:
-        near, drawn = own.nearest(n_params), self.joined
-        away, best = math.log(n_params / near), self._own_depth(own, near, 0.0)
+        near = own.nearest(n_params)
+        away, (best, rows, shallow, deep) = math.log(n_params / near), self._at_own(own, near)
         local = PRICE_LOCAL * math.sqrt(-math.expm1(-2.0 * abs(away) / LENGTH))
         drift = PRICE_SLOPE[0] * away + math.hypot(PRICE_OWN_SLOPE * away, local) * normal_scores(DRAWS, DRIFT)
-        rows = own.prices(math.log(near), own.surface.grid)
-        shallow, deep = (side[drawn.prices] for side in self._prices(near))
         return Window(
             best=best,
             moved=self._own_depth(own, n_params, self.more_tokens(n_params)) - best,
             ends=own.surface.reach(math.log(near)),
             grid=own.surface.grid,
-            rows=np.where(own.depths.known[:, None], rows, np.nan)[drawn.which],
+            rows=rows,
             shallow=shallow,
             deep=deep,
             drift=np.exp(drift),
