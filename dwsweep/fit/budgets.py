@@ -394,13 +394,13 @@ class AtBudgets:
         span = f"{100 * min(off, default=0.0):+.1f} … {100 * max(off, default=0.0):+.1f} %"
         if axis == FLOPS and worst > FAR_OFF:
             yield (
-                f"flops: runs miss their budget by {span}; losses are corrected by 0.06 of the loss per unit of ln "
-                f"tokens, an assumption whose error is in the intervals"
+                f"flops: runs miss their budget by {span}; losses are corrected by {-LENGTH_SLOPE:g} of the loss per "
+                f"unit of ln tokens, an assumption whose error is in the intervals"
             )
         if axis != FLOPS and worst > LATE:
             yield (
                 f"device_seconds: runs miss their budget by {span}; shapes are compared at the requested time, and one "
-                f"per cent more time lowers the loss by about 0.06 %"
+                f"per cent more time lowers the loss by about {-LENGTH_SLOPE:g} %"
             )
         if self.held_out and self.held_out.too_few:
             yield held_out_line(self.held_out)
