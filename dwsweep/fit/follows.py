@@ -75,7 +75,8 @@ def sentences(
         elif not of_length and _differs(x, values) and (own := _columns(values)) is not None:
             tested[name] = own
     shares = _shares(rows, x, y, others, tested)
-    following = [name for name in tested if _share(y, quadratic(x, y)[:, [0, 1, 3]], tested[name]) > FOLLOWS]
+    of_size = quadratic(x, y)[:, [0, 1, 3]]
+    following = [name for name in tested if _scatter(y, of_size, tested[name])[2] > FOLLOWS]
     said += _that_losses_follow({name: share for name, share in shares.items() if share}, following)
     if untested := [name for name in tested if shares[name] is None and roles[name] == "setting"]:
         differ = "differs" if len(untested) == 1 else "differ"
@@ -193,10 +194,11 @@ def _columns(values: Sequence[Any]) -> np.ndarray | None:
     return np.array([[float(level == one) for one in usual[1:]] for level in levels])
 
 
-def _share(value: np.ndarray, base: np.ndarray, own: np.ndarray) -> float:
-    """Share of the scatter of ``value`` (K,) about ``base`` (K, ·) that ``own`` (K, ·) explains."""
+def _scatter(value: np.ndarray, base: np.ndarray, own: np.ndarray) -> tuple[float, float, float]:
+    """Sums of squares of ``value`` (K,) about ``base`` (K, ·), and about ``base`` and ``own`` (K, ·), and the share of
+    the scatter that ``own`` explains."""
     before, after = (float((left(value, of) ** 2).sum()) for of in (base, np.hstack([base, own])))
-    return 1.0 - after / before if before > 0.0 else 0.0
+    return before, after, 1.0 - after / before if before > 0.0 else 0.0
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
@@ -209,14 +211,12 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _explained(loss: np.ndarray, base: np.ndarray, own: np.ndarray) -> float | None:
     """Share of the scatter of ``loss`` about ``base`` (K, ·) that ``own`` (K, ·) explains; 0 if that may be chance,
     None if too few losses tell."""
-    both = np.hstack([base, own])
-    ranks = int(np.linalg.matrix_rank(base)), int(np.linalg.matrix_rank(both))
+    ranks = int(np.linalg.matrix_rank(base)), int(np.linalg.matrix_rank(np.hstack([base, own])))
     more, free = ranks[1] - ranks[0], len(loss) - ranks[1]
     if not own.size or free < FEWEST_FREE:
         return None
     if more < 1:
         return 0.0
-    before, after = (float((left(loss, of) ** 2).sum()) for of in (base, both))
-    share = 1.0 - after / before if before > 0.0 else 0.0
+    before, after, share = _scatter(loss, base, own)
     p: Any = f_tail((before - after) / more / max(after / free, 1e-300), more, free)
     return share if p < LEAST_P and share > LEAST_SHARE else 0.0

@@ -350,13 +350,6 @@ def settle(made: Figure) -> Figure:
     return made
 
 
-def halo() -> list[Any]:
-    """White rim for text that may cross a line."""
-    from matplotlib.patheffects import withStroke
-
-    return [withStroke(linewidth=2.4, foreground="white")]
-
-
 def says(axes: Axes, text: str, parts: int = 1) -> None:
     """Write into an empty panel, one of ``parts`` side by side, why it is empty."""
     axes.set_axis_off()
