@@ -38,6 +38,7 @@ from dwsweep.fit.data.account import account
 from dwsweep.fit.data.roles import RECIPE, TUNING
 from dwsweep.fit.data.table import Table
 from dwsweep.fit.lengths import at_equal_length
+from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.pairing import SAME_SIZE, Pairing, pair_arms
 from dwsweep.fit.token_group import noise_summary
 from dwsweep.interval import Interval
@@ -70,9 +71,6 @@ def fit_along(
 ) -> AlongFit:
     """Losses along ``column``: the record behind ``dwsweep.fit_table(table, along=column)``. options: as for
     ``fit_table``; params and beside have no effect here."""
-    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
-    from threadpoolctl import threadpool_limits
-
     chosen = chosen_options(**options)
     if chosen.axis != "n_params":
         raise InputError(f"{argument('axis')}: {chosen.axis!r}; along a column losses are compared at n_params")
@@ -82,7 +80,7 @@ def fit_along(
     check_column(tables, column)
     tables = [at_equal_length(data, chosen) for data in tables]
     names = labels(tables) if len(tables) > 1 else [""]
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         found, along = compared(tables, names, column, chosen)
         return _fit(found, along, tables, chosen)
 

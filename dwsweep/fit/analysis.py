@@ -39,6 +39,7 @@ from dwsweep.fit.lengths import (
     token_warnings,
     trained_budgets,
 )
+from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.token_group import JointModel, TokenGroup, joint_model
 from dwsweep.fit.warnings import check_status, tie_warnings
 from dwsweep.fit.width_law import LawReport, fit_laws
@@ -240,14 +241,10 @@ def _fitted(
     model: JointModel = joint_model,
 ) -> FitResult:
     """Read and check the table, put ``question`` to it, and fit the other tables beside it."""
-    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
-    from threadpoolctl import threadpool_limits
-
     data = read_asked(table, options)
     check_status(data.rows)
     check_one_arm(data.rows, data.source)
-    # small matrices: handing them to a second thread takes longer than multiplying them
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         asked = Request.of(data, options, params, heaps=question in (_of_table, _of_transitions))
         asked = replace(asked, model=model)
         others = [_other(other, options) for other in beside]

@@ -49,6 +49,7 @@ from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
 from dwsweep.fit.model import FORMS, PRIORS, Cells, arm_column, declared
 from dwsweep.fit.noise import t_two_sided
+from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents
 from dwsweep.fit.posterior import weigh, with_odd_depths
 from dwsweep.fit.token_group import TokenGroup, joint_model
@@ -87,9 +88,6 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
 
     The comparison of an arm without a usable loss, such as one whose runs all diverged, only says so.
     """
-    import scipy.linalg  # noqa: F401  a library that is loaded later is not limited
-    from threadpoolctl import threadpool_limits
-
     others, chosen = list(others), chosen_options(**options)
     tables = tables_of(table, others, chosen)
     if len(tables) < 2:
@@ -99,7 +97,7 @@ def compare_arms(table: Any, others: Iterable[Any] = (), **options: Any) -> FitR
         )
     own_arm = () if others else (of_arm(tables[0].rows),)
     tables = [at_equal_length(data, chosen) for data in tables]
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         first, *fitted = _read(tables, labels(tables), chosen)
         if isinstance(first, NoCurve):
             raise InputError(

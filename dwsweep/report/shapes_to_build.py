@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
+from dwsweep.fit.one_thread import one_thread
 from dwsweep.guide import Source, answer
 from dwsweep.guide.guideline import completed
 from dwsweep.records.fit import FitResult
@@ -32,7 +31,7 @@ class Built:
 def built(fit: FitResult, source: Source, file: Any, directory: Any) -> Built:
     """Shapes to build by a fit. ``file``: the fit.json of ``source``; ``directory``: the reader's ``--fit``."""
     largest = max(LEAST, *trained_sizes(fit))
-    with threadpool_limits(1, user_api="blas"):  # small matrices: threads would wait for each other
+    with one_thread():
         at_largest = guide_report.document(answer([largest], fit=file, source=source))
         listed = fit_report.guideline(fit if any(row.law for row in fit.guideline) else completed(fit))
     size = format_count(largest)
