@@ -116,7 +116,7 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
 def _held_tokens(result: FitResult) -> float | None:
     """Tokens of the answer; None if the table has none."""
     rows = result.adjusted.equal if result.adjusted else ()
-    return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
+    return next((row.tokens for row in rows if row.equal == "n_params" and row.tokens), None)
 
 
 def _flops(n_params: float, tokens: float | None) -> float:

@@ -28,7 +28,8 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
-from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.adjusted import Adjustment
+from dwsweep.records.answers import AnswerRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.run import RunResult
 from dwsweep.records.transitions import RateRun
@@ -134,9 +135,7 @@ def test_best_depths_at_another_equal_quantity_have_a_panel_and_arms_a_line() ->
     assert fit.surface is not None
     row, *_ = [one for one in fit.surface.optima if one.depth]
     assert row.depth is not None
-    equal = EqualWhat(
-        equal="FLOPs", budget=1e18, n_params=2e7, tokens=None, depth=20.0, depth_low=15.0, depth_high=None
-    )
+    equal = AnswerRow(question="best_depth", equal="flops", cost=1e18, n_params=2e7, depth=20.0, depth_low=15.0)
     heap = Adjustment(runs=9, columns=(), depth_left=1.0, scatter=0.01, equal=(equal,))
     change = {"quantity": "best_depth", "n_params": row.n_params, "confidence": 0.95, "verdict": "deeper"}
     ends = {f"{name}{end}": 2.0 for name in ("base", "other", "change") for end in ("", "_low", "_high")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dwsweep.fit.answers import N_PARAMS, answers
-from dwsweep.records.answers import BEST_DEPTH, AnswerRow
+from dwsweep.fit.answers import answers
+from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
 from dwsweep.records.fit import FitResult, HeldOut
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
