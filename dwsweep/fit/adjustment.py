@@ -270,7 +270,7 @@ def sentences(
             continue
         line = (
             f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
-            f"{format_count(follows.n_params)}; at {column_of.held}: {_depth(held_row)}"
+            f"{format_count(follows.n_params or 0.0)}; at {column_of.held}: {_depth(held_row)}"
         )
         if name in record.inseparable:
             line += f": this table cannot separate depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
@@ -323,7 +323,7 @@ def _held_said(column: AdjustedColumn) -> str:
     why = "has the least loss at equal size" if column.best else "is the middle one"
     return (
         f"The values {values} of {column.name} are about as common, and {text(own)} {why}; at "
-        f"{format_count(own.n_params)} the best depth is {_depth(own)} there and {_depth(far)} at {text(far)} "
+        f"{format_count(own.n_params or 0.0)} the best depth is {_depth(own)} there and {_depth(far)} at {text(far)} "
         "(--at)"
     )
 
@@ -338,10 +338,9 @@ def _tokens_said(record: Adjustment) -> list[str]:
         first, last = rows[0], rows[-1]
         if len(rows) > 1 and last.estimate is not None:
             ratio = last.estimate_interval.format(".2f")
-            said.append(
-                f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
-                f"after {format_count(last.tokens)} tokens is {ratio} times the one after {format_count(first.tokens)}"
-            )
+            n, after, before = (format_count(value or 0.0) for value in (last.n_params, last.tokens, first.tokens))
+            recipe = f"{of[0].upper()}{of[1:]}: " if of else ""
+            said.append(f"{recipe}at {n} the best depth after {after} tokens is {ratio} times the one after {before}")
     said = [line[0].upper() + line[1:] for line in said]
     if record.tokens_disagree:
         both = " and ".join(ends)

@@ -252,20 +252,6 @@ class WidthLaw(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedLaw(Record):
-    """The law of Levine et al. 2020, for reference."""
-
-    name: str
-    form: str
-    a: float
-    b: float
-    cov: Matrix
-    cov_tag: str
-    valid_from: float
-    valid_to: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
     """Noise behind the errors of a fit. All but ``source`` is None if no run had a usable loss, and then left
     out."""
@@ -466,7 +452,6 @@ class FitResult(_Kept):
     rivals: list[Rival]  # the forms compared, the best first
     surface: Surface | None
     guideline: list[GuidelineRow]
-    published: PublishedLaw
     warnings: list[str]  # one warning per line
     noise: NoiseSummary
     curves: FitCurves
@@ -485,11 +470,6 @@ class FitResult(_Kept):
     def verdicts(self) -> list[Transition]:
         """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
-
-    @property
-    def own_law(self) -> bool:
-        """True if these losses answer at a size of the guideline."""
-        return any(row.depth is not None and row.law.startswith("own") for row in self.guideline)
 
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]

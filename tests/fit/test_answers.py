@@ -119,7 +119,7 @@ def test_another_arm_has_its_best_depths_its_ratios_and_its_differences() -> Non
         )
     )
     arms = Comparison(
-        base="a", base_input="a", arm="b", input="b", input_sha256="", unit=fit().unit, pairing="none", answer=(),
+        base="a", arm="b", input="b", input_sha256="", unit=fit().unit, pairing="none", answer=(),
         rows=rows,
     )  # fmt: skip
     found = answers.answers(replace(fit(), comparisons=[arms]))

@@ -336,7 +336,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
-    assert {path.name for path in table.glob("*.svg")} >= {"best_depth.svg", "guideline.svg"}
+    assert {path.name for path in table.glob("*.svg")} >= {"best_depth.svg", "width_law.svg"}
     with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):

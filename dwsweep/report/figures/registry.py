@@ -37,8 +37,8 @@ class Drawing:
 
 # files of figures that left: a folder of an earlier version may hold them
 LEFT = (
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "loss_vs_size"),
-    *("others", "tokens"),
+    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "guideline"),
+    *("loss_vs_size", "others", "tokens"),
 )
 # ordered as on the page
 DRAWINGS = (
@@ -80,14 +80,6 @@ DRAWINGS = (
         "side. The law is fitted to each pair of depths alone, as the paper does it. Δχ² of 4 or more rejects a form.",
         laws.width_law,
         lambda fit: fit.width_law is not None and bool(fit.curves.depths),
-    ),
-    Drawing(
-        "guideline",
-        "Best depth and best width against size by `guide --fit`, beside the GPT-3 models",
-        "Intervals are at fixed size: a deeper optimum is a narrower one. Filled marks rest on these losses, open ones "
-        "on public evidence. Beyond 15B no best depth is named: bars hold the depths that waste at most 5 %.",
-        laws.guideline,
-        lambda fit: fit.own_law,
     ),
     Drawing(
         "learning_rates",
