@@ -512,8 +512,13 @@ class Law:
             skew = np.empty((len(self.G), len(x)))
             for place in np.unique(at):
                 skew[:, at == place] = self.g[:, place] @ turned[at == place].T
+        return *self.straight(x, at), -skew
+
+    def straight(self, x: np.ndarray, at: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``columns`` without the skew."""
+        own = slice(None) if at is None else at
         G, high = self.G[:, own], self.high[:, own]
-        return G - high, high, self.middle[:, own] - (x - self.x0) * G, -skew
+        return G - high, high, self.middle[:, own] - (x - self.x0) * G
 
 
 @dataclass
