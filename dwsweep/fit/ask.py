@@ -19,7 +19,17 @@ import numpy as np
 from dwsweep.errors import InputError
 from dwsweep.fit.interpolation import spline
 from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.model import FORMS, SAME_SIZE, Cells, Column, Model, Prior, is_one_size
+from dwsweep.fit.model import (
+    FORMS,
+    SAME_BUDGET,
+    SAME_SIZE,
+    Cells,
+    Column,
+    Model,
+    Prior,
+    distinct_sizes,
+    is_one_size,
+)
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
     DRAWS,
@@ -43,7 +53,6 @@ WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
-SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
 LEVELS = 25  # sizes of the data's range that a spline of the level goes through
 ANSWERS = 500  # limit of best depths that a posterior keeps
@@ -499,15 +508,6 @@ def ends_of(spans: Sequence[DepthSpan]) -> tuple[float, float]:
     """Smallest and largest size, ln of the axis; apart by rounding where there is one."""
     low = min(span.low for span in spans)
     return low, max(low + EDGE, *(span.high for span in spans))
-
-
-def distinct_sizes(x: np.ndarray) -> int:
-    """Number of sizes; sizes of one rounded budget count once."""
-    count, last = 0, -math.inf
-    for value in np.sort(x):
-        if value - last > SAME_BUDGET:
-            count, last = count + 1, value
-    return count
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> HeldOut:
