@@ -109,7 +109,6 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         held=tuple(dict.fromkeys(held)),
         tokens=tokens,
         beyond=bool(x > high),
-        flops_of_rule=sum(_flops(n, tokens) for n in sizes),
     )
 
 

@@ -86,9 +86,8 @@ class NextRun(Record):
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
     """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
-    the best depth at present. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
-    sizes at even steps of ln N from N/16 to 1.5·N, as these are. beyond: whether ``n_params`` is above the sizes of
-    the table."""
+    the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether ``n_params`` is above the
+    sizes of the table."""
 
     n_params: float
     depth: float | None
@@ -97,7 +96,6 @@ class NextRuns(Record):
     depth_interval = IntervalOf()
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
-    flops_of_rule: float
     beyond: bool = False
     tokens: float | None = None
     held: tuple[str, ...] = ()

@@ -75,7 +75,7 @@ def brief(result: Fit, folder: Any) -> Group:
     if warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(warnings, listed=True)]
     also = f" --full also prints: {', '.join(rest).lower()}." if rest else ""
-    return console.render([*parts, Lines([f"Next: {_next(result, folder)}.{also}"], apart=True)])
+    return console.render([*parts, Lines([f"Next: {next_step(result, folder)}.{also}"], apart=True)])
 
 
 def _too_early(result: Fit) -> list[str]:
@@ -88,7 +88,7 @@ def _too_early(result: Fit) -> list[str]:
     return [f"Too early to ask for a best depth: {have}; it takes seven to nine shapes of three depths."]
 
 
-def _next(result: Fit, folder: Any) -> str:
+def next_step(result: Fit, folder: Any) -> str:
     """The next command."""
     if isinstance(result, AlongFit):
         return "`dwsweep fit` of the table without --along gives best depths"

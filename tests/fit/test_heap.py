@@ -697,7 +697,6 @@ def test_the_next_runs_have_sizes_at_even_steps_and_the_output_says_their_cost()
     found = next_runs(fitted(), 6e7, 5)
     sizes = np.geomspace(6e7 / 16, 6e7 * 1.5, 5)
     assert np.sort([row.n_params for row in found.runs]) == pytest.approx(sizes, rel=0.05)
-    assert sum(row.flops for row in found.runs) == pytest.approx(found.flops_of_rule, rel=0.05)
     assert found.tokens == pytest.approx(2e9)  # the commonest, at which each net is trained
     assert all(row.flops == pytest.approx(6.0 * row.n_params * 2e9) for row in found.runs)
     *_, last = adjusted_report.next_runs_parts(found)

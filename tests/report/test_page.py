@@ -393,8 +393,9 @@ def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Pa
     directory = copy(pair, tmp_path / "a sweep")
     fit = fit_record.read(directory)
     every = runs_table.rows_of(directory / "results.csv")
-    steps = sweep_page.next_steps(fit, every, directory)
-    assert f"--fit '{directory}'" in steps[0] and "dwsweep guide --params 29.9M " in steps[0]
+    assert sweep_page.next_steps(fit, every, directory)[0] == f"{fit_report.next_step(fit, directory)}."
+    known = sweep_page.next_steps(report_sweeps.fit("law"), every, directory)[0]
+    assert known.startswith("`dwsweep guide ") and f"--fit '{directory}'" in known
     assert sweep_page.next_steps(None, every, directory) == [f"Fit the losses: `dwsweep fit '{directory}'`."]
     every[3]["status"] = every[4]["status"] = "interrupted"
     assert sweep_page.next_steps(fit, every, directory)[0].startswith("Finish 2 runs: `dwsweep run ")
