@@ -16,7 +16,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
-from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
+from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
     GuidelineRow,
@@ -190,7 +190,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    found.append(("law", "Width law", _law(result)))
+    forms = [Lines([_forms(result.surface)], indent=2)] if result.surface else []
+    found.append(("law", "Width law", [*_law(result), *forms]))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
         notes = Lines([f"{BUILD}."], indent=2)
         found.append(("guideline", "Guideline", [guideline(result), notes]))
@@ -467,6 +468,14 @@ def _best_depths(result: FitResult) -> list[Part]:
             *([shown(width, ".0f")] if axis == "N" else []),
         )
     return [table]
+
+
+def _forms(surface: Surface) -> str:
+    """Sentence on the forms over which the best depths average, and on shapes predicted from all others."""
+    weights = ", ".join(f"{row.form} {100 * row.weight:.0f} %" for row in surface.forms if not row.rejected)
+    held = surface.held_out
+    inside = f"; {held.inside} of {held.shapes} shapes lie in their 95 % intervals by all others" if held else ""
+    return f"Weights of the forms of the effect of depth: {weights}{inside}."
 
 
 def _shape_matters(result: FitResult) -> str:

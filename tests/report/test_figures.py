@@ -42,7 +42,7 @@ from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_depth"]
-LAWS = ["best_depth", "forms", "width_law"]
+LAWS = ["best_depth", "width_law"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 

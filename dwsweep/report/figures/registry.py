@@ -37,8 +37,8 @@ class Drawing:
 
 # files of figures that left: a folder of an earlier version may hold them
 LEFT = (
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "guideline"),
-    *("loss_vs_size", "others", "tokens"),
+    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "forms"),
+    *("guideline", "loss_vs_size", "others", "tokens"),
 )
 # ordered as on the page
 DRAWINGS = (
@@ -64,14 +64,6 @@ DRAWINGS = (
         "Where panels disagree, the quantity held equal decides which depth is best.",
         answers.best_depths,
         lambda fit: bool(answers.drawn(fit)),
-    ),
-    Drawing(
-        "forms",
-        "Weight of each form of the effect of depth",
-        "Every best depth is an average over these forms; one below 1 % is rejected. Held-out shapes: each shape's "
-        "mean loss against its prediction from all others.",
-        answers.forms,
-        lambda fit: fit.surface is not None,
     ),
     Drawing(
         "width_law",
