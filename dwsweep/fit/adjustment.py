@@ -169,11 +169,9 @@ def _rates(means: Means, design: Design, posterior: Posterior, confidence: float
     low, middle, high = np.quantile(ln_best, [tail, 0.5, 1.0 - tail], axis=0)
     tried = means.columns[place].value
     grid = np.linspace(tried.min(), tried.max(), 121)
-    costs = []
-    for r in grid:
-        name = design.names[place]
-        costs.append(posterior.of_columns(x, np.log(depths.astype(float)), {name: (r - first) / spread}))
-    cost = np.stack(costs)  # (rates, D, depths)
+    y, rated = np.log(depths.astype(float)), ((grid[:, None] - first) / spread).ravel()
+    flat = posterior.of_columns(np.tile(x, len(grid)), np.tile(y, len(grid)), {design.names[place]: rated})
+    cost = np.moveaxis(flat.reshape(len(flat), len(grid), -1), 1, 0)  # (rates, D, depths)
     shared = int(cost.mean(axis=1).max(axis=1).argmin())
     rows = []
     for k, depth in enumerate(depths):

@@ -30,7 +30,6 @@ from dwsweep.errors import InputError, argument, either
 from dwsweep.fit.analysis import fit_options, fit_with
 from dwsweep.fit.arm import Arm
 from dwsweep.fit.ask import (
-    SAME_BUDGET,
     LossSurface,
     at_depths,
     crossings,
@@ -47,7 +46,7 @@ from dwsweep.fit.data.arms import arms, check_one_arm, of_arm
 from dwsweep.fit.data.rows import Row
 from dwsweep.fit.data.table import Table, read_asked, read_other
 from dwsweep.fit.lengths import at_equal_length, largest, token_groups, train_section
-from dwsweep.fit.model import FORMS, PRIORS, Cells, arm_column, declared
+from dwsweep.fit.model import FORMS, PRIORS, SAME_BUDGET, Cells, arm_column, declared
 from dwsweep.fit.noise import t_two_sided
 from dwsweep.fit.one_thread import one_thread
 from dwsweep.fit.pairing import TOLERANCE, USUAL, Pairing, pair_arms, same_documents

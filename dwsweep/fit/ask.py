@@ -17,8 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dwsweep.errors import InputError
+from dwsweep.fit.interpolation import spline
 from dwsweep.fit.lattice import standard_error
-from dwsweep.fit.model import FORMS, SAME_SIZE, Cells, Column, Model, Prior, is_one_size
+from dwsweep.fit.model import (
+    FORMS,
+    SAME_BUDGET,
+    SAME_SIZE,
+    Cells,
+    Column,
+    Model,
+    Prior,
+    distinct_sizes,
+    is_one_size,
+)
 from dwsweep.fit.parabola import vertex
 from dwsweep.fit.posterior import (
     DRAWS,
@@ -42,8 +53,8 @@ WHOLE = 16  # layers, beyond which grid points lie closer than whole numbers of 
 FEWEST_DEPTHS, FEWEST_CELLS, FEWEST_SIZES = 3, 9, 3
 FEWEST_SHARED_DEPTHS = 3  # depths of one size that a best depth needs
 FEWEST_ALONE = 7  # shapes of one size without replicates: four show the noise beside a parabola
-SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 ROWS = 9
+LEVELS = 25  # sizes of the data's range that a spline of the level goes through
 ANSWERS = 500  # limit of best depths that a posterior keeps
 MOST_CELLS = 4000  # most shapes on which a posterior is conditioned: more change no printed digit
 EDGE = 1e-6  # distance in ln L up to which a best depth lies on the outermost net
@@ -239,7 +250,6 @@ class LossSurface:
         self.record, self.only, self.setting = record, only, setting
         self.posterior = read(record, only)
         # few numbers per size, which tables of shapes ask for again and again
-        self._levels: dict[float, float] = {}
         self._depths: dict[float, Interval] = {}
 
     @property
@@ -401,11 +411,18 @@ class LossSurface:
 
     def level(self, x: float) -> float:
         """Loss of the best depth among those trained at ln axis x, nats per token; a fractional depth, so that it falls
-        smoothly."""
-        if x not in self._levels:
-            _, drawn = self.losses(x)
-            self._levels[x] = float(drawn.mean(axis=0).min())
-        return self._levels[x]
+        smoothly: inside the sizes of the data it is a cubic spline through some of them."""
+        low, high = self.record.low, self.record.high
+        if low <= x <= high and not self.posterior.frame.one_size:
+            sizes = np.linspace(low, high, LEVELS)
+            kept, key = self.posterior.levels, (low, high, *sorted((self.setting or {}).items()))
+            if key not in kept:
+                kept[key] = np.array([self._level(inside) for inside in sizes.tolist()])
+            return float(spline(sizes, kept[key][None], np.array([x]))[0, 0])
+        return self._level(x)
+
+    def _level(self, x: float) -> float:
+        return float(self.losses(x)[1].mean(axis=0).min())
 
     @property
     def measured(self) -> bool:
@@ -491,15 +508,6 @@ def ends_of(spans: Sequence[DepthSpan]) -> tuple[float, float]:
     """Smallest and largest size, ln of the axis; apart by rounding where there is one."""
     low = min(span.low for span in spans)
     return low, max(low + EDGE, *(span.high for span in spans))
-
-
-def distinct_sizes(x: np.ndarray) -> int:
-    """Number of sizes; sizes of one rounded budget count once."""
-    count, last = 0, -math.inf
-    for value in np.sort(x):
-        if value - last > SAME_BUDGET:
-            count, last = count + 1, value
-    return count
 
 
 def held_out(depth: np.ndarray, width: np.ndarray, posterior: Posterior) -> HeldOut:

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, distinct_sizes, held_out, quantiles
+from dwsweep.fit.ask import FEWEST_CELLS, FEWEST_DEPTHS, FEWEST_SIZES, held_out, quantiles
 from dwsweep.fit.cells import Run, number
 from dwsweep.fit.curves import Curves
 from dwsweep.fit.guideline import held_out_line
 from dwsweep.fit.lengths import TrainedBudgets
-from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Frame, budget_column, curved
+from dwsweep.fit.model import PRIORS, UNREPLICATED, Cells, Frame, budget_column, curved, distinct_sizes
 from dwsweep.fit.nets import Grid, Nets, interval
 from dwsweep.fit.one_variable import width_follows
 from dwsweep.fit.posterior import Posterior

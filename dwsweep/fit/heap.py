@@ -31,7 +31,7 @@ from dwsweep.fit.data.table import Table
 from dwsweep.fit.equal_what import Budget, Runs, equal_what, spent_by_all
 from dwsweep.fit.heap_design import FEWEST_ROWS_EACH, Design, Means, cells_of, design_of, means_of, surface_of
 from dwsweep.fit.lengths import TrainedBudgets, all_reach, token_groups
-from dwsweep.fit.model import Frame
+from dwsweep.fit.model import Frame, distinct_sizes
 from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.fit import FitOptions, LeftOutRows, Surface
 from dwsweep.text import join
@@ -88,7 +88,7 @@ def heap_of(data: Table, options: FitOptions, trained: TrainedBudgets | None = N
         return None
     x, y = places(found.rows)
     enough = len(x) >= ask.FEWEST_CELLS + FEWEST_ROWS_EACH * len(found.columns)
-    spread = ask.distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= ask.FEWEST_DEPTHS
+    spread = distinct_sizes(x) >= ask.FEWEST_SIZES and len(np.unique(y)) >= ask.FEWEST_DEPTHS
     if not (enough and spread) or _one_variable(x, y):
         return None
     _refuse_unknown(data, found, asked.leave)
@@ -173,7 +173,7 @@ def _why_unadjusted(data: Table, word: str) -> str:
     """Reason why the losses of a table are not adjusted for a column that varies."""
     rows, _ = _usable(data.rows)
     x, y = places(rows)
-    found = {"runs": len(rows), "sizes": ask.distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
+    found = {"runs": len(rows), "sizes": distinct_sizes(x) if rows else 0, "depths": len(np.unique(y))}
     needed = {"runs": ask.FEWEST_CELLS, "sizes": ask.FEWEST_SIZES, "depths": ask.FEWEST_DEPTHS}
     if few := [name for name, least in needed.items() if found[name] < least]:
         lacks = join(f"{found[name]} {name} of the {needed[name]} needed" for name in few)

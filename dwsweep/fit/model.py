@@ -66,10 +66,14 @@ PRIORS: Mapping[str, Prior] = {
     "depthwise": Prior(math.log(0.7), 0.5, "ln of scatter", "errors of all shapes of a depth may be one curve"),
     "interact": Prior(math.log(0.25), 0.6, "ln of E", "recipes and token counts move depth effects by as much"),
 }  # fmt: skip
+# few sizes hardly show departures, and a kink of the curvature is one
+OF_FEW_SIZES = Prior(math.log(0.2), 0.5, "ln of S", "as large as a parabola of curvatures 0.1 and 0.04 needs")
+FEW_SIZES = 3
 UNREPLICATED = Prior(math.log(3e-3), 1.3, "ln nats", "a single run per shape: the scatter holds the noise of a run too")
 WIDE = 30.0  # prior scale of E and A, nats: unknown
 # slope of ln loss in ln N (Kaplan et al. 2020), where nets have one size and show none; its error is as large
 SIZE_SLOPE = -0.076
+SAME_BUDGET = 0.1  # tolerance in ln N: rounded widths move shapes of one budget by up to a tenth
 SAME_SIZE = 1.3  # largest over smallest N of nets that have one size
 # sds of A_lo and A_hi, c and s in units of E, the size of depth effects (``Effect``). A parabola has c and A of about
 # E; wider priors let a law of a dozen shapes err by half a nat in corners without shapes
@@ -265,7 +269,17 @@ class Cells:
 
     def priors(self) -> dict[str, Prior]:
         """Priors of the hyperparameters of these cells."""
-        return {**PRIORS, "scatter": self.scatter, **self.learnt}
+        few = {"share": OF_FEW_SIZES} if distinct_sizes(self.x) <= FEW_SIZES else {}
+        return {**PRIORS, **few, "scatter": self.scatter, **self.learnt}
+
+
+def distinct_sizes(x: np.ndarray) -> int:
+    """Number of sizes; sizes of one rounded budget count once."""
+    count, last = 0, -math.inf
+    for value in np.sort(x):
+        if value - last > SAME_BUDGET:
+            count, last = count + 1, value
+    return count
 
 
 def is_one_size(x: np.ndarray) -> bool:
@@ -512,8 +526,13 @@ class Law:
             skew = np.empty((len(self.G), len(x)))
             for place in np.unique(at):
                 skew[:, at == place] = self.g[:, place] @ turned[at == place].T
+        return *self.straight(x, at), -skew
+
+    def straight(self, x: np.ndarray, at: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``columns`` without the skew."""
+        own = slice(None) if at is None else at
         G, high = self.G[:, own], self.high[:, own]
-        return G - high, high, self.middle[:, own] - (x - self.x0) * G, -skew
+        return G - high, high, self.middle[:, own] - (x - self.x0) * G
 
 
 @dataclass

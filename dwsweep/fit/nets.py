@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from dwsweep.fit.ask import SAME_BUDGET, hull, quantiles
+from dwsweep.fit.ask import hull, quantiles
+from dwsweep.fit.model import SAME_BUDGET
 from dwsweep.fit.parabola import lowest
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval

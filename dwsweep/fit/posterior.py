@@ -357,6 +357,22 @@ Setting = Mapping[str, float]
 """Values of further columns; 0 by default: the first arm, the mean of a covariate."""
 
 
+@dataclass
+class _Nets:
+    """Nets at x, y (n,) with values ``z`` of further columns, (n,) each. A grid of nets has few sizes and few depths:
+    exponentials of each are looked up for (D, n)."""
+
+    frame: Frame
+    x: np.ndarray
+    y: np.ndarray
+    z: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        self.sizes, self.of_size = np.unique(self.x, return_inverse=True)
+        self.depths, self.of_depth = np.unique(self.y, return_inverse=True)
+        self.level, self.u, self.v = self.frame.in_x(self.x), self.frame.u(self.x), self.frame.v(self.y)
+
+
 class Posterior:
     """Draws of the loss of all cells together, from the nodes of ``weighed``: the same nodes give the same draws.
 
@@ -379,6 +395,7 @@ class Posterior:
         self._courses: dict[tuple, Course] = {}  # by setting
         self._steep: dict[tuple, np.ndarray] = {}  # (D, 1) by form and setting: the same at every size
         self.best: dict[tuple, np.ndarray] = {}  # best depths by request
+        self.levels: dict[tuple, np.ndarray] = {}  # levels of the best depth by range of sizes and setting
 
     @classmethod
     def of(cls, cells: Cells, seed: int = 0, forms: Sequence[str] = tuple(FORMS), draws: int = DRAWS) -> Posterior:
@@ -554,7 +571,8 @@ class Posterior:
         out[:, inside] += bridge * self._walks[self.rows[place], inside]
         if self.cells.columns:
             v = frame.v(self.grid)
-            out += self._tuned(draws, frame.u(np.full(len(v), at)), v, setting) + self._along_depth(draws, v, setting)
+            free = {one.name for one in self.cells.columns} - set(setting)
+            out += self._tuned(draws, frame.u(np.full(len(v), at)), v, free) + self._along_depth(draws, v, setting)
         if x > frame.high:
             out *= self._beyond(draws, x)
 
@@ -585,44 +603,75 @@ class Posterior:
     def losses(self, x: np.ndarray, y: np.ndarray, setting: Mapping[str, Any] | None = None) -> np.ndarray:
         """(D, n) losses at x, y (n,) inside the sizes and depths of the data, nats. setting: values of further columns,
         a number or (n,) each; a tuned column without one is at the best value of each net."""
+        held = self._by_parts(x, y, {}, self._held)
+        return held + self.of_columns(x, y, setting) if setting else held
+
+    def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+        """(D, n) effect of further columns at ``values`` on the loss of nets at x, y (n,), nats: see ``losses``."""
+        return self._by_parts(x, y, values, self._shifted)
+
+    def _by_parts(
+        self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any], rows_of: Callable[[int, _Nets], np.ndarray]
+    ) -> np.ndarray:
+        """(D, n) rows of each form by ``rows_of`` (its place, nets), for at most ``MOST_NUMBERS`` numbers at once."""
         x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-        z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in (setting or {}).items()}
-        if len(x) > (most := max(1, MOST_NUMBERS // self.n_draws)):
-            cuts = [slice(k, k + most) for k in range(0, len(x), most)]
-            each = [self.losses(x[k], y[k], {name: value[k] for name, value in z.items()}) for k in cuts]
-            return np.concatenate(each, axis=1)
-        # a grid of nets has few sizes and few depths: exponentials of each are looked up for (D, n)
-        (sizes, of_size), (depths, at) = (np.unique(value, return_inverse=True) for value in (x, y))
-        level, u, v, columns = self.frame.in_x(x), self.frame.u(x), self.frame.v(y), self.cells.columns
-        waves = (level[:, :, None] * self.frame.in_y(y)[:, None, :]).reshape(len(x), -1)
-        waves, level = waves * self.effect.scale(x, y)[:, None], level[:, 1:]
-        own = [one.columns(z.get(one.name, np.zeros(len(x))), u, v) for one in columns]
-
-        def shifted(A: Any, coefficients: np.ndarray, of: Sequence[Column]) -> np.ndarray | float:
-            """(D, n) effect of the columns ``of`` on ``coefficients`` (D, len(of), …) of A."""
-            shifts = (z[one.name] * _times(A, coefficients[:, k]) for k, one in enumerate(of) if one.name in z)
-            return sum(shifts, start=0.0)
-
+        z = {name: np.broadcast_to(np.asarray(value, dtype=float), x.shape) for name, value in values.items()}
+        most = max(1, MOST_NUMBERS // self.n_draws)
         found = []
-        for draws, part in zip(self.forms, self.rows, strict=True):
-            drawn, eta, model = draws.parts, draws.eta, draws.model
-            rows = drawn["constant"][:, None] + model.reference(x) + _times(level, drawn["waves"])
-            rows += shifted(level, drawn["waving"], [one for one in columns if one.waves])
-            asymptote = asymptotic(np.exp(eta["alpha"])[:, None], sizes, self.frame)[:, of_size]
-            rows += drawn["asymptote"][:, None] * asymptote
-            if own:
-                rows += _times(np.hstack(own), drawn["columns"])
-            if model.form.effect:
-                law = model.law(eta["p"], depths).columns(x, at)
-                walk = between(self.grid, self._walks[part], depths)
-                h = _times(law, drawn["law"]) + shifted(law[:3], drawn["moves"], model.moving)
-                h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, at]
-                rows += h * decay(eta["a"][:, None], sizes, self.frame)[:, of_size]
-                rows += _times(waves, drawn["departures"])
-                rows += shifted(waves, drawn["arm_departures"], [one for one in columns if one.departs])
-                rows += self._tuned(draws, u, v, z)
-            found.append(rows)
-        return np.concatenate(found)
+        for cut in (slice(k, k + most) for k in range(0, max(1, len(x)), most)):
+            nets = _Nets(self.frame, x[cut], y[cut], {name: value[cut] for name, value in z.items()})
+            found.append(np.concatenate([rows_of(place, nets) for place in range(len(self.forms))]))
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+    def _held(self, place: int, nets: _Nets) -> np.ndarray:
+        """(D, n) losses by a form where every further column has the value zero, or its best one."""
+        draws, x = self.forms[place], nets.x
+        drawn, eta, model = draws.parts, draws.eta, draws.model
+        rows = drawn["constant"][:, None] + model.reference(x) + _times(nets.level[:, 1:], drawn["waves"])
+        asymptote = asymptotic(np.exp(eta["alpha"])[:, None], nets.sizes, self.frame)[:, nets.of_size]
+        rows += drawn["asymptote"][:, None] * asymptote
+        columns = self.cells.columns
+        if columns:
+            at_zero = [one.columns(np.zeros(len(x)), nets.u, nets.v) for one in columns]
+            rows += _times(np.hstack(at_zero), drawn["columns"])
+        if model.form.effect:
+            walk = between(self.grid, self._walks[self.rows[place]], nets.depths)
+            h = _times(model.law(eta["p"], nets.depths).columns(x, nets.of_depth), drawn["law"])
+            h += (BRIDGE * self.effect.E * np.exp(eta["share"])[:, None] * walk)[:, nets.of_depth]
+            rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
+            rows += _times(self._departing_waves(nets), drawn["departures"])
+            rows += self._tuned(draws, nets.u, nets.v, [one.name for one in columns])
+        return rows
+
+    def _shifted(self, place: int, nets: _Nets) -> np.ndarray:
+        """(D, n) effect by a form of the columns' values, the rest of ``losses``."""
+        draws, z, columns = self.forms[place], nets.z, self.cells.columns
+        drawn, eta, model = draws.parts, draws.eta, draws.model
+
+        def shifts(A: Any, coefficients: np.ndarray, of: Sequence[Column]) -> np.ndarray | float:
+            """(D, n) effect of the columns ``of`` on ``coefficients`` (D, len(of), …) of A."""
+            each = (z[one.name] * _times(A, coefficients[:, k]) for k, one in enumerate(of) if one.name in z)
+            return sum(each, start=0.0)
+
+        moved = [one.columns(z.get(one.name, np.zeros(len(nets.x))), nets.u, nets.v) for one in columns]
+        zeros = [one.columns(np.zeros(len(nets.x)), nets.u, nets.v) for one in columns]
+        rows = _times(np.hstack(moved) - np.hstack(zeros), drawn["columns"])
+        rows += shifts(nets.level[:, 1:], drawn["waving"], [one for one in columns if one.waves])
+        if model.form.effect:
+            if any(one.name in z for one in model.moving):
+                law = model.law(eta["p"], nets.depths).straight(nets.x, nets.of_depth)
+                h = shifts(law, drawn["moves"], model.moving)
+                rows += h * decay(eta["a"][:, None], nets.sizes, self.frame)[:, nets.of_size]
+            departing = [one for one in columns if one.departs]
+            if any(one.name in z for one in departing):
+                rows += shifts(self._departing_waves(nets), drawn["arm_departures"], departing)
+            rows -= self._tuned(draws, nets.u, nets.v, z)
+        return rows
+
+    def _departing_waves(self, nets: _Nets) -> np.ndarray:
+        """(n, J·M) waves of departures of nets."""
+        waves = (nets.level[:, :, None] * self.frame.in_y(nets.y)[:, None, :]).reshape(len(nets.x), -1)
+        return waves * self.effect.scale(nets.x, nets.y)[:, None]
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """``Model.held_out`` of the likeliest form at its mean hyperparameters."""
@@ -677,17 +726,10 @@ class Posterior:
         gain *= best
         return best, gain
 
-    def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, setting: Collection[str]) -> np.ndarray | float:
-        """(D, n) gain of nets at u, v (n,) from their best learning rate."""
-        found: np.ndarray | float = 0.0
-        for place, one in enumerate(self.cells.columns):
-            if one.tuned and one.name not in setting:
-                found = found + self.tuned_values(draws, place, u, v)[1]
-        return found
-
-    def of_columns(self, x: np.ndarray, y: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
-        """(D, n) effect of further columns at ``values`` on the loss of nets at x, y (n,), nats: see ``losses``."""
-        return self.losses(x, y, values) - self.losses(x, y)
+    def _tuned(self, draws: Draws, u: np.ndarray, v: np.ndarray, names: Collection[str]) -> np.ndarray | float:
+        """(D, n) gain of nets at u, v (n,) from the best value of each tuned column in ``names``, a learning rate."""
+        places = [k for k, one in enumerate(self.cells.columns) if one.tuned and one.name in names]
+        return sum((self.tuned_values(draws, place, u, v)[1] for place in places), start=0.0)
 
     def predict(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """(D, n) losses of shapes at x, y (n,), beyond the sizes and depths of the data too, nats."""

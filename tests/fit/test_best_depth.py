@@ -13,8 +13,9 @@ from shown import summary
 
 import dwsweep
 from dwsweep.errors import InputError
-from dwsweep.fit.ask import SAME_BUDGET, LossSurface
+from dwsweep.fit.ask import LossSurface
 from dwsweep.fit.guideline import headline, held_out_warnings
+from dwsweep.fit.model import SAME_BUDGET
 from dwsweep.guide import source_of
 from dwsweep.guide import sources as guide_sources
 from dwsweep.guide.guideline import completed
