@@ -218,9 +218,10 @@ def test_one_run_of_each_shape_is_answered_with_the_scatter_of_the_shapes_as_its
     rows = draw(truth, np.random.default_rng(1), budgets=lambda depth: np.geomspace(1e6, 1e8, 3), seeds=1, sigma=0.002)
     result = dwsweep.fit_table(rows, draws=400)
     assert result.noise.source == "scatter"
-    for n in SIZES:
+    for n in SIZES:  # at the largest one the deepest nets may be best
         found, best = LossSurface(result.surface).at(n), truth.best_depth(n)
-        assert found.low < best < found.high and abs(math.log(found.value / best)) < 0.15
+        assert found.high or n == SIZES[-1]
+        assert found.low < best < (found.high or math.inf) and abs(math.log(found.value / best)) < 0.15
 
 
 def test_three_depths_speak_of_their_own_sizes_alone():
