@@ -69,6 +69,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 # Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
 # by which no long one begins while the other workers have nothing left to do. These take eight seconds or more.
 LONGEST = (
+    "design/test_errors.py",
     "fit/test_heap.py",
     "train/test_loop.py",
     "train/test_step.py",
@@ -83,7 +84,6 @@ LONGEST = (
     "report/test_page.py",
     "sweep/test_kill.py",
     "fit/test_best_depth.py",
-    "design/test_errors.py",
     "model/test_transformer.py",
     "report/test_figures.py",
     "report/test_agreement.py",
