@@ -3,6 +3,7 @@
 import atexit
 import gc
 import hashlib
+import io
 import os
 import pickle
 import shutil
@@ -10,8 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 from cli_tools import Command, in_this_process
@@ -67,6 +69,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 # Each file is one worker's, so that what its tests share is made once: `--dist loadfile` deals them out in this order,
 # by which no long one begins while the other workers have nothing left to do. These take eight seconds or more.
 LONGEST = (
+    "design/test_errors.py",
     "fit/test_heap.py",
     "train/test_loop.py",
     "train/test_step.py",
@@ -81,7 +84,6 @@ LONGEST = (
     "report/test_page.py",
     "sweep/test_kill.py",
     "fit/test_best_depth.py",
-    "design/test_errors.py",
     "model/test_transformer.py",
     "report/test_figures.py",
     "report/test_agreement.py",
@@ -126,25 +128,37 @@ def coarse_grids(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-SURFACES: dict[bytes, object] = {}
+MADE: dict[bytes, Any] = {}
+
+
+def once(compute: Callable[..., Any], parts: Callable[..., Any] = lambda *given: given) -> Callable[..., Any]:
+    """``compute`` for arguments that no test of this process had before. parts: of the arguments, by which they are
+    the same."""
+
+    def again(*arguments: Any, **options: Any) -> Any:
+        content = io.BytesIO()
+        pickler = pickle.Pickler(content)
+        pickler.fast = True  # else equal parts that are one object are written otherwise than two
+        pickler.dump((compute.__name__, parts(*arguments), options))
+        key = hashlib.sha256(content.getvalue()).digest()
+        if key not in MADE:
+            made = compute(*arguments, **options)
+            MADE[key] = list(made) if isinstance(made, Iterator) else made
+        return MADE[key]
+
+    return again
 
 
 @pytest.fixture(scope="module")
 def surfaces_again() -> Iterator[None]:
-    """The posterior of equal losses is computed once in a process, which is half of the time of a small fit: for tests
-    of what a table means and of what is said of a fit, none of how its posterior comes about."""
-    from dwsweep.fit import ask
-
-    computed = ask.surface_of
-
-    def again(*arguments: object, **options: object) -> object:
-        key = hashlib.sha256(pickle.dumps((arguments, options))).digest()
-        if key not in SURFACES:
-            SURFACES[key] = computed(*arguments, **options)
-        return SURFACES[key]
+    """The posterior of equal losses and its curves are computed once in a process, which is nine tenths of the time of
+    a small fit: for tests of what a table means and of what is said of a fit, none of how its posterior comes about."""
+    from dwsweep.fit import ask, drawn_curves
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ask, "surface_of", again)
+        patch.setattr(ask, "surface_of", once(ask.surface_of))
+        by_record = lambda curves, surface: (curves, surface and surface.record)  # noqa: E731
+        patch.setattr(drawn_curves, "_fixed", once(drawn_curves._fixed, by_record))
         yield
 
 

@@ -49,7 +49,7 @@ def loaded_after(statement: str) -> set[str]:
         ),  # `status` answers at once
         ("import dwsweep.guide", {"scipy", "matplotlib", "dwsweep.spec", "dwsweep.records.fit"}),
         ("import dwsweep.sweep.runner, dwsweep.sweep.snapshot", {"jax", "flax", "orbax"}),
-        ("from dwsweep import fit_table; import dwsweep.fit.arms", {"jax", "flax", "optax", "orbax"}),
+        ("from dwsweep import fit_table; import dwsweep.fit.arms", {"jax", "flax", "optax", "orbax", "matplotlib"}),
         ("import dwsweep.report.figures.registry, dwsweep.report.page", {"jax", "flax", "optax", "orbax"}),
         ("import dwsweep.train, dwsweep.model, dwsweep.data", {"jax", "flax", "tensorflow"}),
         ("import dwsweep.train.pack_trainer", {"tensorflow"}),

@@ -287,16 +287,6 @@ def test_coverage_in_brief() -> None:
     assert (summary(too_narrow)["best"] or 0.0) < 0.8  # a shape_sd three times the default is more than is allowed for
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(along_studies()))
-def test_coverage(name: str) -> None:
-    """The intervals of depths without an effect hold too rarely: 90 to 92 % of 300."""
-    found = summary([STUDY.one(name, index) for index in range(300)])
-    least = (0.93 if name == "identical depths" else 0.95) - 3.0 * math.sqrt(0.05 * 0.95 / 300)
-    assert all((found[key] if found[key] is not None else 1.0) >= least for key in ("best", "spread", "apart"))
-    assert all((found[key] or 0.0) <= 1.0 - least for key in ("wrongly", "part wrongly", "equal wrongly"))
-
-
 def test_noise_and_scatter_along_depth_are_those_of_a_plain_fit_of_the_table() -> None:
     """One estimate each: the two commands differed in the scatter of a shape, and so in what they claimed."""
     sizes = np.geomspace(1e6, 1e8, 7)

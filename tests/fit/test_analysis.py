@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import time
 import warnings
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,19 +38,24 @@ def clean(seeds=3):
     return dwsweep.fit_table(simulate(change("base", seeds=seeds), rng()), draws=DRAWS, params=[3e9], paper=True)
 
 
+@cache
+def smooth():
+    return dwsweep.fit_table(draw(SmoothTruth(), rng()), draws=DRAWS)
+
+
 def alone(result):
     """Each pair by its own two curves, as the paper does it."""
     return [row for row in result.transitions if row["estimator"] == "pchip"]
 
 
-def test_noise_free_losses_return_the_transitions_and_the_guideline():
-    """Losses built on a = 5.039, b = 0.0555, depths 6 … 48: within 0.03 in ln N; optima as published."""
-    truth = Truth((6, 12, 18, 24, 30, 36, 48))
-    budgets = tuple(np.geomspace(1e6, 3e9, 12))
+def test_noise_free_losses_return_the_transitions():
+    """Losses built on a = 5.039, b = 0.0555, depths 6 … 36: within 0.03 in ln N."""
+    truth = Truth((6, 12, 18, 24, 36))
+    budgets = tuple(np.geomspace(1e6, 1e9, 10))
     table = simulate(Scenario(truth, budgets=budgets, sigma=0.0, seed_sd=0.0), rng())
     result = dwsweep.fit_table(table, draws=DRAWS, paper=True)
     rows = alone(result)
-    assert [row["status"] for row in rows] == ["crossed"] * 6
+    assert [row["status"] for row in rows] == ["crossed"] * 4
     for row in rows:
         assert math.log(row["n_params"]) == pytest.approx(truth.transition(row["shallow"]), abs=0.03)
         assert row["n_params"] == pytest.approx(12 * row["shallow"] * row["width"] ** 2, rel=1e-3)
@@ -95,7 +96,7 @@ def test_noisy_sweep_covers_its_truth():
 
 def test_the_law_of_the_best_depth_stands_first_and_covers_its_truth():
     """The law of the pairs, 5.32 + 0.052·L, stood above the law of the best depth, 5.039 + 0.0555·L."""
-    result = analysis.fit_table(draw(SmoothTruth(), rng()), draws=DRAWS)
+    result = smooth()
     law, pairs = result.width_law, result.pairs_law
     assert law.of == "best_depth" and pairs.of == "pairs"
     assert law.interval_a[0] < published_law.A < law.interval_a[1]
@@ -108,7 +109,7 @@ def test_the_law_of_the_best_depth_stands_first_and_covers_its_truth():
 def test_a_law_of_the_best_depth_does_not_depend_on_the_pairs_that_tie():
     """Without a middle depth other pairs tie; the law of the best depth stays."""
     rows = draw(SmoothTruth(), rng())
-    every = analysis.fit_table(rows, draws=DRAWS).width_law
+    every = smooth().width_law
     fewer = analysis.fit_table([row for row in rows if row["depth"] != 18], draws=DRAWS).width_law
     for depth in (12, 24):
         assert every.a + every.b * depth == pytest.approx(fewer.a + fewer.b * depth, abs=0.05)
@@ -128,8 +129,7 @@ def test_surface_puts_the_optimum_between_the_depths_that_tie():
 
 def test_surface_prices_a_depth():
     """What 12 layers lose at 125M and 24 at 350M, against the best depth of the truth (between those of the grid)."""
-    truth = SmoothTruth()
-    result = dwsweep.fit_table(draw(truth, rng()), draws=DRAWS)
+    truth, result = SmoothTruth(), smooth()
     rows = {row["name"]: row for row in result.guideline}
     for name, depth in (("125M", 12), ("350M", 24)):
         x = math.log(rows[name]["n_params"])
@@ -142,22 +142,6 @@ def test_surface_prices_a_depth():
     assert {form.form: form.rejected for form in result.surface.forms}["exponential"] is False
 
 
-def test_seven_depths_ten_widths_three_seeds_take_seconds():
-    truth = Truth((6, 12, 18, 24, 30, 36, 48))
-    table = simulate(Scenario(truth, budgets=tuple(np.geomspace(1e6, 1e9, 10))), rng())
-    assert len(table) == 210
-    dwsweep.fit_table(table[:60], draws=100)  # imports are not what is timed
-    start = time.process_time()
-    dwsweep.fit_table(table)
-    assert time.process_time() - start < 12.0  # 4 on an idle core; a loaded one counts more
-
-
-def test_fit_needs_no_jax():
-    code = "import dwsweep.fit.arms, tests.simulations.crossings, sys; from dwsweep import fit_table; "
-    code += "assert not {'jax', 'flax', 'optax', 'tensorflow', 'matplotlib'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
-
-
 def change(base, **changes):
     return replace(scenarios()[base], **changes)
 
@@ -167,16 +151,14 @@ POOR = {
         lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 24],
         "3 depths give 2 pairs; 3 pairs are needed",
     ),
-    "two depths": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] < 18], "3 pairs are needed"),
-    "one depth": (lambda: [r for r in simulate(change("base"), rng()) if r["depth"] == 6], "3 pairs are needed"),
     "one cell": (lambda: simulate(change("base"), rng())[:1], "3 pairs are needed"),
     "one size": (lambda: simulate(change("base", budgets=(1e7,)), rng()), "0 of 4 pairs crossed"),
     "all too small": (
-        lambda: simulate(change("base", budgets=tuple(np.geomspace(1e5, 2e6, 8))), rng()),
+        lambda: simulate(change("base", budgets=tuple(np.geomspace(1e5, 2e6, 6))), rng()),
         "0 of 4 pairs crossed and 4 more",
     ),
     "all too large": (
-        lambda: simulate(change("base", budgets=tuple(np.geomspace(3e8, 6e9, 8))), rng()),
+        lambda: simulate(change("base", budgets=tuple(np.geomspace(3e8, 6e9, 6))), rng()),
         "0 of 4 pairs crossed and 4 more",
     ),
     "nothing finished": (
@@ -344,11 +326,11 @@ def test_one_seed_is_judged_by_scatter_and_says_so():
     assert scenarios()["one_seed"] == change("base", seeds=1) and result.noise["source"] == "scatter"
     assert says(result.warnings, "fit: one run per shape")
     assert result.noise["tau"] == pytest.approx(0.002, rel=0.5)
-    declared = dwsweep.fit_table(simulate(scenarios()["one_seed"], rng()), draws=DRAWS, noise=0.002)
-    assert declared.noise["source"] == "declared"
+    shallow = [row for row in simulate(scenarios()["one_seed"], rng()) if row["depth"] < 18]
+    assert dwsweep.fit_table(shallow, draws=DRAWS, noise=0.002).noise["source"] == "declared"
     for bad in (0.0, -1.0, float("inf")):
         with pytest.raises(InputError, match=r"^noise: "):
-            dwsweep.fit_table(simulate(scenarios()["one_seed"], rng()), noise=bad)
+            dwsweep.fit_table(shallow, noise=bad)
 
 
 def test_the_best_learning_rate_is_chosen_and_its_curse_taken_off():
@@ -419,8 +401,10 @@ def test_options_are_checked(base_rows):
             dwsweep.fit_table(base_rows, **options)
 
 
-def test_the_same_seed_gives_the_same_result(base_rows):
-    assert dwsweep.fit_table(base_rows, draws=DRAWS, params=[3e9], paper=True).to_json() == clean().to_json()
+def test_the_same_seed_gives_the_same_result():
+    rows = simulate(change("base", seeds=1), rng())
+    one, other = (analysis.fit_table(rows, draws=DRAWS, paper=True) for _ in range(2))
+    assert one.surface and one.to_json() == other.to_json()
 
 
 def test_negative_losses_are_pointed_out(base_rows):
@@ -433,6 +417,7 @@ def test_negative_losses_are_pointed_out(base_rows):
 
 
 def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(base_rows, monkeypatch):
+    base_rows = [row for row in base_rows if row["depth"] < 18]  # no surface, which takes most of the time
     shapes = len({(row["depth"], row["width"]) for row in base_rows})
     for module in (token_group, curves):
         monkeypatch.setattr(module, "MOST_DRAWN", 300 * shapes)
@@ -445,13 +430,14 @@ def test_tables_whose_draws_would_not_fit_take_fewer_and_say_so(base_rows, monke
         dwsweep.fit_table(base_rows)
 
 
-@pytest.mark.parametrize("lost", [math.nan, math.inf, "diverged"])
+@pytest.mark.parametrize("lost", [math.nan, "diverged"])
 def test_a_rate_that_diverged_was_tried(base_rows, lost):
     """Where the highest rate diverged in deep nets, the best of the others was said to be at the edge of the tried
     rates, and the rates tried to differ between depths."""
     table = [
         {**row, "learning_rate": rate, "loss": lost if rate == 1e-2 and row["depth"] > 6 else row["loss"] + rise}
         for row in base_rows
+        if row["depth"] < 18
         for rate, rise in ((1e-3, 0.02), (3e-3, 0.0), (1e-2, 0.02))
     ]
     text = "\n".join(dwsweep.fit_table(table, draws=100).warnings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,12 +28,11 @@ from dwsweep.records.comparison import BEST_DEPTH, LOSS, TRANSITION
 from dwsweep.report import fit_report
 from dwsweep.report import page as sweep_page
 from dwsweep.terminal import plain_text
-from tests.simulations.arms import ARM_OPTIONS, TwoArms, draw_arms, fitted, simulation, summarise, two_arms
+from tests.simulations.arms import ARM_OPTIONS, TwoArms, draw_arms, fitted, simulation, summarise
 from tests.simulations.harness import CONFIDENCE
 from tests.simulations.sweeps import SmoothTruth
 
 DRAWS = 300
-N = int(os.environ.get("DWSWEEP_COVERAGE_N", "100"))  # simulated studies of the slow tier
 SIX_SIZES = tuple(np.geomspace(1.0e6, 1.0e8, 6))
 STUDY = TwoArms(factor=1.5)
 SMALL = TwoArms(SmoothTruth((6, 12)), budgets=SIX_SIZES)  # too small for a loss surface, which takes most of the time
@@ -205,31 +203,6 @@ def test_the_best_depth_under_both() -> None:
     assert found["answer"]["changed"] >= 0.6 and abs(found["answer"]["bias"]) < 0.05
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.0, 1.5])
-def test_coverage_of_ratios_over_a_hundred_studies(factor: float) -> None:
-    """Nominal 95 %. Of transitions and of the answer's best depth, with the noise shared and not."""
-    for shared in (0.8, 0.0):
-        scenario = TwoArms(factor=factor, shared=shared)
-        found = summaries(scenario, (TRANSITION, BEST_DEPTH, LOSS), N, f"slow {factor} {shared}")
-        for kind in (TRANSITION, BEST_DEPTH, "answer"):
-            assert found[kind]["coverage"] >= 0.9, (kind, found[kind])
-            if factor == 1.0:
-                assert found[kind]["changed"] <= 0.05, (kind, found[kind])
-        assert found[LOSS]["coverage"] >= 0.9
-        # one posterior of both arms narrows ratios whatever they share, and shared noise differences of losses alone
-        assert found[TRANSITION]["width"] < 0.75
-        assert found[LOSS]["width"] < 0.8 if shared else found[LOSS]["width"] > 0.9
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["same, documents", "same, luck 0.002", "same, one seed", "same, 4 sizes, documents"])
-def test_false_claims_of_other_sources_of_noise(name: str) -> None:
-    scenario = two_arms()[name]
-    found = summaries(scenario, (TRANSITION, LOSS), N, name)[TRANSITION]
-    assert found["coverage"] >= 0.9 and found["changed"] <= 0.05
-
-
 # Through the front door
 
 
@@ -354,7 +327,7 @@ def test_an_arm_that_diverged_is_said_and_the_others_are_compared() -> None:
         compare_arms([*gone, *labelled], draws=DRAWS)
 
 
-@pytest.mark.parametrize("names", [("0", "1"), ("none", "nan"), (0, 1), (False, True), (math.nan, "x")])
+@pytest.mark.parametrize("names", [("none", "nan"), (0, 1), (math.nan, "x")])
 def test_whatever_arms_are_called_they_are_told_apart(names: tuple[object, object], tmp_path: Path) -> None:
     """Names that read as numbers or blanks: texts stay texts in a file, and other values what they are."""
     rows = [

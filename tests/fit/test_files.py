@@ -79,7 +79,7 @@ def test_csv_files_hold_the_result(fitted):
     assert len(rows) == len(result.transitions)
     assert float(rows[0]["n_params"]) == pytest.approx(result.transitions[0]["n_params"], rel=1e-9)
     assert "nan" not in (out / "fit" / "transitions.csv").read_text().lower()
-    assert "| 175B |" in (out / "fit" / "guideline.md").read_text()
+    assert "| 13B |" in (out / "fit" / "guideline.md").read_text()
 
 
 def test_json_is_valid_and_complete(fitted):

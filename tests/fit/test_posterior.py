@@ -272,28 +272,9 @@ def test_names_of_hyperparameters_are_those_of_the_model() -> None:
         assert Model.names_of(cells, form) == models(cells, (name,))[name].names
 
 
-def test_a_depth_whose_error_exceeds_a_tenth_of_its_interval_has_fewer_digits() -> None:
-    row = SizedOptimum(
-        ln_x=17.0, n_params=2.4e7, depth=13.8, depth_low=9.4, depth_high=23.4, loss=3.0, at_edge=None, depth_min=4,
-        depth_max=24, depth_error=0.03,
-    )  # fmt: skip
-    assert row.depth_interval.decimals is None
-    assert replace(row, depth_error=0.1).depth_interval.decimals == 0  # 23.4 to ± 2.3
-    assert replace(row, depth_error=0.3, depth_high=90.0).depth_interval.decimals == -1  # 90 to ± 27
-
-
 def test_an_open_interval_is_as_wide_as_twice_its_closed_side_when_its_digits_are_counted() -> None:
     row = SizedOptimum(
         ln_x=10.0, n_params=2.3e4, depth=1.57, depth_low=None, depth_high=2.41, loss=5.0, at_edge=None, depth_min=1,
         depth_max=6, depth_error=0.05,
     )  # fmt: skip
     assert row.depth_interval.ends(layers) == "< 2.4"  # not "2 (below 2)", which the next size contradicts
-
-
-def test_rounding_never_makes_an_interval_of_a_best_depth_empty() -> None:
-    row = SizedOptimum(
-        ln_x=17.0, n_params=2.6e7, depth=5.07, depth_low=4.63, depth_high=5.35, loss=3.0, at_edge=None, depth_min=4,
-        depth_max=32, depth_error=0.022,
-    )  # fmt: skip
-    assert row.depth_interval.format(layers) == "5.1 (4.6 … 5.3)"  # and not 5 (5 … 5)
-    assert replace(row, depth_error=1.0).depth_interval.decimals == 1

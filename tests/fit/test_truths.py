@@ -74,14 +74,13 @@ def wells(shallow: float = 6.0, deep: float = 22.0, ridge: float = 0.03) -> Effe
     return effect
 
 
-@pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one size", "three sizes"])
 @pytest.mark.parametrize(
-    ("effect", "depths"),
+    ("effect", "depths", "sizes"),
     [
-        (lambda y, x: -0.09 * y, (4, 6, 8, 11, 16)),
-        (lambda y, x: -0.03 * y, (3, 6, 12, 24)),
-        (lambda y, x: -0.06 * y - 0.015 * (y - 2.2) ** 2, (4, 6, 9, 12, 18)),
-        (lambda y, x: 0.08 * abs(y - math.log(22.0)) ** 1.3, (4, 6, 8, 10, 12, 16)),
+        (lambda y, x: -0.09 * y, (4, 6, 8, 11, 16), ONE),
+        (lambda y, x: -0.03 * y, (3, 6, 12, 24), THREE),
+        (lambda y, x: -0.06 * y - 0.015 * (y - 2.2) ** 2, (4, 6, 9, 12, 18), ONE),
+        (lambda y, x: 0.08 * abs(y - math.log(22.0)) ** 1.3, (4, 6, 8, 10, 12, 16), THREE),
     ],
     ids=["straight", "gentle", "concave", "best beyond"],
 )
@@ -169,7 +168,7 @@ def test_no_depth_is_odd_where_losses_are_smooth_in_depth(effect: Effect) -> Non
 
 @pytest.mark.parametrize(
     ("depths", "ridge"),
-    [((4, 6, 8, 11, 16, 22, 30), 0.03), ((4, 6, 8, 11, 16, 22, 30), 0.015), ((4, 6, 12, 22, 32), 0.02)],
+    [((4, 6, 8, 11, 16, 22, 30), 0.015), ((4, 6, 12, 22, 32), 0.02)],
 )
 def test_two_wells_are_an_effect_of_depth_and_both_are_held(depths: Sequence[int], ridge: float) -> None:
     found = Posterior.of(cells(table(wells(ridge=ridge), depths, EIGHT)))

@@ -22,13 +22,15 @@ from dwsweep.records.fit import FitResult
 from dwsweep.report import guide_report
 from dwsweep.terminal import plain_text
 
+pytestmark = pytest.mark.usefixtures("surfaces_again")
+
 LAPTOP = Path(__file__).parents[2] / "sweeps" / "results" / "laptop"
 FAR = 3.0e9
 
 
 @pytest.fixture(scope="module")
 def found() -> FitResult:
-    return fit_table(LAPTOP, where=["budget <= 160000"], documents=False)
+    return fit_table(LAPTOP, where=["budget <= 160000"], draws=300, documents=False)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +180,7 @@ def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> No
     """Numbers of a fit in bits were printed as nats, 1.44 times too large."""
     texts = {}
     for unit, divisor in (("nats", 1.0), ("bits", np.log(2.0))):
-        fit_record.write(fit_table(grid(divisor), unit=unit), tmp_path / unit)
+        fit_record.write(fit_table(grid(divisor), unit=unit, draws=200), tmp_path / unit)
         for n in (3e7, 3e9):
             found = answer([n], fit=tmp_path / unit)
             texts[unit, n] = found
@@ -191,7 +193,7 @@ def test_losses_in_bits_are_priced_in_bits_and_labelled_so(tmp_path: Path) -> No
 
 
 def test_tokens_far_from_those_of_the_losses_are_named_move_the_best_depth_and_cost_trust(tmp_path: Path) -> None:
-    fit_record.write(fit_table(grid()), tmp_path)
+    fit_record.write(fit_table(grid(), draws=200), tmp_path)
     near, far = (answer([3e7], fit=tmp_path, options=Options(tokens=t)).budgets[0].optimum for t in (6e8, 1e11))
     assert near.trust.level == "high" and far.trust.level == "medium"
     assert near.depth < far.depth < 1.6 * near.depth
@@ -204,14 +206,14 @@ def test_tokens_far_from_those_of_the_losses_are_named_move_the_best_depth_and_c
 
 def test_the_values_that_a_heap_is_held_at_stand_beside_its_answer(tmp_path: Path) -> None:
     rows = [{**row, "batch_size": 32 * 2 ** (k % 3)} for k, row in enumerate(grid())]
-    found = fit_table(rows, at={"batch_size": 128})
+    found = fit_table(rows, draws=200, at={"batch_size": 128})
     notes = source_of(found, tmp_path).notes
     assert any(note.startswith("fit: Depths are compared at") and "batch 128" in note for note in notes)
 
 
 def test_a_guideline_has_one_confidence_inside_the_data_and_by_public_evidence() -> None:
     """`fit --confidence 0.5` printed intervals of 50 % and of 95 % in one column."""
-    wide, narrow = (completed(fit_table(grid(), confidence=level)).guideline for level in (0.95, 0.5))
+    wide, narrow = (completed(fit_table(grid(), draws=200, confidence=level)).guideline for level in (0.95, 0.5))
     shares = [
         math.log(b.depth_high / b.depth_low) / math.log(a.depth_high / a.depth_low)
         for a, b in zip(wide, narrow, strict=True)

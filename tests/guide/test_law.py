@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -81,9 +80,6 @@ def test_rivals_of_the_published_law() -> None:
     [
         ("96x12288", "balanced"),  # deeper than the law's 80, for 0.6 % of compute
         ("24x2048", "too shallow"),
-        ("12x768", "too shallow"),
-        ("48x2304", "balanced"),
-        ("41x1568", "balanced"),
         ("64×512", "too deep"),
     ],
 )
@@ -185,7 +181,7 @@ def test_grouped_heads_leave_no_gap_between_depths() -> None:
     assert max(b / a for a, b in pairwise(inside)) < 1.4, near
 
 
-@pytest.mark.parametrize("params", [1.3e10, 7e10, 1.75e11])
+@pytest.mark.parametrize("params", [1.3e10, 1.75e11])
 def test_heads_are_as_many_as_people_build(params: float) -> None:
     for c in by_law([params]).budgets[0].candidates:
         assert c.heads % 2 == 0 or c.heads <= 16
@@ -251,24 +247,16 @@ def test_models_of_families_are_facts_with_a_source() -> None:
     assert {"SmolLM3 3B", "Llama 3.2 3B"} <= {m.model for m in near} and not practice.near(1e4)
 
 
-ASKED = [
-    pytest.param(*asked, marks=pytest.mark.slow if k % 2 else ())  # each value in both tiers
-    for k, asked in enumerate(
-        itertools.product(
-            [3e7, 3e9],
-            [None, 8],
-            [None, 128],
-            [{}, {"width_multiple": 256, "mlp": "gated"}, {"total": True}],
-        )
-    )
-]
-
-
-@pytest.mark.parametrize(("budget", "kv_heads", "head_size", "more"), ASKED)
-def test_a_shape_costs_the_same_in_the_table_and_by_itself(
-    budget: float, kv_heads: int | None, head_size: int | None, more: dict[str, Any]
-) -> None:
-    options = Options(kv_heads=kv_heads, head_size=head_size, vocab_size=16_384, **more)
+@pytest.mark.parametrize(
+    ("budget", "more"),
+    [
+        (3e7, {}),
+        (3e9, {"kv_heads": 8, "width_multiple": 256, "mlp": "gated"}),
+        (3e9, {"head_size": 128, "total": True}),
+    ],
+)
+def test_a_shape_costs_the_same_in_the_table_and_by_itself(budget: float, more: dict[str, Any]) -> None:
+    options = Options(vocab_size=16_384, **more)
     row = by_law([budget], options=options).budgets[0]
     shapes = [f"{c.depth}x{c.width}" for c in row.candidates]
     verdicts = by_law([], shapes, options=options).verdicts if shapes else ()
@@ -292,8 +280,7 @@ def test_coarse_widths_ask_for_depths_that_meet_the_budget() -> None:
     assert not none.candidates and none.recommended is None is none.best["time"]
 
 
-@pytest.mark.parametrize("budget", [2.8e7, 2.99e7, 2.5e9, 2.8e9, 3e9])
-@pytest.mark.parametrize("total", [False, True])
+@pytest.mark.parametrize(("budget", "total"), [(2.8e7, True), (2.99e7, False), (3e9, False), (2.5e9, True)])
 def test_heads_can_be_dealt_out_whatever_head_size_a_shape_has(budget: float, total: bool) -> None:
     """The head size follows the size of the shape, also with key/value heads, even if the budget is another size."""
     options = Options(kv_heads=2, tensor_parallel=4, mlp="gated", total=total)
@@ -351,12 +338,10 @@ def test_total_counts_embeddings_into_the_budget() -> None:
     ("options", "weights"),
     [
         (Options(mlp_ratio=2.0), 8.0),
-        (Options(mlp="gated", mlp_ratio=4.0), 16.0),
-        (Options(mlp="gated"), 12.0),
         (Options(kv_heads=2), 10.3),
         (Options(total=True, mlp_ratio=2.0), 8.0),
     ],
-    ids=["narrow", "wide and gated", "gated", "two key/value heads", "all parameters"],
+    ids=["narrow", "two key/value heads", "all parameters"],
 )
 def test_the_width_beside_a_best_depth_is_of_the_blocks_asked_for(options: Options, weights: float) -> None:
     """Blocks of 8·d² weights: a best width of 1,042 stood above a recommended 23 × 1280, embeddings of a total were
@@ -384,7 +369,7 @@ def test_costs_at_equal_size_flops_and_time() -> None:
         assert c.decode_seconds_per_token == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("n_params", [3e8, 1e9, 3e9])
+@pytest.mark.parametrize("n_params", [3e8, 3e9])
 def test_training_time_per_parameter_falls_with_the_width_whatever_heads_fit_it(n_params: float) -> None:
     """Widths that only heads of 64 or 96 divide lie between those of heads of 128, and so do their times."""
     shapes = shapes_near(n_params, 20, 60, Options())
@@ -568,11 +553,9 @@ def test_the_verdict_stands_before_the_table() -> None:
     console.print(render(found))
     lines = [line.strip() for line in console.export_text().splitlines()]
     row = found.budgets[0]
-    shape, usual = row.recommended, row.usual
-    assert lines[1].startswith(f"Build {shape.label} (") and f"alone {row.best['size'].label} is best" in lines[1]
+    shape = row.recommended
+    assert lines[1].startswith(f"Build {shape.label} (")
     assert shows(lines[1:4], "guide: verdict of the law alone", numbers=True)
-    assert f"{usual.label} as in GPT-3's table" in lines[2] and f"wastes {usual.size.less_compute:.1f} %" in lines[2]
-    assert ("and trains fastest" in lines[2]) == (row.best["time"].label == usual.label)
     (marked,) = [line for line in lines[4:] if line.startswith(MARK) and "×" in line]
     assert shape.label in marked
 
@@ -676,8 +659,9 @@ def test_the_lattice_of_depths_hangs_on_neither_end() -> None:
         assert lattice(low, high) == [depth for depth in whole if math.floor(low) <= depth <= math.ceil(high)]
 
 
-@pytest.mark.parametrize("n_params", [2e7, 9.5675e7, 1.674e8, 3e9])
-@pytest.mark.parametrize("options", [Options(), Options(width_multiple=64), Options(head_size=32)], ids=str)
+@pytest.mark.parametrize(
+    ("n_params", "options"), [(9.5675e7, Options()), (2e7, Options(head_size=32)), (3e9, Options(width_multiple=64))]
+)
 def test_no_shape_that_one_can_build_is_better_than_the_best_ones(n_params: float, options: Options) -> None:
     """Against every depth up to three times the best one, each with the width nearest to the budget."""
     row = by_law([n_params], options=options).budgets[0]

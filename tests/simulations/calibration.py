@@ -2,7 +2,7 @@
 
 ``python -m tests.simulations.calibration --out DIR [--n 100] [--processes 2] [SCENARIO …]``
 
-Sweeps of ``best_depths.py`` and ``scenarios.py`` are drawn, fitted and asked at three sizes inside their data and one
+Sweeps of this module and of ``scenarios.py`` are drawn, fitted and asked at three sizes inside their data and one
 outside. Where depth does nothing the share of sweeps with any bound is counted.
 """
 
@@ -11,22 +11,88 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from dwsweep.fit import ask
 from dwsweep.fit.cells import select_runs, without_bad_runs
 from dwsweep.fit.curves import build_curves
+from dwsweep.fit.data.rows import Row
+from dwsweep.fit.laws import FORMS
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
-from tests.simulations.best_depths import Sweep, sweeps
 from tests.simulations.harness import Simulated, Study, mean, median, percent, rms, shown
 from tests.simulations.scenarios import Scenario, scenarios
+from tests.simulations.sweeps import SmoothTruth, draw, through_published_widths
 
 LEVELS = (0.5, 0.8, 0.95)
 DRAWS = 400
 Ends = tuple[float | None, float | None]  # of ln L; None: no bound
+SIZES = (1.0e7, 3.0e7, 1.0e8, 1.0e9)  # the last one lies outside the data
+GOLDEN_ANGLE = math.pi * (3.0 - math.sqrt(5.0))
+LAPTOP_WIDTHS = (116.0, 274.0)  # at which one layer and four are the best ones, about as in sweeps/results/laptop
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is simulated: 5 depths, 9 sizes from 1e6 to 6e8, 3 seeds, σ 0.002 nats, unless it says otherwise; and the
+    sizes that it is asked for, of which the last lies outside the data.
+
+    Where the truth makes a wave about its form, each simulation has another phase of it: what a fit misses between two
+    depths is then missed at other sizes in each.
+    """
+
+    truth: SmoothTruth = field(default_factory=SmoothTruth)
+    sizes: int = 9
+    seeds: int = 3
+    sigma: float = 0.002
+    shape_sd: float = 0.0
+    span: tuple[float, float] = (1.0e6, 6.0e8)
+    at: tuple[float, ...] = SIZES
+
+    def numbered(self, index: int) -> Sweep:
+        """That of simulation ``index``; phases fill the circle evenly."""
+        return replace(self, truth=replace(self.truth, phase=index * GOLDEN_ANGLE)) if self.truth.bend else self
+
+    def best_depth(self, n: float) -> float:
+        """The true one."""
+        return self.truth.best_depth(n)
+
+    def rows(self, rng: np.random.Generator) -> list[Row]:
+        budgets = tuple(np.geomspace(*self.span, self.sizes))
+        return draw(self.truth, rng, budgets=budgets, seeds=self.seeds, sigma=self.sigma, shape_sd=self.shape_sd)
+
+
+def sweeps() -> dict[str, Sweep]:
+    """The scenarios, one change each."""
+    base = Sweep()
+
+    def truth(**changes: Any) -> Sweep:
+        return replace(base, truth=replace(base.truth, **changes))
+
+    return {
+        "exponential": base,
+        "power": truth(form="power", theta=through_published_widths("power")),
+        "linear": truth(form="linear", theta=through_published_widths("linear")),
+        "no form holds": truth(bend=0.25),
+        "gains fall as N^-0.4": truth(decay=0.4),
+        "one seed": replace(base, seeds=1),
+        "luck 0.004": replace(base, shape_sd=0.004),
+        "4 sizes, luck 0.002": replace(base, sizes=4, shape_sd=0.002),
+        "laptop": _laptop(),
+        "laptop, no form holds": _laptop(bend=0.25),
+    }
+
+
+def _laptop(bend: float = 0.0) -> Sweep:
+    """As sweeps/results/laptop: few layers, small nets, errors of shapes as large as effects of depth."""
+    first, last = FORMS["exponential"].from_ends(np.log(LAPTOP_WIDTHS), 1.0, 4.0)
+    theta = float(first), float(last)
+    truth = SmoothTruth((1, 2, 3, 4), theta=theta, bend=bend, decay=0.25, effect=0.14, power=-1.2)
+    span, at = (4.0e4, 2.0e6), (1.0e5, 3.0e5, 8.0e5, 5.0e6)
+    return Sweep(truth, sizes=8, sigma=0.012, shape_sd=0.013, span=span, at=at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +163,6 @@ def cells(name: str, rows: Sequence[Calibrated]) -> list[list[str]]:
     return [[name, str(len(rows)), *part(rows, range(last)), *part(rows, [last]), *cost]]
 
 
-CHOSEN = (
-    *("exponential", "power", "linear", "no form holds", "gains fall as N^-0.4", "one seed", "luck 0.004"),
-    *("4 sizes, luck 0.002", "laptop", "laptop, no form holds"),
-)
 OUTSIDE = (
     *("bent", "kinked", "stepped", "asymmetric", "gains fall", "asymmetric, gemstones", "asymmetric, 1 2 4 8 16"),
     *("V", "plateau", "two minima", "saturating", "asymmetric, scatter along a depth"),
@@ -109,8 +171,8 @@ OUTSIDE = (
 
 
 def studies() -> dict[str, Sweep | Scenario]:
-    own, others = sweeps(), scenarios()
-    return {**{name: own[name] for name in CHOSEN}, **{name: others[name] for name in OUTSIDE}}
+    others = scenarios()
+    return {**sweeps(), **{name: others[name] for name in OUTSIDE}}
 
 
 STUDY = Study(__doc__, studies(), simulation, Calibrated, 100, HEAD, cells)

@@ -1,9 +1,9 @@
 """One harness for all studies: sweeps whose truth is known, drawn in parallel, and a table of what intervals hold it.
 
-A study is a module beside this one: ``crossings``, ``best_depths``, ``calibration``, ``budgets``, ``arms``, ``along``,
-``heaps``, ``flat_heaps``, ``design_cost``. Each is run from the root of a checkout:
+A study is a module beside this one: ``calibration``, ``budgets``, ``arms``, ``along``, ``heaps``, ``flat_heaps``,
+``far``, ``design_cost``. Each is run from the root of a checkout:
 
-    python -m tests.simulations.best_depths --out DIR [--n 150] [--processes 2] [SCENARIO …]
+    python -m tests.simulations.calibration --out DIR [--n 100] [--processes 2] [SCENARIO …]
 
 Every simulation is one line of DIR/<scenario>.jsonl. The name of the scenario and the number of the simulation seed it.
 An interrupted run therefore goes on where it stopped, and any number of processes gives the same table. Studies have
