@@ -62,7 +62,7 @@ def test_a_bad_spec_is_one_line_and_exit_2(
         ["run", SMOKE, "--shard", "3/2"],
         ["run", SMOKE, "--set", "train.stepz=3"],
         ["run", SMOKE, "--shard", "0/²"],
-        ["bench", SMOKE, "--devices", "²"],
+        ["design", "--hours", "1", "--depths=²"],
         ["design", "runs.csv", "--params", "300M", "--target", "1B"],  # options that the other question has
         ["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"],
         ["design", SMOKE, "--runs", "3"],
