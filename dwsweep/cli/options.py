@@ -72,21 +72,15 @@ def whole_value(text: str | int) -> int:
     return int(text)
 
 
-def whole_numbers(
-    text: str,
-    option: str,
-    least: int = 0,
-    most: int = 10**9 - 1,
-    said: str = "must be whole numbers, separated by commas",
-) -> list[int]:
-    """Parse a list of whole numbers from ``least`` to ``most``, separated by commas.
+def whole_numbers(text: str, option: str) -> list[int]:
+    """Parse a list of whole numbers below a billion, separated by commas.
 
     Raises:
-        InputError: it is none; ``said``: the allowed values.
+        InputError: it is none.
     """
     parts = text.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and least <= int(part) <= most for part in parts):
-        raise InputError(f"{option}: {text[:80]!r}; {said}")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
+        raise InputError(f"{option}: {text[:80]!r}; must be whole numbers, separated by commas")
     return [int(part) for part in parts]
 
 
@@ -206,9 +200,6 @@ Export = Annotated[
 ]
 CompileOnly = Annotated[
     bool, typer.Option("--compile-only", help="Compile and report memory and costs, without training or allocation.")
-]
-DeviceCounts = Annotated[
-    str, typer.Option(metavar="N,N…", help="With --compile-only: numbers of devices (virtual on a CPU).")
 ]
 Targets = Annotated[
     list[str] | None,

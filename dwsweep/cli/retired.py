@@ -10,6 +10,7 @@ INSTEAD = {
     "sample": "`dwsweep export` writes a model that transformers generates text with",
     "eval": "`dwsweep export` writes a model that `lm_eval --model hf` scores",
     "bench --verify": "`make test-device` in a clone checks this host's devices",
+    "bench --devices": "`--target H200:4` or `--target TPU-v5e:2x4` compiles for several devices",
     "theory --check": "`make test` measures the ranks of small networks against the bounds",
     "report --card": "results.csv and fit/guideline.md, as `dwsweep run` and `fit` write them, make a data set",
     "report --license": "state the licence where you publish results.csv",

@@ -16,7 +16,6 @@ from dwsweep.cli.hints import Command
 from dwsweep.cli.options import (
     AsJson,
     CompileOnly,
-    DeviceCounts,
     Distributed,
     Executor,
     OutDirectory,
@@ -31,7 +30,6 @@ from dwsweep.cli.options import (
     Targets,
     folder_value,
     path_value,
-    whole_numbers,
 )
 from dwsweep.errors import DONE, SOME_FAILED, InputError
 
@@ -155,15 +153,13 @@ def verify(directory: SweepDirectory, json: AsJson = False) -> int:
 
 @_command(
     epilog="Examples: dwsweep bench sweeps/smoke.yaml --out runs/smoke (then `plan` uses it) · "
-    "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4 · "
-    "dwsweep bench sweeps/levine2020.yaml --compile-only --devices 1,4,8 --set grid.depths=[48]",
+    "dwsweep bench sweeps/levine-mini.yaml --compile-only --target H200 --target TPU-v5e:2x4",
 )
 def bench(
     spec: SpecFile,
     out: OutDirectory = None,
     set_: Overrides = None,
     compile_only: CompileOnly = False,
-    devices: DeviceCounts = "1",
     target: Targets = None,
     json: AsJson = False,
 ) -> None:
@@ -178,8 +174,6 @@ def bench(
     from dwsweep.spec import load_spec
     from dwsweep.sweep.local_executor import CPU_DEVICES, cores, each_core_a_device
 
-    said = "allowed: numbers of devices from 1 to 4096, such as 1,4,8"
-    counts = whole_numbers(devices, "--devices", 1, 4096, said)
     if target and not compile_only:
         raise InputError(
             f"--target: {target[0]!r}; this chip is not here, so nothing can be timed on it: add --compile-only"
@@ -189,7 +183,7 @@ def bench(
     store = (prepare.find if compile_only else prepare.prepare)(sweep.data)  # compiling needs no text
     # JAX reads this when it is imported; only a CPU heeds it
     each = max(1, len(cores()) // (sweep.execution.workers or 1))  # cores of one worker of the sweep
-    os.environ.update({CPU_DEVICES: str(max(counts))} if compile_only else each_core_a_device(each))
+    os.environ.update({CPU_DEVICES: "1"} if compile_only else each_core_a_device(each))
     planned = build(sweep, data=DataFacts.of(store) if store else None)
     shapes = len({(pack.shape, pack.train.optimizer) for pack in planned.packs})
     console = terminal.console(stderr=True)
@@ -199,7 +193,7 @@ def bench(
     from dwsweep.train import targets
 
     if compile_only:
-        places = [*map(targets.elsewhere, target)] if target else targets.here(planned, counts)
+        places = [*map(targets.elsewhere, target)] if target else [targets.here(planned)]
         found = compiler.compile_only(planned, store, places)
         compiled = list(track(found, "compile", total=shapes * len(places), console=console))
         terminal.show(lambda: bench_report.render_compiled(compiled), lambda: plain(compiled), json)

@@ -61,7 +61,7 @@ def _measured(rows: Sequence[BenchRow], apart: bool) -> Table:
 
 def render_compiled(rows: Sequence[CompiledRow]) -> Group:
     """Report of compiled shapes: rows of :func:`dwsweep.train.compile_only.compile_only`, a table per target or for the
-    local devices."""
+    local device."""
     parts: list[Part] = []
     for target in dict.fromkeys(row.target for row in rows):
         of_target = [row for row in rows if row.target == target]

@@ -481,7 +481,7 @@ class ExecutionSpec(Section):
     compile_ahead: bool | None = Field(
         default=None, description="compile the next pack while this one trains; None: on accelerators"
     )
-    loggers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
+    loggers: list[Literal["tensorboard", "wandb"]] = Field(
         default_factory=list, description="further destinations of metrics"
     )
     device: str | None = Field(

@@ -25,7 +25,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("wd", "l2"), "train.weight_decay"),
     **dict.fromkeys(("warmup", "warmup_iters"), "train.warmup_steps"),
     "dtype": "train.precision",
-    **dict.fromkeys(("logger", "log_to", "report_to", "wandb", "tensorboard", "trackio"), "execution.loggers"),
+    **dict.fromkeys(("logger", "log_to", "report_to", "wandb", "tensorboard"), "execution.loggers"),
     **dict.fromkeys(("dataset", "corpus", "text"), "data.source"),
     **dict.fromkeys(("vocab", "n_vocab"), "data.vocab_size"),
     **dict.fromkeys(("tie_embeddings", "tie_word_embeddings"), "model.tied_embeddings"),

@@ -1,18 +1,14 @@
-"""Loggers beside metrics.jsonl: TensorBoard, Weights & Biases and Trackio, off unless ``execution.loggers`` asks."""
+"""Loggers beside metrics.jsonl: TensorBoard and Weights & Biases, off unless ``execution.loggers`` asks."""
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import importlib.util
 import io
-import netrc
 import os
 import re
-import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,7 +23,7 @@ from dwsweep.text import one_line
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
-_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 class Logger(Protocol):
@@ -43,15 +39,11 @@ class Logger(Protocol):
         """Close; everything logged is on disk afterwards."""
 
 
-LOGIN_SECONDS = 30.0  # time limit for W&B to check a key
-
-
-def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
-    """Refuse loggers that are not installed, or that cannot log in, before anything trains. Without a key W&B keeps
-    everything on disk, with a message through ``say``.
+def check(names: Sequence[str]) -> None:
+    """Refuse loggers that are not installed, before anything trains.
 
     Raises:
-        InputError: names the extra to install, or why W&B refuses.
+        InputError: names the extra to install.
     """
     lines = [
         f"execution.loggers: {name!r}; its package is not installed: {install(name)}"
@@ -60,47 +52,6 @@ def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) 
     ]
     if lines:
         raise InputError(*lines)
-    if "wandb" in names and os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared"):
-        if _has_key():
-            _log_in()
-        else:
-            os.environ["WANDB_MODE"] = "offline"  # workers inherit it
-            say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
-
-
-def _has_key() -> bool:
-    """True if W&B finds a key: in its variable, or in the netrc file of the user."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urllib.parse.urlparse(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
-    places = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
-    for place in map(os.path.expanduser, places):
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            if netrc.netrc(place).authenticators(host):
-                return True
-    return False
-
-
-def _log_in() -> None:
-    found: list[str] = []
-
-    def log_in() -> None:
-        try:
-            import wandb
-
-            wandb.login(verify=True, timeout=int(LOGIN_SECONDS))
-            found.append("")
-        except BaseException as error:  # the package or a dependency failed; it may even exit
-            found.append(" ".join(str(error).split())[:200] or type(error).__name__)
-
-    thread = threading.Thread(target=log_in, daemon=True)
-    thread.start()
-    thread.join(LOGIN_SECONDS)
-    why = found[0] if found else f"no answer within {LOGIN_SECONDS:.0f} s"
-    if why:
-        raise InputError(
-            f"execution.loggers: 'wandb'; cannot log in ({why}); correct the key, or set WANDB_MODE=offline"
-        )
 
 
 def make(
@@ -108,9 +59,7 @@ def make(
 ) -> list[Logger]:
     """The loggers by name, for the runs of one pack. A failing one is left out from then on, with a message through
     ``say``: training goes on without it."""
-    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {
-        **{"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "trackio": TrackioLogger}
-    }
+    makers: dict[str, Callable[[SweepStore, Pack], Logger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
     return [TolerantLogger(name, functools.partial(makers[name], store, pack), say) for name in names]
 
 
@@ -174,33 +123,39 @@ class TensorBoardLogger:
         self._writers.clear()
 
 
-class TrackerLogger:
-    """Logger to a tracker by the interface of W&B, which Trackio speaks too: ``init``, ``log``, ``finish``.
+class WandbLogger:
+    """W&B logger, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk.
 
-    Each run is one run of the tracker. It is logged from its metrics.jsonl where a killed attempt did not hand over all
-    rows, and no step twice.
+    A run here is a run there. It is logged from its metrics.jsonl where a killed attempt did not hand over all rows,
+    and no step twice.
     """
 
     def __init__(self, store: SweepStore, pack: Pack) -> None:
         self.store, self.pack = store, pack
         self._runs: dict[str, Any] = {}
-        self._next: dict[str, int] = {}  # first step that the tracker does not hold
+        self._next: dict[str, int] = {}  # first step that W&B does not hold
 
-    def _init(self, run_id: str, **common: Any) -> tuple[Any, int]:
-        """(run of the tracker, first step that it does not hold)."""
-        raise NotImplementedError
+    def _begin(self, run_id: str) -> None:
+        import wandb
 
-    def _end(self, run: Any, result: Mapping[str, object]) -> None:
-        """Log the figures of a finished run."""
-        raise NotImplementedError
+        config = self.store.config(run_id)
+        with contextlib.redirect_stdout(io.StringIO()):
+            run = wandb.init(
+                project="dwsweep",
+                group=self.pack.shape.label,
+                name=run_id,
+                id=re.sub(r"[^A-Za-z0-9_-]", "_", run_id),
+                config=to_dict(config) if config else None,
+                resume="allow",
+                dir=None if paths.is_remote(self.store.directory) else str(self.store.directory),
+                reinit="create_new",  # replicas of a pack log side by side
+                settings=wandb.Settings(console="off", silent=True),
+            )
+        self._runs[run_id], self._next[run_id] = run, run.step
 
     def metrics(self, run_id: str, rows: Sequence[MetricsRow]) -> None:
         if run_id not in self._runs:
-            config = self.store.config(run_id)
-            common = {"project": "dwsweep", "group": self.pack.shape.label, "name": run_id, "resume": "allow"}
-            with _quiet():
-                found = self._init(run_id, config=to_dict(config) if config else None, **common)
-            self._runs[run_id], self._next[run_id] = found
+            self._begin(run_id)
             rows = [*read_metrics(self.store.run_directory(run_id) / "metrics.jsonl").rows, *rows]
         for row in rows:
             if row["step"] >= self._next[run_id]:
@@ -209,60 +164,14 @@ class TrackerLogger:
 
     def finished(self, run_id: str, result: Mapping[str, object]) -> None:
         self.metrics(run_id, ())
-        self._end(self._runs[run_id], result)
-        self._finish(self._runs.pop(run_id))
+        run = self._runs.pop(run_id)
+        run.summary.update(dict(_scalars(result)))  # the held-out loss in place of the last training loss
+        run.finish()
 
     def close(self) -> None:
         for run in self._runs.values():
-            self._finish(run, exit_code=1)  # the run did not reach its end
+            run.finish(exit_code=1)  # the run did not reach its end
         self._runs.clear()
-
-    def _finish(self, run: Any, exit_code: int = 0) -> None:
-        run.finish(exit_code=exit_code)
-
-
-class WandbLogger(TrackerLogger):
-    """W&B logger, under ``DIR/wandb``; ``WANDB_MODE=offline`` keeps everything on disk."""
-
-    def _init(self, run_id: str, **common: Any) -> tuple[Any, int]:
-        import wandb
-
-        run = wandb.init(
-            id=re.sub(r"[^A-Za-z0-9_-]", "_", run_id),
-            dir=None if paths.is_remote(self.store.directory) else str(self.store.directory),
-            reinit="create_new",  # replicas of a pack log side by side
-            settings=wandb.Settings(console="off", silent=True),
-            **common,
-        )
-        return run, run.step
-
-    def _end(self, run: Any, result: Mapping[str, object]) -> None:
-        run.summary.update(dict(_scalars(result)))  # the held-out loss in place of the last training loss
-
-
-class TrackioLogger(TrackerLogger):
-    """Trackio logger, in ``DIR/trackio`` or by Trackio's settings (TRACKIO_DIR, a Space)."""
-
-    def _init(self, run_id: str, **common: Any) -> tuple[Any, int]:
-        if not paths.is_remote(self.store.directory):
-            os.environ.setdefault("TRACKIO_DIR", str(paths.as_path(self.store.directory).absolute() / "trackio"))
-        import trackio  # reads TRACKIO_DIR
-
-        # own context: `init` would finish the run in the present one, and replicas of a pack log side by side
-        quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-        run = contextvars.Context().run(functools.partial(trackio.init, **common, **quiet))
-        return run, getattr(run, "_next_step", 0)
-
-    def _end(self, run: Any, result: Mapping[str, object]) -> None:
-        run.log({f"result/{name}": value for name, value in _scalars(result)}, step=result.get("steps"))
-
-    def _finish(self, run: Any, exit_code: int = 0) -> None:
-        with _quiet():
-            run.finish()
-
-
-def _quiet() -> contextlib.AbstractContextManager[Any]:
-    return contextlib.redirect_stdout(io.StringIO())
 
 
 def _scalars(row: Mapping[str, object]) -> list[tuple[str, float]]:

@@ -32,19 +32,11 @@ class Place:
     target: str | None = None  # requested name of the target; None: devices at hand
 
 
-def here(plan: Plan, counts: Sequence[int]) -> list[Place]:
-    """Take ``count`` of the devices at hand. A CPU's program is divided as an accelerator's would be, and a device's
-    memory is the part of ``execution.device``'s that JAX may use, if the spec names one.
-
-    Raises:
-        InputError: there are fewer devices.
-    """
-    devices = jax.local_devices()
-    if max(counts) > len(devices):
-        raise InputError(f"--devices: {max(counts)}; allowed: at most {len(devices)}, which JAX found here")
+def here(plan: Plan) -> Place:
+    """One device at hand; its memory is the part of ``execution.device``'s that JAX may use, if the spec names one."""
     named = find(plan.spec.execution.device) if plan.spec.execution.device else None
     memory = int(named.usable_bytes) if named else None
-    return [Place(at_hand(devices[:n], memory_bytes=memory, as_accelerator=True)) for n in counts]
+    return Place(at_hand(jax.local_devices()[:1], memory_bytes=memory, as_accelerator=True))
 
 
 TPUS = {"TPU-v6e": ("v6e", "2x2"), "TPU-v5p": ("v5p", "2x2x1"), "TPU-v5e": ("v5e", "2x2"), "TPU-v4": ("v4", "2x2x1")}

@@ -58,13 +58,11 @@ def test_a_bad_spec_is_one_line_and_exit_2(
         ["fit", "missing.csv"],
         ["report", "missing"],
         ["status", "missing"],
-        ["nonsense"],
         ["theory", "--width", "wide"],
         ["run", SMOKE, "--shard", "3/2"],
         ["run", SMOKE, "--set", "train.stepz=3"],
         ["run", SMOKE, "--shard", "0/²"],
-        ["run", SMOKE, "--address", "auto"],  # without --executor ray the sweep would train here
-        ["bench", SMOKE, "--devices", "²"],
+        ["design", "--hours", "1", "--depths=²"],
         ["design", "runs.csv", "--params", "300M", "--target", "1B"],  # options that the other question has
         ["design", "runs.csv", "--params", "300M", "--set", "train.steps=5"],
         ["design", SMOKE, "--runs", "3"],

@@ -247,17 +247,3 @@ def test_the_signature_shows_the_options() -> None:
     assert {*FitKeywords.__annotations__} == own
     assert get_type_hints(dwsweep.fit_table)["options"].__args__ == (FitKeywords,)
     assert all(f"{name}" in (dwsweep.fit_table.__doc__ or "") for name in own)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["guide", "--seq-len", "4096"], "error: --seq-len: no such option; did you mean --context?"),
-        (["guide", "--kv_heads", "8"], "error: --kv_heads: no such option; did you mean --kv-heads?"),
-        (["fit", "x.csv", "--colum", "a=b"], "error: --colum: no such option; did you mean --column?"),
-        (["guide", "--qqqq", "1"], "error: No such option: --qqqq"),
-    ],
-)
-def test_the_command_line_names_the_nearest_option(dwsweep: Callable, arguments: list[str], line: str) -> None:
-    done = dwsweep(*arguments)
-    assert done.returncode == 2 and done.stderr.strip() == line

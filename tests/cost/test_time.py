@@ -256,6 +256,12 @@ def test_a_missing_calibration_is_none(tmp_path: Path) -> None:
         ("{", "is not valid JSON"),
         ("{}", "a valid array"),
         ('[{"depth": 1}]', r"\[0\]\.device_kind: is missing"),
+        ('[{"device_kind": "x", "depth": 0, "width": 8}]', r"\[0\]\.depth: 0; "),
+        ('[{"device_kind": "x", "depth": null, "width": 8}]', r"\[0\]\.depth: "),
+        (
+            '[{"device_kind": "x", "depth": 1, "width": 8, "tokens_per_second": "fast"}]',
+            r"\[0\]\.tokens_per_second: 'fast'; ",
+        ),
     ],
 )
 def test_a_broken_calibration_is_refused(tmp_path: Path, text: str, wanted: str) -> None:
@@ -288,9 +294,3 @@ def test_a_device_may_be_given_by_its_rates() -> None:
     assert (known.peak_flops, known.memory_bytes, known.bandwidth) == (165.2e12, 24e9, 1008e9)
     for wrong in ("tflops=1,gb=1", "tflops=0,gb=1,gbps=1", "tflops=x,gb=1,gbps=1", "tflops=1,gb=1,gbps=1,x=1", "a=1"):
         assert find(wrong) is None
-
-
-def test_a_rate_that_no_maker_publishes_is_assumed() -> None:
-    assert all(
-        ("ASSUMED" in device.source) == device.name.startswith("M") for device in DEVICES if device.name != "MI300X"
-    )

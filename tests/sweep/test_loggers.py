@@ -1,12 +1,10 @@
-"""TensorBoard, Weights & Biases and Trackio beside metrics.jsonl: off by default, read back from their own files."""
+"""TensorBoard and Weights & Biases beside metrics.jsonl: off by default, read back from their own files."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,32 +96,12 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"grad_norm" in logged and b"bits_per_byte" in logged
 
 
-@pytest.mark.skipif(importlib.util.find_spec("trackio") is None, reason="needs the extra trackio")
-def test_trackio_over_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read back from its own database: every row once, although steps were trained twice."""
-    monkeypatch.setenv("TRACKIO_DIR", "set, so that what the logger sets is taken back")
-    monkeypatch.delenv("TRACKIO_DIR")
-    order(tmp_path, stop_at=17)
-    plan = make_plan(**ONE_PACK, execution={"loggers": ["trackio"], "checkpoint_steps": 5})
-    assert run(plan, tmp_path / "sweep")[0] == 3
-    lost = plan.runs[0].run_id
-    (database,) = (tmp_path / "sweep" / "trackio").glob("*.db")
-    with closing(sqlite3.connect(database)) as connection, connection:  # as where a kill came before it had been sent
-        assert connection.execute("delete from metrics where run_name = ? and step > 9", (lost,)).rowcount
-    order(tmp_path)
+def test_a_logger_that_fails_is_left_out_with_a_message_and_the_runs_are_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setattr(wandb, "init", lambda **_: (_ for _ in ()).throw(wandb.UsageError("No API key configured")))
+    plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
     status, text = run(plan, tmp_path / "sweep")
-    assert status == 0, text
+    assert status == 0 and text.count("wandb failed and is left out from now on: ") == 1, text
     assert_complete(plan, tmp_path / "sweep")
-    (database,) = (tmp_path / "sweep" / "trackio").glob("*.db")
-    with closing(sqlite3.connect(database)) as connection:
-        logged = connection.execute("select run_name, step, metrics from metrics order by id").fetchall()
-    assert {name for name, *_ in logged} == {planned.run_id for planned in plan.runs}
-    for planned in plan.runs:
-        directory = tmp_path / "sweep" / "runs" / planned.run_id
-        rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        mine = [(step, json.loads(metrics)) for name, step, metrics in logged if name == planned.run_id]
-        losses = [(step, metrics["loss"]) for step, metrics in mine if "loss" in metrics]
-        assert losses == [(row["step"], pytest.approx(row["loss"])) for row in rows]
-        (ended,) = [(step, metrics) for step, metrics in mine if "result/loss" in metrics]
-        result = json.loads((directory / "result.json").read_text())
-        assert ended == (30, ended[1]) and ended[1]["result/loss"] == pytest.approx(result["loss"])

@@ -108,22 +108,6 @@ def test_an_interruption_and_an_end_cost_no_retry() -> None:
         assert decision.state.state == state and not decision.queue and decision.state.retries == 1
 
 
-def test_out_of_memory_goes_down_step_by_step() -> None:
-    state, pack, seen = PackState(), PACK, []
-    for _ in range(10):
-        decision = decide(pack, state, Ended(policy.OOM, "too big"), 2)
-        state = decision.state
-        seen.append(state.events[-1].action)
-        if len(decision.queue) != 1:
-            break
-        pack = decision.queue[0]
-    assert seen[:3] == [f"microbatch {a} → {b} of 12 sequences" for a, b in ((12, 6), (6, 3), (3, 1))]
-    assert seen[3].startswith("split into") and [len(p.replicas) for p in decision.queue] == [3, 2]
-    assert {p.execution.microbatch for p in decision.queue} == {1}
-    alone = replace(PACK, replicas=PACK.replicas[:1], execution=PACK.execution.model_copy(update={"microbatch": 1}))
-    assert decide(alone, PackState(), Ended(policy.OOM, "too big"), 2).run_state == "oom"
-
-
 def test_the_microbatch_that_the_trainer_chose_is_what_is_halved() -> None:
     decision = decide(PACK, PackState(), Ended(policy.OOM, "too big", microbatch=4), 2)
     assert decision.state.microbatch == 2

@@ -76,11 +76,10 @@ def test_execution_may_change_between_calls(tmp_path: Path) -> None:
     stop_in_the_middle(tmp_path, make_plan())
     plan = make_plan(execution={"checkpoint_steps": 3, "max_retries": 5, "log_steps": 1})
     assert [p.pack_id for p in plan.packs] == [p.pack_id for p in make_plan().packs]
-    units = work_queue.settle(
-        work_queue.make(plan, SweepStore(tmp_path / "sweep")), SweepStore(tmp_path / "sweep"), plan
-    )
-    assert {unit.pack.execution.checkpoint_steps for unit in units} == {3}
     assert run(plan, tmp_path / "sweep")[0] == 0
+    store = SweepStore(tmp_path / "sweep")
+    packs = [store.pack(name) for name in store.pack_ids()]  # one of them had begun
+    assert {pack.execution.checkpoint_steps for pack in packs if pack} == {3}
     assert_complete(plan, tmp_path / "sweep")
 
 
@@ -205,12 +204,3 @@ def test_a_worker_trains_the_pack_that_its_file_holds(tmp_path: Path) -> None:
     store.path_of(Pack, pack.pack_id).write_text("{}")
     ended = WorkerHere().train(job, lambda event: None)
     assert ended.kind == "error" and f"packs/{pack.pack_id}/pack.json" in ended.cause
-
-
-def test_a_setting_of_execution_that_changed_reaches_a_pack_that_has_begun(tmp_path: Path) -> None:
-    stop_in_the_middle(tmp_path, make_plan(grid__depths=[1]))
-    plan = make_plan(grid__depths=[1], execution={"checkpoint_steps": 7})
-    assert run(plan, tmp_path / "sweep")[0] == 0
-    store = SweepStore(tmp_path / "sweep")
-    packs = [store.pack(name) for name in store.pack_ids()]
-    assert {pack.execution.checkpoint_steps for pack in packs if pack} == {7}

@@ -23,9 +23,9 @@ from pytest import MonkeyPatch
 from train_support import compile_for
 from dwsweep.plan import build
 from dwsweep.spec import parse_spec
+from dwsweep.train.choices import at_hand
 from dwsweep.train.compile_only import LeastText
 from dwsweep.train.program import Blueprint
-from dwsweep.train.targets import here
 
 SPEC = {"name": "mesh", "grid": {"widths": {3: [64]}, "heads": {"count": 2}, "seeds": 2},
         "train": {"seq_len": 32, "batch_size": 8, "steps": 20}}
@@ -34,7 +34,7 @@ compile_for(platform, MonkeyPatch())
 for mesh in meshes:
     spec = parse_spec(SPEC | {"model": {"tied_embeddings": True, "biases": biases}, "execution": {"mesh": mesh}})
     plan = build(spec)
-    blueprint = Blueprint.of(plan.packs[0], LeastText(257, np.dtype(np.uint16)), here(plan, [8])[0].hardware)
+    blueprint = Blueprint.of(plan.packs[0], LeastText(257, np.dtype(np.uint16)), at_hand(as_accelerator=True))
     found = {"parameters": [4 * plan.packs[0].shape.n_params_total]}
     loops = blueprint.compiled_dispatch().as_text().partition("\\nENTRY ")[0]  # metrics are gathered after the steps
     for line in re.findall("= (.*)", loops):
