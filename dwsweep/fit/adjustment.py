@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from dwsweep.fit.heap_design import Design, Means, layer_weights, surface_of
 from dwsweep.fit.model import Cells
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, DepthHeld, EqualWhat, Reading
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
+from dwsweep.records.answers import BEST_DEPTH, FOLLOWS, N_PARAMS, SIZE_AND_FLOPS, SIZE_AND_TIME, AnswerRow
 from dwsweep.records.fit import FitOptions, Surface
 from dwsweep.records.transitions import layers
 from dwsweep.text import NATS, SHORT, format_count, join
@@ -27,7 +27,6 @@ from dwsweep.text import NATS, SHORT, format_count, join
 ONE_VARIABLE = 0.95  # |r| above which two columns are inseparable: variance is inflated tenfold
 MOVES = 0.1  # shift of ln L by another common value above which it is mentioned
 WIDER = 1.5  # widening of the interval by a held column above which the two are inseparable
-CURVE_POINTS = 25
 TOKEN_SHARES = (0.0, 0.5, 1.0)  # quantiles of the tokens at which best depths are told, if there are many counts
 LEAST_SHARED = 2.0  # last over first token count shared by a text's values that are compared there
 
@@ -49,13 +48,13 @@ def adjustment_of(
     columns = tuple(_column(k, means, design, held) for k in range(len(design.names)))
     columns = tuple(dict.fromkeys(columns))
     close = [one for one in columns if abs(one.r) >= found_in.CONFOUNDED and one.kind != "rate"]
-    readings: list[Reading] = []
+    readings: list[AnswerRow] = []
     inseparable: list[str] = []
     for one in close:
         keep = [k for k, name in enumerate(design.names) if not name.startswith(one.name)]
         without = replace(cells, columns=tuple(design.columns[k] for k in keep))
         other = ask.LossSurface(surface_of(without, means, options))
-        readings += _readings(one.name, held, other)
+        readings += _readings(one, held, other)
         widths = [_width(of, n) for n in _thirds(held) for of in (held, other)]
         # nearly no variance of depth is left: the prior of the column's effect bounds the interval
         if abs(one.r) >= ONE_VARIABLE or np.median(widths[0::2]) > WIDER * np.median(widths[1::2]):
@@ -87,18 +86,19 @@ def _width(surface: ask.LossSurface, n: float) -> float:
     return math.log((found.high or 1e4) / (found.low or 1.0))
 
 
-def _readings(name: str, held: ask.LossSurface, follows: ask.LossSurface) -> list[Reading]:
+def _readings(one: AdjustedColumn, held: ask.LossSurface, follows: ask.LossSurface) -> list[AnswerRow]:
     """Best depth at a few sizes under both readings: column held, and column following depth as in the table."""
-    found = []
-    for n in _thirds(held):
-        for surface, following in ((held, False), (follows, True)):
-            found.append(Reading(column=name, follows=following, **_best(n, surface.at(n), surface.decimals(n))))
-    return found
+    return [
+        _best(n, surface.at(n), surface.decimals(n), column=one.name, value=value)
+        for n in _thirds(held)
+        for surface, value in ((held, one.held), (follows, FOLLOWS))
+    ]
 
 
-def _best(n: float, depth: Interval, decimals: int | None) -> dict[str, Any]:
-    """Columns of a ``DepthAt``."""
-    return {"n_params": n, **depth.columns("depth"), "depth_decimals": decimals}
+def _best(n: float, depth: Interval, decimals: int | None, **where: Any) -> AnswerRow:
+    """Best depth at a size, and ``where`` else."""
+    at: dict[str, Any] = {"question": BEST_DEPTH, "equal": N_PARAMS, "n_params": n, **where}
+    return AnswerRow(**at, **depth.columns("depth"), decimals=decimals)
 
 
 def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> AdjustedColumn:
@@ -108,16 +108,6 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
     moved = posterior.of_columns(means.x, means.y, {name: value})
     sizes = moved.std(axis=1) if not tuned else np.sqrt((moved**2).mean(axis=1))
     matters = ask.effect(sizes, confidence)
-    frame = posterior.frame
-    steps = np.array([0.0, 1.0]) if one.kind == TEXT else np.linspace(value.min(), value.max(), CURVE_POINTS)
-    x, y = np.full(len(steps), frame.x0), np.full(len(steps), frame.y0)
-    curve = posterior.of_columns(x, y, {name: steps})
-    tail = (1.0 - confidence) / 2.0
-    low, middle, high = np.quantile(curve, [tail, 0.5, 1.0 - tail], axis=0)
-    at = steps
-    if one.kind != TEXT:
-        centre = design.rate[0] if tuned and design.rate is not None else one.at
-        at = np.exp(centre + steps * design.spread[k]) - one.shift
     held = f"{one.name} {one.held}" if one.kind == TEXT else one.said(one.held)
     return AdjustedColumn(
         name=name if one.kind == TEXT else one.name,
@@ -131,21 +121,17 @@ def _column(k: int, means: Means, design: Design, surface: ask.LossSurface) -> A
         matters=matters.value or 0.0,
         matters_low=matters.low or 0.0,
         matters_high=matters.high or 0.0,
-        at=tuple(at.tolist()),
-        effect=tuple(middle.tolist()),
-        effect_low=tuple(low.tolist()),
-        effect_high=tuple(high.tolist()),
         common=() if tuned else _at_common(one, name, design.spread[k], surface),
         best=one.best,
     )
 
 
-def _at_common(one: Covariate, name: str, spread: float, surface: ask.LossSurface) -> tuple[DepthHeld, ...]:
+def _at_common(one: Covariate, name: str, spread: float, surface: ask.LossSurface) -> tuple[AnswerRow, ...]:
     """Best depths at the middle size, with a column at each of its equally common values."""
     found, x = [], surface.posterior.frame.x0
     for value in one.common:
         settings = {name: (math.log(value + one.shift) - one.at) / spread}
-        found.append(DepthHeld(value=value, **_best(math.exp(x), *surface.at_setting(x, settings))))
+        found.append(_best(math.exp(x), *surface.at_setting(x, settings), column=name, value=value))
     return tuple(found)
 
 
@@ -210,13 +196,13 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
         groups = {"": groups[""]}
     of_held = next((f"{row.name} {row.held}" for row in means.columns if row.kind == TEXT), "")
 
-    def after(label: str, counts: np.ndarray, of: str) -> tuple[list[DepthAfter], np.ndarray]:
+    def after(label: str, counts: np.ndarray, of: str) -> tuple[list[AnswerRow], np.ndarray]:
         """(best depths after ``counts``, (D,) ln of the last over the first)."""
         settings = [{name: float(v)} for v in counts]
         if label:
             settings = [{**own, label: 1.0, f"{label} × {TOKENS}": own[name]} for own in settings]
         drawn = [ask.best_depths(posterior, x, own) for own in settings]
-        rows: list[DepthAfter] = []
+        rows: list[AnswerRow] = []
         for v, found, own in zip(counts, drawn, settings, strict=True):
             depth, decimals = surface.at_setting(x, own)
             with np.errstate(invalid="ignore"):
@@ -226,14 +212,9 @@ def _along_tokens(means: Means, design: Design, surface: ask.LossSurface) -> dic
             both = depth.value is not None and (not rows or rows[0].depth is not None)
             ratios = both and len(known) > 0.9 * len(ratio)
             change = ask.effect(known, confidence).map(math.exp) if ratios else Interval()
-            rows.append(
-                DepthAfter(
-                    tokens=float(math.exp(one.at + v * design.spread[place]) - one.shift),
-                    **_best(math.exp(x), depth, decimals),
-                    **change.columns("ratio"),
-                    of=of,
-                )
-            )
+            tokens = float(math.exp(one.at + v * design.spread[place]) - one.shift)
+            where = {"tokens": tokens, "arm": of, **change.columns("estimate")}
+            rows.append(_best(math.exp(x), depth, decimals, **where))
         return rows, ratio
 
     shared_counts = np.array([low, (low + high) / 2.0, high])
@@ -287,7 +268,7 @@ def sentences(
             continue
         line = (
             f"{name[0].upper()}{name[1:]} follows depth here; if it does so in your nets: {_depth(follows)} layers at "
-            f"{format_count(follows.n_params)}; at {column_of.held}: {_depth(held_row)}"
+            f"{format_count(follows.n_params or 0.0)}; at {column_of.held}: {_depth(held_row)}"
         )
         if name in record.inseparable:
             line += f": this table cannot separate depth from {name} (r = {column_of.r:.2f})".replace("-0", "−0")
@@ -325,37 +306,39 @@ def _held_said(column: AdjustedColumn) -> str:
     """Sentence on a column with several equally common values, if another one moves the best depth by a tenth and both
     depths have an interval; else empty."""
     known = [row for row in column.common if row.depth and row.depth_low and row.depth_high]
-    text = partial(value_text, column.name)
-    own = next((row for row in known if f"{column.name} {text(row.value)}" == column.held), None)
+
+    def text(row: AnswerRow) -> str:
+        return value_text(column.name, float(row.value or 0.0))
+
+    own = next((row for row in known if f"{column.name} {text(row)}" == column.held), None)
     if own is None:
         return ""
     ln = [math.log((row.depth or 1.0) / (own.depth or 1.0)) for row in known]
     far = known[int(np.argmax(np.abs(ln)))]
     if max(map(abs, ln)) < MOVES:
         return ""
-    values = join([text(row.value) for row in column.common])
+    values = join(list(map(text, column.common)))
     why = "has the least loss at equal size" if column.best else "is the middle one"
     return (
-        f"The values {values} of {column.name} are about as common, and {text(own.value)} {why}; at "
-        f"{format_count(own.n_params)} the best depth is {_depth(own)} there and {_depth(far)} at {text(far.value)} "
+        f"The values {values} of {column.name} are about as common, and {text(own)} {why}; at "
+        f"{format_count(own.n_params or 0.0)} the best depth is {_depth(own)} there and {_depth(far)} at {text(far)} "
         "(--at)"
     )
 
 
 def _tokens_said(record: Adjustment) -> list[str]:
     """Sentences on the best depth against tokens, and on recipes that disagree about it."""
-    ends: dict[str, list[DepthAfter]] = {}
+    ends: dict[str, list[AnswerRow]] = {}
     for row in record.along_tokens:
-        ends.setdefault(row.of, []).append(row)
+        ends.setdefault(row.arm, []).append(row)
     said: list[str] = []
     for of, rows in ends.items():
         first, last = rows[0], rows[-1]
-        if len(rows) > 1 and last.ratio is not None:
-            ratio = last.ratio_interval.format(".2f")
-            said.append(
-                f"{'' if not of else f'{of[0].upper()}{of[1:]}: '}at {format_count(last.n_params)} the best depth "
-                f"after {format_count(last.tokens)} tokens is {ratio} times the one after {format_count(first.tokens)}"
-            )
+        if len(rows) > 1 and last.estimate is not None:
+            ratio = last.estimate_interval.format(".2f")
+            n, after, before = (format_count(value or 0.0) for value in (last.n_params, last.tokens, first.tokens))
+            recipe = f"{of[0].upper()}{of[1:]}: " if of else ""
+            said.append(f"{recipe}at {n} the best depth after {after} tokens is {ratio} times the one after {before}")
     said = [line[0].upper() + line[1:] for line in said]
     if record.tokens_disagree:
         both = " and ".join(ends)
@@ -368,8 +351,8 @@ def _tokens_said(record: Adjustment) -> list[str]:
 def _equal_sentence(record: Adjustment) -> str:
     """Best depths at the middle size of each kind of equality at equal size."""
     rows = {
-        name: {row.n_params: row for row in record.equal if row.equal == name and row.n_params and row.depth}
-        for name in ("N", "N and FLOPs", "N and wall time")
+        name: {row.n_params: row for row in record.equal if row.equal == equal and row.n_params and row.depth}
+        for equal, name in ((N_PARAMS, "N"), (SIZE_AND_FLOPS, "N and FLOPs"), (SIZE_AND_TIME, "N and wall time"))
     }
     told = [set(of) for of in rows.values() if of]
     shared = sorted(set.intersection(*told)) if len(told) > 1 else []
@@ -381,12 +364,12 @@ def _equal_sentence(record: Adjustment) -> str:
     return f"Equal what: at {format_count(n)} the best depth is {join(texts)}"
 
 
-def middle_readings(record: Adjustment, name: str) -> tuple[Reading, Reading]:
+def middle_readings(record: Adjustment, name: str) -> tuple[AnswerRow, AnswerRow]:
     """Both readings of a column at its middle size: held, and following depth."""
     rows = [row for row in record.readings if row.column == name]
     middle = len(rows) // 4 * 2
     return rows[middle], rows[middle + 1]
 
 
-def _depth(row: Reading | DepthHeld | EqualWhat) -> str:
-    return row.depth_interval.format(layers(row.depth_decimals))
+def _depth(row: AnswerRow) -> str:
+    return row.depth_interval.format(layers(row.decimals))

@@ -140,7 +140,6 @@ def compared(
         column=column,
         unit=base.arm.unit,
         arms=tuple(usable),
-        inputs=tuple(dict.fromkeys(data.source for data in tables)),
         confidence=options.confidence,
         answer=(*_not_adjusted(found, column), *answers(column, base.arm.unit, curves, partings, len(found) > 1)),
         curves=tuple(curves),

@@ -27,7 +27,6 @@ from dwsweep.fit.guideline import (
     falling_warning,
     guideline_sizes,
     held_out_warnings,
-    published_record,
 )
 from dwsweep.fit.heap import Heap, beside_a_grid, check_answered, heap_of, over_tokens
 from dwsweep.fit.lengths import (
@@ -373,7 +372,6 @@ def _result(
         rivals=report.rivals,
         surface=surface,
         guideline=guideline_sizes(asked.params),
-        published=published_record(),
         warnings=[*warnings, *report.warnings, *tie_warnings(transitions)],
         noise=main.noise(),
         curves=fit_curves(curves, report, drawn, axis, confidence),

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from dwsweep import paths
 from dwsweep.fit.guideline import layer_weights
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along
-from dwsweep.records.answers import BEST_DEPTH, BEST_VALUE, DIFFERENCE, EFFECT, RATIO, AnswerRow
+from dwsweep.records.answers import (
+    BEST_DEPTH,
+    BEST_VALUE,
+    COLUMNS,
+    DIFFERENCE,
+    EFFECT,
+    N_PARAMS,
+    RATIO,
+    WALL_TIME,
+    AnswerRow,
+)
 from dwsweep.records.comparison import BEST_DEPTH as COMPARED_DEPTH
 from dwsweep.records.comparison import LOSS, TRANSITION, Comparison
 from dwsweep.records.equal_budgets import EqualBudgets
 from dwsweep.records.fit import AlongFit, Fit, FitResult
-from dwsweep.records.record import csv_text
+from dwsweep.records.record import table_text
 from dwsweep.shapes import width_at
 
-N_PARAMS, WALL_TIME = "n_params", "wall_time"
-EQUAL = {  # names of equal quantities in other records
-    "device_seconds": WALL_TIME,
-    "N": N_PARAMS,
-    "total N": "n_params_total",
-    "tokens per parameter": "tokens_per_param",
-    "N and FLOPs": "n_params and flops",
-    "N and wall time": "n_params and wall_time",
-    "FLOPs": "flops",
-    "wall time": WALL_TIME,
-}
+EQUAL = {"device_seconds": WALL_TIME}  # axis of a fit → quantity held equal, where the names differ
 
 
 def answers(fit: Fit) -> list[AnswerRow]:
@@ -40,8 +41,8 @@ def answers(fit: Fit) -> list[AnswerRow]:
     best += _by_budget(fit.equal_budgets) if fit.equal_budgets else ()
     if fit.adjusted:
         sizes = {row.n_params for row in best}
-        equal = (row for row in fit.adjusted.equal if row.equal != "N" or row.n_params not in sizes)
-        best += [*map(_equal_what, equal), *_adjusted(fit.adjusted)]
+        best += [row for row in fit.adjusted.equal if row.equal != N_PARAMS or row.n_params not in sizes]
+        best += _adjusted(fit.adjusted)
     rest = [row for one in fit.comparisons for row in _compared(one, EQUAL.get(fit.curves.axis, fit.curves.axis))]
     every = [*best, *rest, *found]
     return [row for row in every if row.question == BEST_DEPTH] + [row for row in every if row.question != BEST_DEPTH]
@@ -50,7 +51,7 @@ def answers(fit: Fit) -> list[AnswerRow]:
 def write(fit: Fit, folder: Any) -> list[str]:
     """Write ``answers.csv``; returns its path."""
     path = paths.as_path(folder) / "answers.csv"
-    paths.write_atomic(path, csv_text(answers(fit), AnswerRow))
+    paths.write_atomic(path, table_text(map(vars, answers(fit)), COLUMNS))
     return [str(path)]
 
 
@@ -112,37 +113,14 @@ def _by_budget(found: EqualBudgets) -> Iterator[AnswerRow]:
         )
 
 
-def _equal_what(row: EqualWhat) -> AnswerRow:
-    equal = EQUAL[row.equal]
-    return AnswerRow(
-        question=BEST_DEPTH,
-        equal=equal,
-        n_params=row.n_params,
-        tokens=row.tokens,
-        cost=None if equal == N_PARAMS else row.budget,
-        **row.depth_interval.columns("depth"),
-        reason="" if row.depth is not None else "at an edge of the nets or tokens tried",
-    )
-
-
 def _adjusted(record: Adjustment) -> Iterator[AnswerRow]:
     """Best depths under both readings of a column and after other tokens, best rates, effects of the columns."""
-    held = record.held
-    for one in record.readings:
-        value = "follows depth" if one.follows else held.get(one.column, "held")
-        yield AnswerRow(
-            question=BEST_DEPTH,
-            equal=N_PARAMS,
-            n_params=one.n_params,
-            column=one.column,
-            value=value,
-            **one.depth_interval.columns("depth"),
-        )
+    no_depth, no_ratio = Interval().columns("depth"), Interval().columns("estimate")
+    yield from record.readings
     for later in record.along_tokens:
-        at: dict[str, Any] = {"equal": N_PARAMS, "n_params": later.n_params, "tokens": later.tokens, "arm": later.of}
-        yield AnswerRow(question=BEST_DEPTH, **at, **later.depth_interval.columns("depth"))
-        if later.ratio is not None:
-            yield AnswerRow(question=RATIO, **at, column="tokens", **later.ratio_interval.columns("estimate"))
+        yield replace(later, **no_ratio)
+        if later.estimate is not None:
+            yield replace(later, question=RATIO, column="tokens", **no_depth)
     for rate in record.rates:
         yield AnswerRow(
             question=BEST_VALUE,

@@ -392,8 +392,8 @@ class Together:
     def compare(self, other: Arm | NoCurve) -> Comparison:
         """``other`` against the base."""
         base = self.arms[0]
-        between: dict[str, Any] = {"base": base.label, "base_input": base.source}
-        between |= {"arm": other.label, "input": other.source, "input_sha256": other.sha256}
+        between: dict[str, Any] = {"base": base.label, "arm": other.label, "input": other.source}
+        between["input_sha256"] = other.sha256
         if isinstance(other, NoCurve):
             return Comparison(
                 **between,
@@ -519,8 +519,6 @@ class Together:
                 g=numbers(g),
                 low=numbers(low),
                 high=numbers(high),
-                band_low=numbers(band.low),
-                band_high=numbers(band.high),
             )
             stretches = [(side, list(places)) for side, places in groupby(range(len(x)), key=band.sign.__getitem__)]
             partings = [

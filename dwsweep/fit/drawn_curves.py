@@ -14,7 +14,6 @@ from dwsweep.fit.curves import Curves
 from dwsweep.fit.interpolation import pchip
 from dwsweep.fit.laws import Law
 from dwsweep.fit.width_law import LawReport
-from dwsweep.records.columns import AXES
 from dwsweep.records.transitions import (
     FitCurves,
     FixedSize,
@@ -38,7 +37,6 @@ def fit_curves(
     forms = {**report.laws, "published": laws.published()}
     return FitCurves(
         axis=axis,
-        axis_label=AXES[axis],
         confidence=confidence,
         depths=tuple(curves.depths) if curves else (),
         laws={name: _band(law, curves) for name, law in forms.items()},
@@ -53,13 +51,10 @@ def _band(law: Law, curves: Curves | None) -> LawBand:
     with np.errstate(over="ignore"):  # an exponential law at a thousand layers has a width beyond floats
         best, low, high = (np.exp(values) for values in law.ln_width_band(grid))
     return LawBand(
-        name=law.name,
-        form=law.form,
         depth=numbers(grid),
         width=numbers(best),
         width_low=numbers(low),
         width_high=numbers(high),
-        error_tag=law.error_tag,
     )
 
 

@@ -36,7 +36,7 @@ from dwsweep.fit.lengths import TrainedBudgets
 from dwsweep.fit.nets import LEAST_POINTS, UP, Grid, Nets, interval, least
 from dwsweep.fit.posterior import Posterior
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import EqualWhat
+from dwsweep.records.answers import BEST_DEPTH, FLOPS, N_PARAMS, PER_PARAM, TOTAL, WALL_TIME, AnswerRow
 from dwsweep.text import format_count, format_duration
 
 SHARES = (0.25, 0.5, 0.75)  # quantiles of ln N and of the runs' costs at which best depths are told
@@ -46,6 +46,7 @@ SAME = 1.02  # largest over smallest count of tokens within which counts are equ
 EXACT = 1e-3  # scatter of ln cost due to rounding
 MOST_EMBEDDING_SCATTER = 0.15  # scatter of ln (embeddings / width) beyond which embeddings do not follow the width
 TIME, TIMES = "wall time", ("device_seconds", "wall_seconds")
+CODES = {"FLOPs": FLOPS, TIME: WALL_TIME}  # unit of a cost → quantity held equal
 SIZES_OF_BUDGET, MOSTLY, AS_LONG = 4.0, 0.9, 1.1  # spread of times in one budget: sizes, share, factor
 SAME_COST = 0.01  # difference in ln cost within which all depths of a size cost the same
 
@@ -123,7 +124,7 @@ def spent_by_all(
     return None
 
 
-def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[EqualWhat, ...]:
+def equal_what(surface: ask.LossSurface, runs: Runs, seed: int, budget: Budget | None = None) -> tuple[AnswerRow, ...]:
     """Best depths at each kind of equality that the runs support; empty if equal size is the only one.
 
     budget: common budget of all runs, at which the losses then stand.
@@ -157,13 +158,13 @@ class _Question:
 
     # Lines that need no cost
 
-    def sizes(self) -> Iterator[EqualWhat]:
+    def sizes(self) -> Iterator[AnswerRow]:
         for x in self.x:
             n = math.exp(x)
-            found = self._row("N", n, "", x, self.surface.at(n), self.held)
-            yield replace(found, depth_decimals=self.surface.decimals(n))
+            found = self._row(N_PARAMS, None, "", x, self.surface.at(n), self.held)
+            yield replace(found, decimals=self.surface.decimals(n))
 
-    def totals(self) -> Iterator[EqualWhat]:
+    def totals(self) -> Iterator[AnswerRow]:
         """Best depth at the total size of the best net of each size."""
         per_width = self._embeddings()
         if per_width is None or self.held is None:
@@ -183,9 +184,9 @@ class _Question:
             depth = self._interval(least(y[inside], self.posterior.losses(size[inside], y[inside])))
             said = f"{self.runs.named('n_params_total')} less N, in proportion to the width"
             at = float(np.interp(math.log(depth.value or best), y, size))
-            yield self._row("total N", total, said, at, depth, self.held)
+            yield self._row(TOTAL, total, said, at, depth, self.held)
 
-    def ratios(self) -> Iterator[EqualWhat]:
+    def ratios(self) -> Iterator[AnswerRow]:
         if not self.runs.column:
             return
         ratio = float(f"{math.exp(float(np.nanmedian(self.tokens - self.runs.x))):.2g}")
@@ -194,17 +195,16 @@ class _Question:
             if self.low <= t <= self.high:
                 setting = {self.runs.column: float(self._standard(t))}
                 depth, decimals = self.surface.at_setting(x, setting)
-                found = self._row("tokens per parameter", ratio, "", x, depth, t)
-                yield replace(found, depth_decimals=decimals)
+                yield replace(self._row(PER_PARAM, ratio, "", x, depth, t), decimals=decimals)
 
-    def as_trained(self, budget: Budget) -> Iterator[EqualWhat]:
+    def as_trained(self, budget: Budget) -> Iterator[AnswerRow]:
         """Best depth at the budget of all runs: at equal size, and with each depth at its best size."""
         for size in self.x:
             depth = self.surface.at(math.exp(size))
-            yield self._row(f"N and {budget.unit}", budget.value, budget.said, size, depth, None)
-        yield self._of_nets(budget.unit, budget.value, budget.said, self._net_losses)[0]
+            yield self._row(_at_size(budget.unit), budget.value, budget.said, size, depth, None)
+        yield self._of_nets(CODES[budget.unit], budget.value, budget.said, self._net_losses)[0]
 
-    def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[EqualWhat, float | None]:
+    def _of_nets(self, equal: str, spent: float, said: str, rows: np.ndarray) -> tuple[AnswerRow, float | None]:
         """(the line of the best net, its ln N) of losses ``rows`` (D, n) of the nets of ``grid``."""
         *best, edge = Nets(self.grid, rows).best
         size, depth = (self._interval(value, edge) for value in best)
@@ -224,7 +224,7 @@ class _Question:
         if found := self._fitted(TIME, 1.0 / speed, "tokens_per_second"):
             yield found
 
-    def at_size(self, cost: Cost) -> Iterator[EqualWhat]:
+    def at_size(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at the cost of each size's best net after the held tokens."""
         for x in self.x:
             held, best = self.runs.at, self.surface.at(math.exp(x)).value
@@ -245,9 +245,9 @@ class _Question:
             tokens = held
             if depth.value:
                 tokens -= float(np.interp(math.log(depth.value), y, np.median(dearer, axis=0)))
-            yield self._row(f"N and {cost.unit}", spent, cost.said, x, depth, tokens)
+            yield self._row(_at_size(cost.unit), spent, cost.said, x, depth, tokens)
 
-    def at_cost(self, cost: Cost) -> Iterator[EqualWhat]:
+    def at_cost(self, cost: Cost) -> Iterator[AnswerRow]:
         """Best depth at a cost inside the range of the runs, each depth at its best size."""
         per_token = cost.ln(*self.grid.flat)
         for share in SHARES:
@@ -258,7 +258,7 @@ class _Question:
                 continue
             rows = self._net_losses + self._moved(t, self._net_by_tokens)
             rows[:, ~allowed] = math.inf
-            row, at = self._of_nets(cost.unit, math.exp(spent), cost.said, rows)
+            row, at = self._of_nets(CODES[cost.unit], math.exp(spent), cost.said, rows)
             if at is not None and row.depth:
                 tokens = spent - float(np.median(cost.ln(np.array([at]), np.log([row.depth]))))
                 row = replace(row, tokens=math.exp(tokens))
@@ -376,13 +376,20 @@ class _Question:
         return interval(self.posterior, drawn, self.surface.record.confidence, edge).map(math.exp)
 
     def _row(
-        self, equal: str, budget: float, said: str, x: float | None, depth: Interval, tokens: float | None
-    ) -> EqualWhat:
-        return EqualWhat(
+        self, equal: str, cost: float | None, said: str, x: float | None, depth: Interval, tokens: float | None
+    ) -> AnswerRow:
+        return AnswerRow(
+            question=BEST_DEPTH,
             equal=equal,
-            budget=budget,
+            cost=cost,
             known_from=said,
             n_params=None if x is None else math.exp(x),
             tokens=None if tokens is None else math.exp(tokens),
             **depth.columns("depth"),
+            reason="" if depth.value is not None else "at an edge of the nets or tokens tried",
         )
+
+
+def _at_size(unit: str) -> str:
+    """Name of an equal cost beside equal N."""
+    return f"{N_PARAMS} and {CODES[unit]}"

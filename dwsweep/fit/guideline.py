@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import takewhile
 
 import numpy as np
@@ -21,11 +20,10 @@ from dwsweep.fit.laws import (
     FORMS,
     Law,
     ellipse,
-    published,
 )
 from dwsweep.fit.noise import chi2_quantile
 from dwsweep.interval import layers
-from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, PublishedLaw, Surface
+from dwsweep.records.fit import NO_FORM_FITS, FitResult, HeldOut, Surface
 from dwsweep.records.transitions import GuidelineRow, SizedOptimum
 from dwsweep.shapes import STANDARD
 from dwsweep.text import SHORT, format_count
@@ -165,13 +163,6 @@ def guideline_sizes(params: Iterable[float] = ()) -> list[GuidelineRow]:
         )
         for name, n, shape in targets
     ]
-
-
-@cache
-def published_record() -> PublishedLaw:
-    """Published law, for fit.json."""
-    law = published()
-    return PublishedLaw(**law.columns(), cov=published_law.COVARIANCE, cov_tag=law.error_tag)
 
 
 def headline(record: Surface, size: str) -> str:

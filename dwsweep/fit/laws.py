@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -193,11 +192,6 @@ class Law:
     @property
     def equation(self) -> LawForm:
         return FORMS[self.form]
-
-    def columns(self) -> dict[str, Any]:
-        """Facts of the law for its records."""
-        facts = {name: getattr(self, name) for name in ("name", "form", "valid_from", "valid_to")}
-        return {**facts, "a": self.theta[0], "b": self.theta[1]}
 
     def depth(self, n_params: float) -> tuple[float | None, float | None, float | None]:
         """(L*, low, high) at ``n_params``; None for a value that does not exist, or an end without a bound."""

@@ -109,14 +109,13 @@ def next_runs(result: FitResult, params: float, runs: int) -> NextRuns:
         held=tuple(dict.fromkeys(held)),
         tokens=tokens,
         beyond=bool(x > high),
-        flops_of_rule=sum(_flops(n, tokens) for n in sizes),
     )
 
 
 def _held_tokens(result: FitResult) -> float | None:
     """Tokens of the answer; None if the table has none."""
     rows = result.adjusted.equal if result.adjusted else ()
-    return next((row.tokens for row in rows if row.equal == "N" and row.tokens), None)
+    return next((row.tokens for row in rows if row.equal == "n_params" and row.tokens), None)
 
 
 def _flops(n_params: float, tokens: float | None) -> float:

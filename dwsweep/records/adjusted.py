@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from dwsweep.interval import IntervalOf
+from dwsweep.records.answers import AnswerRow
 from dwsweep.records.record import Count, Record, one_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthAt(Record):
-    """Best depth at one size."""
-
-    n_params: float
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
-    depth_decimals: int | None = None  # known ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthHeld(DepthAt):
-    """Best depth at the middle size with a column at one of its equally common values."""
-
-    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +26,8 @@ class AdjustedColumn(Record):
     matters_low: float
     matters_high: float
     matters_interval = IntervalOf()
-    at: tuple[float, ...] = field(default=(), repr=False)  # values of its curve
-    effect: tuple[float, ...] = field(default=(), repr=False)  # nats above the held value, at the middle size and depth
-    effect_low: tuple[float, ...] = field(default=(), repr=False)
-    effect_high: tuple[float, ...] = field(default=(), repr=False)
-    common: tuple[DepthHeld, ...] = ()  # best depths at the held value and at values as common
+    common: tuple[AnswerRow, ...] = ()  # best depths at the middle size, at the held value and at values as common
     best: bool = False  # True if the held value has the least loss at equal size; else it is the middle value
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading(DepthAt):
-    """Best depth at one size, if a column follows depth as in the table (``follows``), or at its held value."""
-
-    column: str
-    follows: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,51 +45,13 @@ class BestRate(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthAfter(DepthAt):
-    """Best depth at one size after a count of tokens, and its ratio to the best depth after the least of them.
-
-    of: the value of a text, such as a recipe, where runs of several have counts of their own; the held one first.
-    """
-
-    tokens: float
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    ratio_interval = IntervalOf()
-    of: str = ""
-
-
-EQUAL = ("N", "total N", "tokens per parameter", "N and FLOPs", "N and wall time", "FLOPs", "wall time")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EqualWhat(Record):
-    """Best depth of nets with equal parameters, tokens per parameter, FLOPs or seconds: ``equal``, ``budget`` of it.
-
-    n_params: of the best net, with an interval if each depth has its best size.
-    """
-
-    equal: Annotated[str, one_of(*EQUAL)]
-    budget: float
-    n_params: float | None
-    n_params_low: float | None = None
-    n_params_high: float | None = None
-    n_params_interval = IntervalOf()
-    tokens: float | None  # tokens of the best net
-    depth: float | None
-    depth_low: float | None
-    depth_high: float | None
-    depth_interval = IntervalOf()
-    known_from: str = ""  # columns or formulas behind the budget
-    depth_decimals: int | None = None  # known ones, at equal N
-
-
-@dataclass(frozen=True, kw_only=True)
 class Adjustment(Record):
     """Adjustment of the losses of a heap.
 
     depth_left: share of the variance of ln depth that size and the columns leave. inseparable: columns that this table
-    cannot separate from depth. readings: best depths under both readings of these columns.
+    cannot separate from depth. readings: best depths with such a column at its held value, then where it follows depth.
+    along_tokens: estimate is the ratio to the best depth after the least tokens; arm the value of a text, such as a
+    recipe, where runs of several have counts of their own, the held one first.
     """
 
     runs: Count
@@ -129,19 +61,14 @@ class Adjustment(Record):
     scatter: float  # sd of a run about the surface, nats
     shared: float | None = None  # sd that the points of one run share, nats
     inseparable: tuple[str, ...] = ()
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[AnswerRow, ...] = ()
     rates: tuple[BestRate, ...] = ()
-    along_tokens: tuple[DepthAfter, ...] = ()  # best depths by tokens, if runs have several counts
+    along_tokens: tuple[AnswerRow, ...] = ()  # best depths by tokens, if runs have several counts
     tokens_disagree: tuple[str, ...] = ()  # text values under which tokens move the best depth otherwise
-    equal: tuple[EqualWhat, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
+    equal: tuple[AnswerRow, ...] = ()  # best depths at equal size, total size, FLOPs and time, as far as runs show them
     layer_weights: float | None = None  # weights of a layer over d² at the held inner width, where that varies
     shared_rate: float | None = None  # learning rate with the least cost over all depths
     sentences: tuple[str, ...] = ()  # first lines: values that are held fixed, and effects that cannot be separated
-
-    @property
-    def held(self) -> dict[str, Any]:
-        """Column in words → the value that the answer is for."""
-        return {one.name: one.held for one in self.columns}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +86,8 @@ class NextRun(Record):
 @dataclass(frozen=True, kw_only=True)
 class NextRuns(Record):
     """Nets that most narrow the best depth at ``n_params``, in order. held: values to train them at. ln_depth_sd: of
-    the best depth at present. tokens: of each net; None: 20 per parameter. flops_of_rule: of as many nets of
-    sizes at even steps of ln N from N/16 to 1.5·N, as these are. beyond: whether ``n_params`` is above the sizes of
-    the table."""
+    the best depth at present. tokens: of each net; None: 20 per parameter. beyond: whether ``n_params`` is above the
+    sizes of the table."""
 
     n_params: float
     depth: float | None
@@ -170,7 +96,6 @@ class NextRuns(Record):
     depth_interval = IntervalOf()
     ln_depth_sd: float
     runs: tuple[NextRun, ...]
-    flops_of_rule: float
     beyond: bool = False
     tokens: float | None = None
     held: tuple[str, ...] = ()

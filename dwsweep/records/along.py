@@ -103,7 +103,6 @@ class Along(Record):
     column: str
     unit: Annotated[str, one_of(*SHORT)]
     arms: tuple[str, ...]
-    inputs: tuple[str, ...]
     confidence: float
     answer: tuple[str, ...]
     curves: tuple[AlongCurve, ...]

@@ -1,4 +1,4 @@
-"""Record of the answers of a fit: the rows of ``answers.csv``."""
+"""Record of an answer of a fit: the rows of ``answers.csv``, and the answers of a heap in ``fit.json``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dwsweep.interval import IntervalOf
-from dwsweep.records.record import Record, one_of
+from dwsweep.records.record import Record, columns_of, one_of
 
 BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT = "best_depth", "best_value", "ratio", "difference", "effect"
 QUESTIONS = (BEST_DEPTH, BEST_VALUE, RATIO, DIFFERENCE, EFFECT)
+N_PARAMS, TOTAL, PER_PARAM, FLOPS, WALL_TIME = "n_params", "n_params_total", "tokens_per_param", "flops", "wall_time"
+SIZE_AND_FLOPS, SIZE_AND_TIME = f"{N_PARAMS} and {FLOPS}", f"{N_PARAMS} and {WALL_TIME}"
+FOLLOWS = "follows depth"  # value of a column that follows depth as in the table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +21,13 @@ class AnswerRow(Record):
 
     question: best_depth; best_value of ``column``; ratio of two best depths or transitions; difference of two losses;
     effect of ``column`` on the losses. equal: the quantity that the compared nets share: n_params, n_params_total,
-    tokens_per_param, flops, wall_time. cost: value of any other equal quantity, such as FLOPs, seconds or tokens per
-    parameter.
+    tokens_per_param, flops, wall_time, or n_params and one of the last two. cost: value of an equal quantity other than
+    n_params: FLOPs, seconds, tokens per parameter.
     arm: the arm that the answer is of. value: of ``column``. monte_carlo_error: standard error of ``depth`` by the
     finite number of draws, layers. estimate: what a question about no best depth asks for, in the unit of the fit's
-    losses, as a ratio, or in the column's own unit. reason: why a value is missing, or the verdict.
+    losses, as a ratio, or in the column's own unit. reason: why a value is missing, or the verdict. No columns of
+    answers.csv are: the ends of n_params, where each depth has its best size; decimals: known ones of the depth;
+    known_from: columns or formulas behind the cost.
     """
 
     question: Annotated[str, one_of(*QUESTIONS)]
@@ -49,3 +54,12 @@ class AnswerRow(Record):
     estimate_low: float | None = None
     estimate_high: float | None = None
     estimate_interval = IntervalOf()
+    n_params_low: float | None = None
+    n_params_high: float | None = None
+    n_params_interval = IntervalOf()
+    decimals: int | None = None
+    known_from: str = ""
+
+
+COLUMNS = columns_of(AnswerRow)[: columns_of(AnswerRow).index("n_params_low")]
+"""The columns of answers.csv."""

@@ -130,13 +130,8 @@ def of_type(*types: Type) -> tuple[str, ...]:
 
 
 REQUIRED = ("depth", "width", "loss")
-AXES = {
-    "n_params": "non-embedding parameters",
-    "n_params_total": "parameters, embeddings included",
-    "flops": "training FLOPs",
-    "device_seconds": "device seconds",
-}
-"""Columns that may be the axis of a fit (the size at which depths are compared), and their names as an axis."""
+AXES = ("n_params", "n_params_total", "flops", "device_seconds")
+"""Columns that may be the axis of a fit: the size at which depths are compared."""
 ALIASES: dict[str, tuple[str, ...]] = {
     "depth": (
         *("n_layer", "n_layers", "num_layers", "num_hidden_layers", "layers", "nlayers"),

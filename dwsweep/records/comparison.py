@@ -87,8 +87,6 @@ class ArmContrast(Sampled):
     g: Values
     low: Values  # pointwise
     high: Values
-    band_low: Values  # simultaneous over the sizes of the depth
-    band_high: Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +102,6 @@ class Comparison(Record):
     """Comparison of one arm with the base, the table that was fitted."""
 
     base: str
-    base_input: str
     arm: str
     input: str
     input_sha256: str

@@ -16,9 +16,9 @@ from dwsweep import paths
 from dwsweep.errors import InputError
 from dwsweep.interval import Interval
 from dwsweep.records import record as reader
-from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.adjusted import Adjustment
 from dwsweep.records.along import Along, AlongRow
-from dwsweep.records.comparison import ComparedRow, Comparison
+from dwsweep.records.comparison import Comparison
 from dwsweep.records.equal_budgets import AtBudget, EqualBudgets
 from dwsweep.records.record import Count, Positive, PositiveNumber, Record, csv_text, one_of
 from dwsweep.records.transitions import (
@@ -39,6 +39,8 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Ends = tuple[float | None, float | None]  # None: no bound on that side
 Matrix = tuple[tuple[float | None, ...], ...]
+# tables that an earlier fit in the folder may have had; answers.csv has the rows of the last two
+OF_SOME = ("along.csv", "equal_budgets.csv", "comparison.csv", "equal_what.csv")
 TABLES = {"cells": Cell, "transitions": Transition, "guideline": GuidelineRow}  # NAME.csv
 
 
@@ -250,20 +252,6 @@ class WidthLaw(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedLaw(Record):
-    """The law of Levine et al. 2020, for reference."""
-
-    name: str
-    form: str
-    a: float
-    b: float
-    cov: Matrix
-    cov_tag: str
-    valid_from: float
-    valid_to: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class NoiseSummary(Record):
     """Noise behind the errors of a fit. All but ``source`` is None if no run had a usable loss, and then left
     out."""
@@ -464,7 +452,6 @@ class FitResult(_Kept):
     rivals: list[Rival]  # the forms compared, the best first
     surface: Surface | None
     guideline: list[GuidelineRow]
-    published: PublishedLaw
     warnings: list[str]  # one warning per line
     noise: NoiseSummary
     curves: FitCurves
@@ -483,11 +470,6 @@ class FitResult(_Kept):
     def verdicts(self) -> list[Transition]:
         """Verdicts: the one row per pair of depths that every output reads."""
         return verdicts(self.transitions)
-
-    @property
-    def own_law(self) -> bool:
-        """True if these losses answer at a size of the guideline."""
-        return any(row.depth is not None and row.law.startswith("own") for row in self.guideline)
 
     def __repr__(self) -> str:
         used = [row for row in self.cells if not row.excluded]
@@ -599,15 +581,18 @@ def _other_format(file: Any, name: str) -> str:
 
 
 def write(result: Fit, out_dir: Any) -> list[str]:
-    """Write fit.json and its tables: cells.csv, transitions.csv and guideline.csv; equal_budgets.csv where
-    runs were trained at equal compute; equal_what.csv of a heap that answers at equal
-    cost; comparison.csv of arms; along.csv of a column. Each is written atomically. Returns the paths.
+    """Write fit.json and its tables: cells.csv, transitions.csv and guideline.csv; equal_budgets.csv where runs were
+    trained at equal compute; along.csv of a column. Each is written atomically, and such
+    a table of an earlier fit leaves. Returns the paths.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
     out = paths.make_directory(paths.as_path(out_dir))
     texts = {"fit.json": result.to_json(), **tables_of(result)}
+    for name in OF_SOME:
+        if name not in texts:
+            (out / name).unlink(missing_ok=True)
     for name, text in texts.items():
         paths.write_atomic(out / name, text)
     return [str(out / name) for name in texts]
@@ -620,13 +605,8 @@ def tables_of(result: Fit) -> dict[str, str]:
         texts = {f"{name}.csv": csv_text(getattr(result, name), kind) for name, kind in TABLES.items()}
     if result.along:
         texts["along.csv"] = csv_text(result.along.rows, AlongRow)
-    if isinstance(result, FitResult):
-        if result.comparisons:
-            texts["comparison.csv"] = csv_text([row for one in result.comparisons for row in one.rows], ComparedRow)
-        if result.adjusted and result.adjusted.equal:
-            texts["equal_what.csv"] = csv_text(result.adjusted.equal, EqualWhat)
-        if result.equal_budgets:
-            texts["equal_budgets.csv"] = csv_text(result.equal_budgets.rows, AtBudget)
+    if isinstance(result, FitResult) and result.equal_budgets:
+        texts["equal_budgets.csv"] = csv_text(result.equal_budgets.rows, AtBudget)
     return texts
 
 

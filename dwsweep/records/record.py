@@ -125,8 +125,10 @@ def csv_text(rows: Iterable[Any], kind: Any, number: Callable[[float], str] = "{
     return table_text(map(vars, rows), columns_of(kind), number)
 
 
-def table_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number: Callable[[float], str]) -> str:
-    """Write rows as CSV; None and missing values are blank."""
+def table_text(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], number: Callable[[float], str] = "{:.10g}".format
+) -> str:
+    """Write rows as CSV; None and missing values are blank. ``number`` formats a float."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, str):

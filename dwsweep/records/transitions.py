@@ -216,13 +216,10 @@ class Sampled(Record):
 class LawBand(Sampled):
     """Width of the transition against depth under a law, with its band at fixed depth."""
 
-    name: str
-    form: str
     depth: Values
     width: Values
     width_low: Values
     width_high: Values
-    error_tag: str  # source of the errors, if not this fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +288,6 @@ class FitCurves(Record):
     """All curves of a fit. Laws by form: ``exponential``, ``linear``, ``power`` where there are any, ``published``."""
 
     axis: str
-    axis_label: str
     confidence: float
     depths: tuple[Positive, ...]  # of the cells
     laws: dict[str, LawBand]

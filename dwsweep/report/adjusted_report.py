@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from dwsweep.fit.data.covariates import LARGE, value_text
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, DepthAfter, EqualWhat, NextRuns, Reading
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, NextRuns
+from dwsweep.records.answers import (
+    FLOPS,
+    N_PARAMS,
+    PER_PARAM,
+    SIZE_AND_FLOPS,
+    SIZE_AND_TIME,
+    TOTAL,
+    WALL_TIME,
+    AnswerRow,
+)
 from dwsweep.records.transitions import layers
 from dwsweep.report.document import INTERVAL, MISSING, Lines, Part, Table, estimate, label, number, shown
 from dwsweep.text import SHORT, format_count, format_duration, join
 
+WORDS = ("column", "value", "of", "equal")  # headings of texts
+Cells = Mapping[str, Callable[[AnswerRow], str]]
+EQUAL = {  # equal quantity → its name
+    N_PARAMS: "N",
+    TOTAL: "total N",
+    PER_PARAM: "tokens per parameter",
+    SIZE_AND_FLOPS: "N and FLOPs",
+    SIZE_AND_TIME: "N and wall time",
+    FLOPS: "FLOPs",
+    WALL_TIME: "wall time",
+}
 REACHED = "0.7"  # sd of ln of the best depth, over the one expected: tests/simulations/README.md
 
 
@@ -29,24 +51,13 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     parts: list[Part] = [table, Lines([left], indent=2)]
     if record.readings:
         title = "Best depth where a column follows depth as in this table, and at its held value"
-        readings = Table(title, [*map(number, ("column", "N", "follows")), INTERVAL, number("held"), INTERVAL])
-        rows = list(record.readings)
-        for fixed, follows in zip(rows[0::2], rows[1::2], strict=True):
-            readings.add(fixed.column, format_count(fixed.n_params), *_best(follows), *_best(fixed))
-        parts.append(readings)
+        where = {"column": lambda row: row.column, "value": lambda row: str(row.value), "N": _size}
+        parts.append(answers_table(title, record.readings, where))
     if len(record.along_tokens) > 1:
-        title = f"Best depth against tokens at N = {format_count(record.along_tokens[0].n_params)}"
-        several = any(later.of for later in record.along_tokens)
-        after = Table(
-            title,
-            [*([label("of")] * several), number("tokens"), number("depth"), INTERVAL, number("ratio"), INTERVAL],
-            keys=1 + several,
-        )
-        for later in record.along_tokens:
-            ratio = estimate(later.ratio_interval, ".2f")
-            of = [later.of] if several else []
-            after.add(*of, format_count(later.tokens), *_best(later), *ratio)
-        parts.append(after)
+        title = f"Best depth against tokens at N = {_size(record.along_tokens[0])}"
+        where = {"of": lambda row: row.arm, "tokens": _tokens}
+        ratio = {"ratio": lambda row: row.estimate_interval.format(".2f", MISSING)}
+        parts.append(answers_table(title, record.along_tokens, where, ratio))
     if record.equal:
         parts += equal_parts(record)
     if record.rates:
@@ -62,33 +73,47 @@ def adjusted_parts(record: Adjustment, unit: str) -> list[Part]:
     return parts
 
 
+def answers_table(title: str, rows: Sequence[AnswerRow], where: Cells, more: Cells | None = None) -> Table:
+    """Table of best depths. where, more: heading → text of a row, left and right of the depth and its interval. A
+    heading leaves that has no text in any row."""
+    told, also = ({head: text for head, text in (of or {}).items() if any(map(text, rows))} for of in (where, more))
+    heads = [label(head) if head in WORDS else number(head) for head in told]
+    table = Table(title, [*heads, number("depth"), INTERVAL, *map(number, also)], keys=len(told))
+    for row in rows:
+        depth, text = row.depth_interval, layers(row.decimals)
+        best = [shown(depth.value, text), "unbounded" if depth.unbounded else depth.ends(text)]
+        table.add(*(of(row) for of in told.values()), *best, *(of(row) for of in also.values()))
+    return table
+
+
 def equal_parts(record: Adjustment) -> list[Part]:
     """Table of the best depths at each kind of equality, and the columns or formulas behind the budgets."""
     title = "Best depth at equal size, tokens per parameter, FLOPs or wall time"
-    table = Table(
-        title,
-        [label("equal"), number("budget"), number("depth"), INTERVAL, number("N"), number("tokens")],
-        keys=2,
-        file="equal_what.csv",
-    )
-    for row in record.equal:
-        bounds = row.n_params_interval
-        n = format_count(row.n_params) if row.n_params else MISSING if bounds.unbounded else bounds.ends(format_count)
-        tokens = MISSING if row.tokens is None else format_count(row.tokens)
-        table.add(row.equal, budget(row), *_best(row), n, tokens)
-    known = {row.equal.removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
+    where = {"equal": lambda row: EQUAL[row.equal], "budget": budget}
+    table = answers_table(title, record.equal, where, {"N": _size, "tokens": _tokens})
+    known = {EQUAL[row.equal].removeprefix("N and "): row.known_from for row in record.equal if row.known_from}
     lines = [f"{name}: {said}" for name, said in known.items()]
     equal = {row.equal for row in record.equal}
-    if "N" in equal and any(name.startswith("N and ") for name in equal):
+    if N_PARAMS in equal and equal & {SIZE_AND_FLOPS, SIZE_AND_TIME}:
         lines.append("N and FLOPs, N and wall time: the budget is the cost of the best net at equal N")
     return [table, Lines(lines, indent=2)] if lines else [table]
 
 
-def budget(row: EqualWhat) -> str:
-    """A budget in its unit."""
-    if row.equal.endswith("wall time"):
-        return format_duration(row.budget)
-    return format_count(row.budget)
+def budget(row: AnswerRow) -> str:
+    """The equal quantity in its unit."""
+    if row.cost is None:
+        return _size(row)
+    return format_duration(row.cost) if row.equal.endswith(WALL_TIME) else format_count(row.cost)
+
+
+def _size(row: AnswerRow) -> str:
+    if row.n_params is None:
+        return MISSING if row.n_params_interval.unbounded else row.n_params_interval.ends(format_count)
+    return format_count(row.n_params)
+
+
+def _tokens(row: AnswerRow) -> str:
+    return MISSING if row.tokens is None else format_count(row.tokens)
 
 
 def next_runs_parts(found: NextRuns) -> list[Part]:
@@ -127,8 +152,3 @@ def _tried(one: AdjustedColumn) -> str:
         return MISSING
     text = format_count if one.high >= LARGE else partial(value_text, one.name)
     return f"{text(one.low)} … {text(one.high)}"
-
-
-def _best(row: Reading | DepthAfter | EqualWhat) -> list[str]:
-    found, text = row.depth_interval, layers(row.depth_decimals)
-    return [shown(found.value, text), "unbounded" if found.unbounded else found.ends(text)]

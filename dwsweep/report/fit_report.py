@@ -16,7 +16,7 @@ from dwsweep.fit.laws import FORMS
 from dwsweep.fit.transitions import size_ratio
 from dwsweep.interval import Form, Interval
 from dwsweep.interval import layers as in_layers
-from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, WidthLaw
+from dwsweep.records.fit import ONE_VARIABLE, AlongFit, Fit, FitResult, OtherFit, Surface, WidthLaw
 from dwsweep.records.transitions import (
     CHECKS,
     GuidelineRow,
@@ -75,7 +75,7 @@ def brief(result: Fit, folder: Any) -> Group:
     if warnings:
         parts += [Lines(["Warnings"], apart=True), Lines(warnings, listed=True)]
     also = f" --full also prints: {', '.join(rest).lower()}." if rest else ""
-    return console.render([*parts, Lines([f"Next: {_next(result, folder)}.{also}"], apart=True)])
+    return console.render([*parts, Lines([f"Next: {next_step(result, folder)}.{also}"], apart=True)])
 
 
 def _too_early(result: Fit) -> list[str]:
@@ -88,7 +88,7 @@ def _too_early(result: Fit) -> list[str]:
     return [f"Too early to ask for a best depth: {have}; it takes seven to nine shapes of three depths."]
 
 
-def _next(result: Fit, folder: Any) -> str:
+def next_step(result: Fit, folder: Any) -> str:
     """The next command."""
     if isinstance(result, AlongFit):
         return "`dwsweep fit` of the table without --along gives best depths"
@@ -190,7 +190,8 @@ def sections(result: Fit) -> list[tuple[str, str, list[Part]]]:
     for k, one in enumerate(result.comparisons, start=1):
         title = f"Does it change the answer? {one.arm} against {one.base}"
         found.append((f"comparison-{k}", title, comparison_parts(one, arm_letter(k), size)))
-    found.append(("law", "Width law", _law(result)))
+    forms = [Lines([_forms(result.surface)], indent=2)] if result.surface else []
+    found.append(("law", "Width law", [*_law(result), *forms]))
     if any(row.law.startswith((OWN, f"{PUBLIC},")) for row in result.guideline):  # else none rests on these losses
         notes = Lines([f"{BUILD}."], indent=2)
         found.append(("guideline", "Guideline", [guideline(result), notes]))
@@ -467,6 +468,14 @@ def _best_depths(result: FitResult) -> list[Part]:
             *([shown(width, ".0f")] if axis == "N" else []),
         )
     return [table]
+
+
+def _forms(surface: Surface) -> str:
+    """Sentence on the forms over which the best depths average, and on shapes predicted from all others."""
+    weights = ", ".join(f"{row.form} {100 * row.weight:.0f} %" for row in surface.forms if not row.rejected)
+    held = surface.held_out
+    inside = f"; {held.inside} of {held.shapes} shapes lie in their 95 % intervals by all others" if held else ""
+    return f"Weights of the forms of the effect of depth: {weights}{inside}."
 
 
 def _shape_matters(result: FitResult) -> str:

@@ -30,7 +30,6 @@ from dwsweep.report.console import render as rendered
 from dwsweep.report.document import (
     MISSING,
     Column,
-    Figure,
     Heading,
     Lines,
     Part,
@@ -333,20 +332,6 @@ def _sources(row: BudgetAnswer) -> list[Part]:
             + "."
         )
     return [Heading("Where public data disagree"), table, _soft(legend)]
-
-
-def forest(row: BudgetAnswer) -> Figure:
-    """Forest plot of a budget's answer by each public source, for a page; ``row`` comes from an answer
-    ``by_source``."""
-    from dwsweep.report.figures import laws, style
-
-    size = format_count(row.optimum.n_params)
-    caption = f"The best depth at {size} by each public source's own recipe, with 95 %, and the answer for another one."
-    return Figure(
-        style.svg(lambda: laws.sources([row])),
-        f"Best depth at {size} by source",
-        f"{caption} Filled: the source's own figures; empty: extrapolated.",
-    )
 
 
 def _apart(row: BudgetAnswer, shape: Candidate) -> str:

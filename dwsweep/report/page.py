@@ -29,11 +29,11 @@ from dwsweep.report.logs import conditioning, logged, training_figure
 from dwsweep.report.markup import html_of
 from dwsweep.report.provenance import provenance_parts
 from dwsweep.report.runs_table import Row, all_runs, of_the_fit, ordered, rows_of
-from dwsweep.report.shapes_to_build import Built, built, trained_sizes
+from dwsweep.report.shapes_to_build import Built, built
 from dwsweep.report.status_report import parts_of
 from dwsweep.sweep.results_table import settle_results
 from dwsweep.sweep.snapshot import Snapshot, snapshot
-from dwsweep.text import format_count, printable
+from dwsweep.text import printable
 
 RELOAD_SECONDS = 10.0  # interval between reloads of a page that follows a sweep
 HOW_TO_READ = (
@@ -183,21 +183,14 @@ def next_steps(fit: Fit | None, every: Sequence[Row], root: Any) -> list[str]:
         steps.append(f"Finish {runs}: `dwsweep run {printable(shlex.quote(str(spec)))} --out {there}`.")
     if fit is None:
         return [*steps, f"Fit the losses: `dwsweep fit {there}`."]
+    steps.append(f"{printable(fit_report.next_step(fit, root))}.")
     if not isinstance(fit, FitResult):
         return steps
-    largest = format_count(max(trained_sizes(fit)))
-    steps.append(
-        f"Choose a shape for your size, under Shapes to build or by `dwsweep guide --params {largest} --fit {there}`."
-    )
     surface = fit.surface
     open_ended = surface is None or any(row.depth_low is None or row.depth_high is None for row in surface.optima[-1:])
     if spec.exists() and (open_ended or any(row.status != "crossed" for row in fit.verdicts)):
         steps.append(
             f"Find the runs that would narrow the answer: `dwsweep design {shlex.quote(str(spec))} --fit {there}`."
-        )
-    if fit.warnings:
-        steps.append(
-            f"Read the {len(fit.warnings)} warnings below." if len(fit.warnings) > 1 else "Read the warning below."
         )
     return steps
 

@@ -1,9 +1,9 @@
-"""Report of a plan: one row per shape, warnings, the totals to check before training, a legend."""
+"""Report of a plan: one row per budget or per shape, warnings, the totals to check before training, a legend."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -17,6 +17,7 @@ from dwsweep.report.document import Heading, Line, Lines, Part, Table, label, nu
 from dwsweep.text import format_bytes, format_count, format_duration, format_hours, format_rate
 
 UNKNOWN = "?"
+MORE = "off: the largest distance of a shape from its budget. --full has a row per shape, learning rates and a legend."
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -50,16 +51,18 @@ def to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def render(plan: Plan) -> Group:
-    """Report for a terminal: header, table, reasons, warnings, totals and legend."""
+def render(plan: Plan, full: bool = True) -> Group:
+    """Report for a terminal: header, table, reasons, warnings and totals. full: a row per shape, not one per budget,
+    and a legend."""
     notes: dict[str, int] = {}  # reason → its number in the table
     parts: list[Part] = [_header(plan)]
     for name, arm in plan.parts.items():
-        parts += [*([Heading(name)] if name else []), _table(arm, notes, apart=not name)]
+        parts += [*([Heading(name)] if name else []), (_table if full else _brief)(arm, notes, apart=not name)]
     parts.append(_pairs(((f"[{number}]", note) for note, number in notes.items()), apart=True))
     if plan.warnings:
         parts += [Heading("Warnings", style="bold yellow"), _pairs(("!", text) for text in plan.warnings)]
-    return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), _legend(plan)])
+    more = _legend(plan) if full else Lines([_misfit(plan) + MORE], soft=True, apart=True)
+    return rendered([*parts, Heading("Total, still to be trained"), _totals(plan), more])
 
 
 def _header(plan: Plan) -> Lines:
@@ -131,18 +134,57 @@ def _table(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
     return table
 
 
-def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, int]) -> list[str]:
-    longest = max(runs, key=lambda run: run.steps)
-    shape, cost = longest.shape, plan.estimates.runs[longest.run_id]
+def _brief(plan: Plan, notes: dict[str, int], apart: bool) -> Table:
+    """Table with a row per budget, or per depth where widths are given."""
+    by_budget = plan.spec.grid.widths is None
+    heads = [number("budget" if by_budget else "L"), prose("L×d_x"), *map(number, ("off", "tokens", "FLOPs"))]
+    table = Table("", [*heads, number("memory"), number("time"), label("runs")], ruled=False, apart=apart)
+    groups: dict[float, list[Run]] = {}
+    for run in plan.runs:
+        groups.setdefault((run.budget or 0.0) if by_budget else run.shape.depth, []).append(run)
+    for key, runs in sorted(groups.items()):
+        shapes = dict.fromkeys(f"{run.shape.depth}×{run.shape.width}" for run in runs)
+        off = [run.shape.n_params / run.budget - 1 for run in runs if run.budget]
+        table.add(
+            format_count(key) if by_budget else str(key),
+            " ".join(shapes),
+            f"{max(off, key=abs):+.1%}" if off else "",
+            _ends([run.tokens for run in runs]),
+            _ends([plan.estimates.runs[run.run_id].flops for run in runs]),
+            *_cost(plan, runs),
+            _states(runs, notes),
+            soft=all(run.action != RUN for run in runs),
+        )
+    return table
+
+
+def _ends(values: Sequence[float]) -> str:
+    return " … ".join(dict.fromkeys(format_count(end) for end in (min(values), max(values))))
+
+
+def _cost(plan: Plan, runs: Sequence[Run]) -> tuple[str, str]:
+    """Most memory of a pack, marked where it does not fit, and the time of all packs."""
     packs = [plan.estimates.packs[name] for name in dict.fromkeys(run.pack_id for run in runs) if name]
+    if not packs:
+        return "", ""
     seconds = [pack.device_seconds for pack in packs]
-    rate = cost.hidden_learning_rate
+    memory = format_bytes(max(pack.memory.total for pack in packs))
+    time = UNKNOWN if None in seconds else format_duration(sum(s for s in seconds if s is not None))
+    return memory + ("!" if any(pack.fits is False for pack in packs) else ""), time
+
+
+def _states(runs: Sequence[Run], notes: dict[str, int]) -> str:
+    """Counts of RUN, SKIP and DROP, and the numbers of their reasons."""
     reasons = dict.fromkeys(run.reason for run in runs if run.reason)
     marks = [f"[{notes.setdefault(reason, len(notes) + 1)}]" for reason in reasons]
     actions = Counter(run.action for run in runs)
-    states = " ".join(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action])
-    memory = max((pack.memory.total for pack in packs), default=None)
-    full = any(pack.fits is False for pack in packs)
+    return " ".join([*(f"{actions[action]} {action}" for action in (RUN, SKIP, DROP) if actions[action]), *marks])
+
+
+def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, int]) -> list[str]:
+    longest = max(runs, key=lambda run: run.steps)
+    shape, cost = longest.shape, plan.estimates.runs[longest.run_id]
+    rate = cost.hidden_learning_rate
     return [
         str(shape.depth),
         str(shape.width),
@@ -154,11 +196,10 @@ def _cells(plan: Plan, runs: list[Run], several_rates: bool, notes: dict[str, in
         format_count(longest.tokens),
         format_count(cost.flops),
         format_count(cost.flops_6nd),
-        "" if memory is None else format_bytes(memory) + ("!" if full else ""),
-        "" if not packs else UNKNOWN if None in seconds else format_duration(sum(s for s in seconds if s is not None)),
+        *_cost(plan, runs),
         format_rate(rate / longest.learning_rate) if several_rates else format_rate(rate),
         f"{cost.residual_multiplier:.3g}",
-        " ".join([states, *marks]),
+        _states(runs, notes),
     ]
 
 
@@ -204,6 +245,10 @@ def _disk(plan: Plan) -> str:
     return f"{format_bytes(total.disk_bytes)} at most: {held}; {results}"
 
 
+def _misfit(plan: Plan) -> str:
+    return "! does not fit. " if any(pack.fits is False for pack in plan.estimates.packs.values()) else ""
+
+
 def _legend(plan: Plan) -> Table:
     rate = (
         ("lr ×", "learning rate of the hidden weights as a multiple of the base learning rate")
@@ -213,7 +258,7 @@ def _legend(plan: Plan) -> Table:
             "peak learning rate of the hidden weights, by the parametrization from the base rate",
         )
     )
-    misfit = "; ! does not fit" if any(pack.fits is False for pack in plan.estimates.packs.values()) else ""
+    misfit = f"; {said[:-2]}" if (said := _misfit(plan)) else ""
     entries = (
         ("L, d_x, heads", "depth, width, number of heads × head size"),
         ("N, off", "weights of the blocks, 12·L·d_x² in a standard block; its distance from the budget"),

@@ -12,9 +12,9 @@ import report_sweeps
 
 from dwsweep.fit import answers
 from dwsweep.interval import Interval
-from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate, DepthAfter, EqualWhat, Reading
+from dwsweep.records.adjusted import AdjustedColumn, Adjustment, BestRate
 from dwsweep.records.along import WORSE
-from dwsweep.records.answers import AnswerRow
+from dwsweep.records.answers import COLUMNS, AnswerRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.fit import FitResult
 
@@ -33,7 +33,7 @@ def test_the_file_has_the_columns_of_the_contract_first(tmp_path: Path) -> None:
     (path,) = answers.write(fit(), tmp_path)
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0])[: len(CONTRACT)] == CONTRACT and tuple(rows[0]) == AnswerRow.keys()
+    assert tuple(rows[0])[: len(CONTRACT)] == CONTRACT and tuple(rows[0]) == COLUMNS
     assert len(rows) == len(answers.answers(fit()))
 
 
@@ -62,7 +62,14 @@ def test_a_size_that_no_loss_bounds_has_a_reason_and_no_depth() -> None:
 
 
 def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> None:
-    at = {"n_params": 1e7, "depth": 12.0, "depth_low": 9.0, "depth_high": None}
+    at = {
+        "question": "best_depth",
+        "equal": "n_params",
+        "n_params": 1e7,
+        "depth": 12.0,
+        "depth_low": 9.0,
+        "depth_high": None,
+    }
     column = AdjustedColumn(
         name="batch", column="batch_size", kind="number", held="batch 64", own=0.5, r=0.1, matters=0.02,
         matters_low=0.01, matters_high=0.03,
@@ -72,22 +79,22 @@ def test_a_heap_answers_for_its_columns_tokens_rates_and_equal_quantities() -> N
         columns=(column,),
         depth_left=1.0,
         scatter=0.01,
-        readings=(Reading(column="batch", follows=True, **at), Reading(column="batch", follows=False, **at)),
+        readings=tuple(AnswerRow(column="batch", value=value, **at) for value in ("batch 64", "follows depth")),
         rates=(
             BestRate(
                 depth=4, n_params=1e7, learning_rate=None, learning_rate_low=1e-3, learning_rate_high=None, cost=0.0,
                 cost_high=0.01,
             ),
         ),
-        along_tokens=(DepthAfter(tokens=2e9, ratio=1.2, ratio_low=1.1, ratio_high=1.4, **at),),
-        equal=(EqualWhat(equal="tokens per parameter", budget=20.0, tokens=2e8, **at),),
+        along_tokens=(AnswerRow(tokens=2e9, estimate=1.2, estimate_low=1.1, estimate_high=1.4, **at),),
+        equal=(AnswerRow(**{**at, "equal": "tokens_per_param", "cost": 20.0, "tokens": 2e8}),),
     )  # fmt: skip
     rows = answers.answers(replace(fit(), surface=None, adjusted=heap))
     told = [(row.question, row.equal, row.column, row.value, row.tokens, row.cost) for row in rows]
     assert told == [
         ("best_depth", "tokens_per_param", "", None, 2e8, 20.0),
-        ("best_depth", "n_params", "batch", "follows depth", None, None),
         ("best_depth", "n_params", "batch", "batch 64", None, None),
+        ("best_depth", "n_params", "batch", "follows depth", None, None),
         ("best_depth", "n_params", "", None, 2e9, None),
         ("ratio", "n_params", "tokens", None, 2e9, None),
         ("best_value", "n_params", "learning_rate", None, None, None),
@@ -112,7 +119,7 @@ def test_another_arm_has_its_best_depths_its_ratios_and_its_differences() -> Non
         )
     )
     arms = Comparison(
-        base="a", base_input="a", arm="b", input="b", input_sha256="", unit=fit().unit, pairing="none", answer=(),
+        base="a", arm="b", input="b", input_sha256="", unit=fit().unit, pairing="none", answer=(),
         rows=rows,
     )  # fmt: skip
     found = answers.answers(replace(fit(), comparisons=[arms]))

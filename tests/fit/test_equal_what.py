@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import math
 import re
 from functools import cache
@@ -21,9 +19,9 @@ from sentences import says
 import dwsweep
 from dwsweep.fit.data.rows import Row
 from dwsweep.records import fit as fit_record
-from dwsweep.records.adjusted import EqualWhat
+from dwsweep.records.answers import AnswerRow
 from dwsweep.report import page as sweep_page
-from dwsweep.report.adjusted_report import budget
+from dwsweep.report.adjusted_report import EQUAL, budget
 from dwsweep.text import format_count
 
 DRAWS = 200
@@ -67,7 +65,7 @@ def fitted() -> Any:
     return dwsweep.fit_table(piled(), draws=DRAWS)
 
 
-def lines(result: Any, equal: str) -> list[EqualWhat]:
+def lines(result: Any, equal: str) -> list[AnswerRow]:
     return [row for row in result.adjusted.equal if row.equal == equal]
 
 
@@ -78,32 +76,33 @@ def truth(x: np.ndarray, tokens: Any) -> tuple[float, float]:
     return min(found)[1:]
 
 
-def holds(row: EqualWhat, expected: float, most: float) -> None:
+def holds(row: AnswerRow, expected: float, most: float) -> None:
     depth = row.depth_interval
     assert depth.bounded and depth.low * 0.97 < expected < depth.high * 1.03, (row, expected)  # type: ignore[operator]
     assert depth.high / depth.low < most, row  # type: ignore[operator]
 
 
 def test_a_heap_answers_every_kind_of_equality() -> None:
-    equal = ["N", "total N", "tokens per parameter", "N and FLOPs", "FLOPs", "N and wall time", "wall time"]
+    equal = ["n_params", "n_params_total", "tokens_per_param", "n_params and flops", "flops"]
+    equal += ["n_params and wall_time", "wall_time"]
     assert list(dict.fromkeys(row.equal for row in fitted().adjusted.equal)) == equal
     for row in fitted().adjusted.equal:
-        assert (row.known_from != "") == (row.equal not in ("N", "tokens per parameter"))
+        assert (row.known_from != "") == (row.equal not in ("n_params", "tokens_per_param"))
 
 
 def test_at_equal_size_it_is_the_best_depth_of_the_fit() -> None:
-    for row in lines(fitted(), "N"):
-        holds(row, best(row.budget), 1.7)
-        assert row.n_params == pytest.approx(row.budget)
+    for row in lines(fitted(), "n_params"):
+        holds(row, best(row.n_params), 1.7)
+        assert row.cost is None
 
 
 def test_at_equal_time_and_size_shallower_nets_are_best_and_by_how_much() -> None:
     """0.12·ln(L/L*) = slope·d ln(seconds)/d ln L: the slope of the loss in ln tokens times what a layer costs."""
-    for size, row in zip(lines(fitted(), "N"), lines(fitted(), "N and wall time"), strict=True):
+    for size, row in zip(lines(fitted(), "n_params"), lines(fitted(), "n_params and wall_time"), strict=True):
         n = row.n_params or 0.0
-        held = row.budget / seconds(n, size.depth or 0.0, 1.0)
+        held = row.cost / seconds(n, size.depth or 0.0, 1.0)
         assert held == pytest.approx(size.tokens, rel=0.1)
-        expected = truth(np.array([math.log(n)]), lambda a, d, spent=row.budget: spent / seconds(a, d, 1.0))[1]
+        expected = truth(np.array([math.log(n)]), lambda a, d, spent=row.cost: spent / seconds(a, d, 1.0))[1]
         holds(row, expected, 2.0)
         assert row.depth and size.depth and row.depth < size.depth
 
@@ -111,25 +110,25 @@ def test_at_equal_time_and_size_shallower_nets_are_best_and_by_how_much() -> Non
 @pytest.mark.parametrize(
     ("equal", "cost"),
     [
-        ("wall time", lambda n, d: seconds(n, d, 1.0)),
-        ("FLOPs", lambda n, d: 6.0 * n + 12.0 * CONTEXT * math.sqrt(n * d / 12.0)),
+        ("wall_time", lambda n, d: seconds(n, d, 1.0)),
+        ("flops", lambda n, d: 6.0 * n + 12.0 * CONTEXT * math.sqrt(n * d / 12.0)),
     ],
 )
 def test_at_equal_cost_each_depth_has_its_best_size(equal: str, cost: Any) -> None:
     found = [row for row in lines(fitted(), equal) if row.depth and row.n_params]
     assert found
     for row in found:
-        n, depth = truth(np.linspace(math.log(4e6), math.log(1.6e8), 120), lambda a, d, c=row.budget: c / cost(a, d))
+        n, depth = truth(np.linspace(math.log(4e6), math.log(1.6e8), 120), lambda a, d, c=row.cost: c / cost(a, d))
         holds(row, depth, 2.5)
         size = row.n_params_interval
         assert (size.low or 0.0) * 0.95 < n < (size.high or math.inf) * 1.05
-        assert row.tokens == pytest.approx(row.budget / cost(row.n_params, row.depth), rel=0.1)
+        assert row.tokens == pytest.approx(row.cost / cost(row.n_params, row.depth), rel=0.1)
 
 
 def test_at_equal_total_size_deeper_nets_are_best_since_their_tables_are_smaller() -> None:
-    for size, row in zip(lines(fitted(), "N"), lines(fitted(), "total N"), strict=True):
-        width = math.sqrt(size.budget / 12.0 / (size.depth or 1.0))
-        assert row.budget == pytest.approx(size.budget + VOCABULARY * width, rel=0.02)
+    for size, row in zip(lines(fitted(), "n_params"), lines(fitted(), "n_params_total"), strict=True):
+        width = math.sqrt(size.n_params / 12.0 / (size.depth or 1.0))
+        assert row.cost == pytest.approx(size.n_params + VOCABULARY * width, rel=0.02)
         assert row.depth is None or size.depth is None or row.depth >= 0.99 * size.depth
 
 
@@ -141,7 +140,9 @@ def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.Monkey
     few = dwsweep.fit_table(piled(), draws=DRAWS).adjusted.equal
     assert [row.equal for row in few] == [row.equal for row in every]
     for one, other in zip(every, few, strict=True):
-        assert other.budget == pytest.approx(one.budget, rel=0.01) and (one.depth is None) == (other.depth is None)
+        assert (other.cost or 0.0) == pytest.approx(one.cost or 0.0, rel=0.01) and (one.depth is None) == (
+            other.depth is None
+        )
         for name in ("depth", "depth_low", "depth_high", "n_params"):
             a, b = getattr(one, name), getattr(other, name)
             assert a is None or b is None or abs(math.log(a / b)) < 0.02, (one, other)
@@ -149,15 +150,15 @@ def test_few_points_and_draws_give_the_answers_of_all(monkeypatch: pytest.Monkey
 
 def test_runs_of_one_count_of_tokens_answer_at_no_equal_cost() -> None:
     result = dwsweep.fit_table(piled(one_count=True), draws=DRAWS)
-    assert {row.equal for row in result.adjusted.equal} <= {"N", "total N"}
+    assert {row.equal for row in result.adjusted.equal} <= {"n_params", "n_params_total"}
 
 
 def test_runs_of_one_budget_of_time_are_compared_at_it_and_that_is_said() -> None:
     result = dwsweep.fit_table(piled(budget=3600.0), draws=DRAWS)
-    assert {row.equal for row in result.adjusted.equal} == {"N and wall time", "wall time"}
+    assert {row.equal for row in result.adjusted.equal} == {"n_params and wall_time", "wall_time"}
     assert says(result.adjusted.sentences, "fit: equal wall time")
     assert "tokens" not in {one.name for one in result.adjusted.columns}
-    for row in lines(result, "N and wall time"):
+    for row in lines(result, "n_params and wall_time"):
         n = row.n_params or 0.0
         holds(row, truth(np.array([math.log(n)]), lambda a, d: 3600.0 / seconds(a, d, 1.0))[1], 2.5)
 
@@ -166,11 +167,11 @@ def test_two_budgets_tell_what_tokens_do_and_all_runs_count() -> None:
     rows = [{**row, "device_seconds": row["wall_seconds"]} for of in (600.0, 3600.0) for row in piled(30, budget=of)]
     result = dwsweep.fit_table(rows, draws=DRAWS)
     assert result.provenance.rows_used == 60 and "tokens" in {one.name for one in result.adjusted.columns}
-    for row in lines(result, "N"):
-        holds(row, best(row.budget), 2.5)
-    for row in lines(result, "N and wall time"):
+    for row in lines(result, "n_params"):
+        holds(row, best(row.n_params), 2.5)
+    for row in lines(result, "n_params and wall_time"):
         n = row.n_params or 0.0
-        holds(row, truth(np.array([math.log(n)]), lambda a, d, c=row.budget: c / seconds(a, d, 1.0))[1], 2.5)
+        holds(row, truth(np.array([math.log(n)]), lambda a, d, c=row.cost: c / seconds(a, d, 1.0))[1], 2.5)
 
 
 def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,11 +179,6 @@ def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: 
     rows = fitted().adjusted.equal
     fit_record.write(fitted(), tmp_path)
     assert fit_record.read(tmp_path).adjusted.equal == rows  # type: ignore[union-attr]
-    written = list(csv.DictReader(io.StringIO((tmp_path / "equal_what.csv").read_text("utf-8"))))
-    for row, said in zip(rows, written, strict=True):
-        for name in said:
-            value = getattr(row, name)
-            assert said[name] == ("" if value is None else value if isinstance(value, str) else f"{value:.10g}")
     sweep_page.write(tmp_path)
     page = (tmp_path / "report.html").read_text("utf-8")
     body = page[page.index(TITLE) :].partition("</table>")[0].partition("<tbody>")[2]
@@ -193,6 +189,6 @@ def test_every_output_says_one_thing_of_equal_what(tmp_path: Path, monkeypatch: 
             depth = row.depth_interval
             value = "–" if depth.value is None else f"{depth.value:.1f}"
             ends = "unbounded" if depth.unbounded else depth.ends(".1f")
-            assert "".join(cells).startswith(f"{row.equal}{budget(row)}{value}{ends}"), (row, cells)
+            assert "".join(cells).startswith(f"{EQUAL[row.equal]}{budget(row)}{value}{ends}"), (row, cells)
             if row.n_params:
                 assert format_count(row.n_params) in cells

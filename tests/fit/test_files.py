@@ -332,19 +332,20 @@ def test_a_training_curve_that_is_not_the_written_one_is_left_out_and_named(tmp_
     assert all(line.startswith("LINES LEFT OUT: runs/run") and "none of its 50 lines" in line for line in named)
 
 
-def test_figures_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_path, monkeypatch):
+def test_figures_and_tables_of_an_earlier_fit_are_gone_before_new_numbers_are_drawn(tmp_path, monkeypatch):
     table, out = tmp_path / "table.csv", tmp_path / "fit"
     rows = simulate(scenarios()["base"], np.random.default_rng(0))
     table.write_text("\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)]))
     out.mkdir()
-    for name in ("differences.png", "guideline.svg", "of_mine.png"):
+    tables = {"along.csv", "comparison.csv", "equal_budgets.csv", "equal_what.csv"}
+    for name in ("differences.png", "guideline.svg", "of_mine.png", *tables):
         (out / name).write_text("earlier")
     monkeypatch.setattr(style, "save", Mock(side_effect=OSError("as if killed while drawing")))
     with pytest.raises(OSError, match="as if killed"):
         typer.main.get_command(app).main(
             ["fit", str(table), "--out", str(out), "--draws", "100", "--where", ONE_PAIR], standalone_mode=False
         )
-    assert (out / "fit.json").exists()
+    assert (out / "fit.json").exists() and not tables & {path.name for path in out.iterdir()}
     assert sorted(path.name for path in out.iterdir() if path.suffix in (".png", ".svg")) == ["of_mine.png"]
 
 

@@ -28,7 +28,8 @@ from dwsweep.fit.ask import LossSurface
 from dwsweep.interval import Interval
 from dwsweep.records import fit as fit_record
 from dwsweep.records import record as reader
-from dwsweep.records.adjusted import Adjustment, EqualWhat
+from dwsweep.records.adjusted import Adjustment
+from dwsweep.records.answers import AnswerRow
 from dwsweep.records.comparison import ComparedRow, Comparison
 from dwsweep.records.run import RunResult
 from dwsweep.records.transitions import RateRun
@@ -41,7 +42,7 @@ from dwsweep.terminal import plain_text
 from dwsweep.text import format_count
 
 ALWAYS = ["loss_vs_depth"]
-LAWS = ["best_depth", "forms", "width_law", "guideline"]
+LAWS = ["best_depth", "width_law"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -80,26 +81,17 @@ def test_a_law_is_drawn_with_its_rivals_and_the_censored_pair() -> None:
     words = words_of(drawn("law")["width_law"])
     for label in ("own exponential", "own linear", "own power", "published law", "3 crossed, 1 bounded on one side"):
         assert label in words
-    assert "filled: these losses answer" in words_of(drawn("law")["guideline"])
 
 
 @pytest.mark.parametrize("case", ["one_pair", "one_depth", "noise_unknown"])
 def test_no_figure_of_a_law_where_there_is_none(case: str, tmp_path: Path) -> None:
     fit = report_sweeps.fit(case)
     assert fit.width_law is None and "width_law" not in drawn(case)
-    assert ("guideline" in drawn(case)) == fit.own_law
     stale = [tmp_path / "width_law.png", tmp_path / "width_law.svg"]
     for path in stale:
         path.touch()
     registry.draw(fit, tmp_path)
     assert not any(path.exists() for path in stale)
-
-
-def test_the_figure_of_the_guideline_marks_its_rows() -> None:
-    fit = report_sweeps.fit("law")
-    upper, _ = drawn("law")["guideline"].axes
-    marked = {tuple(map(float, line.get_xydata()[0])) for line in upper.lines if line.get_marker() == "o"}
-    assert marked == {(row.n_params, row.depth) for row in fit.guideline if row.depth is not None}
 
 
 def test_the_band_clears_zero_where_the_best_depth_is_significant() -> None:
@@ -134,15 +126,13 @@ def test_best_depths_at_another_equal_quantity_have_a_panel_and_arms_a_line() ->
     assert fit.surface is not None
     row, *_ = [one for one in fit.surface.optima if one.depth]
     assert row.depth is not None
-    equal = EqualWhat(
-        equal="FLOPs", budget=1e18, n_params=2e7, tokens=None, depth=20.0, depth_low=15.0, depth_high=None
-    )
+    equal = AnswerRow(question="best_depth", equal="flops", cost=1e18, n_params=2e7, depth=20.0, depth_low=15.0)
     heap = Adjustment(runs=9, columns=(), depth_left=1.0, scatter=0.01, equal=(equal,))
     change = {"quantity": "best_depth", "n_params": row.n_params, "confidence": 0.95, "verdict": "deeper"}
     ends = {f"{name}{end}": 2.0 for name in ("base", "other", "change") for end in ("", "_low", "_high")}
     compared = ComparedRow(arm="b", **change, **ends)
     arms = Comparison(
-        base="a", base_input="a", arm="b", input="b", input_sha256="", unit=fit.unit, pairing="none", answer=(),
+        base="a", arm="b", input="b", input_sha256="", unit=fit.unit, pairing="none", answer=(),
         rows=(compared,),
     )  # fmt: skip
     with style.styled():
@@ -267,10 +257,11 @@ def test_dollar_signs_in_a_name_are_text_and_log_ticks_have_none() -> None:
         made = style.figure(4.0, 3.0)
         axes = made.subplots()
         axes.plot([1.0, 3e5], [0.02, 0.05], label="a $\\frac{$ b")
-        style.log_scale(axes, "x", "y")
+        style.log_axis(axes, "x", 0.5, 5e5)
+        style.log_axis(axes, "y", 0.01, 0.1, label=style.plain)
         axes.legend()
         style.render(made, "svg")
-        ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels(which="both"))]
+        ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
     assert {"1", "100K", "0.02"} <= set(ticks) and not any("$" in text for text in ticks)
 
 

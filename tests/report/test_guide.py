@@ -37,29 +37,6 @@ def test_one_panel_a_budget(tmp_path) -> None:
         assert words in text
 
 
-def test_a_row_for_each_public_source(tmp_path) -> None:
-    """A forest plot: each source and the answer, hollow where a source has no words of its own."""
-    found = answer([3e8, 3e10], by_source=True)
-    paths = laws.draw_guide(found, tmp_path)
-    assert [path.stem for path in paths] == ["guide", "guide", "sources", "sources"]
-    made = laws.sources(found.budgets)
-    for axes, row in zip(made.axes, found.budgets, strict=True):
-        names = [label.get_text() for label in axes.get_yticklabels()]
-        assert names == [one.name for one in row.by_source] + ["answer"]
-        low, high = axes.get_xlim()
-        values = {}
-        for line in axes.lines:
-            if line.get_marker() in ("o", "D"):
-                ((x, y),) = line.get_xydata()
-                values[round(y)] = (x, line.get_markerfacecolor())
-        for k, one in enumerate(row.by_source):
-            assert values[k][0] == one.depth and (values[k][1] == "white") == (not one.words.startswith("own"))
-            assert low < one.depth_low and one.depth_high < high
-        assert values[len(row.by_source)][0] == row.optimum.depth
-    shown = html_of([guide_report.forest(found.budgets[0])])
-    assert shown.startswith('<figure><img alt="Best depth at 300M by source"') and "image/svg+xml" in shown
-
-
 def test_depths_that_waste_little_are_named_with_what_they_waste() -> None:
     found = answer([3e8])
     (row,) = found.budgets

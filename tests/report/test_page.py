@@ -336,7 +336,7 @@ def test_the_fit_of_a_table_has_a_page_too(tmp_path: Path) -> None:
     assert sweep_page.write(table) == table / "report.html"
     text = (table / "report.html").read_text()
     assert says(text, "report: mine how deep how") and says(text, "report: best depth each size")
-    assert {path.name for path in table.glob("*.svg")} >= {"best_depth.svg", "guideline.svg"}
+    assert {path.name for path in table.glob("*.svg")} >= {"best_depth.svg", "width_law.svg"}
     with pytest.raises(InputError, match=r"and no fit\.json"):
         sweep_page.write(tmp_path)
     with pytest.raises(InputError, match=r"--out: .*; is a folder; allowed: a file, such as .*report\.html"):
@@ -393,8 +393,9 @@ def test_the_next_steps_are_commands_that_the_sweep_has(pair: Path, tmp_path: Pa
     directory = copy(pair, tmp_path / "a sweep")
     fit = fit_record.read(directory)
     every = runs_table.rows_of(directory / "results.csv")
-    steps = sweep_page.next_steps(fit, every, directory)
-    assert f"--fit '{directory}'" in steps[0] and "dwsweep guide --params 29.9M " in steps[0]
+    assert sweep_page.next_steps(fit, every, directory)[0] == f"{fit_report.next_step(fit, directory)}."
+    known = sweep_page.next_steps(report_sweeps.fit("law"), every, directory)[0]
+    assert known.startswith("`dwsweep guide ") and f"--fit '{directory}'" in known
     assert sweep_page.next_steps(None, every, directory) == [f"Fit the losses: `dwsweep fit '{directory}'`."]
     every[3]["status"] = every[4]["status"] = "interrupted"
     assert sweep_page.next_steps(fit, every, directory)[0].startswith("Finish 2 runs: `dwsweep run ")

@@ -1,13 +1,13 @@
-"""Figures of the answers of a fit: the best depths, and how well the fitted forms hold."""
+"""Figure of the best depths of a fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dwsweep.fit.answers import N_PARAMS, answers
-from dwsweep.records.answers import BEST_DEPTH, AnswerRow
-from dwsweep.records.fit import FitResult, HeldOut
+from dwsweep.fit.answers import answers
+from dwsweep.records.answers import BEST_DEPTH, N_PARAMS, AnswerRow
+from dwsweep.records.fit import FitResult
 from dwsweep.report.figures import style
 from dwsweep.text import format_count
 
@@ -95,31 +95,3 @@ def _panel(axes: Axes, series: dict[str, list[AnswerRow]]) -> None:
 
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-
-
-def forms(fit: FitResult) -> Figure:
-    """Draw the weight of each form of the effect of depth, with what the held-out shapes say."""
-    assert fit.surface
-    rows = sorted(fit.surface.forms, key=lambda form: form.weight)
-    made = style.figure(style.WIDTH, 1.4 + 0.3 * len(rows))
-    axes = made.subplots()
-    places = range(len(rows))
-    axes.barh(places, [100 * form.weight for form in rows], color=style.OWN, height=0.6)
-    for place, form in zip(places, rows, strict=True):
-        said = f" {100 * form.weight:.0f} %" + (", rejected" if form.rejected else "")
-        axes.text(100 * form.weight, place, said, va="center", color=style.INK)
-    axes.set_yticks(places, [form.form for form in rows])
-    axes.set_xlim(0.0, 125.0)
-    axes.set_xlabel("weight of each form of the effect of depth (%)")
-    axes.grid(visible=False, axis="y")
-    style.note(made, _held_out(fit.surface.held_out))
-    return style.settle(made)
-
-
-def _held_out(found: HeldOut | None) -> str:
-    if found is None or found.worst is None:
-        return "Too few shapes to predict each from all others."
-    return (
-        f"{found.inside} of {found.shapes} shapes lie inside their 95 % intervals by all others; the farthest, "
-        f"{found.worst_depth} × {found.worst_width:g}, is off by {found.worst:+.1f} standard deviations."
-    )

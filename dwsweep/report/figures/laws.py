@@ -1,7 +1,5 @@
-"""Figures of laws: the width law with its alternatives, and its guideline beside trained models.
-
-Figures of ``dwsweep guide``: the cost of each buildable shape, and the cost of a rule of thumb over sizes.
-"""
+"""Figures of laws: the width law with its alternatives; of ``dwsweep guide`` the cost of each buildable shape, and the
+best depth over sizes."""
 
 from __future__ import annotations
 
@@ -9,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dwsweep import paths
 from dwsweep.interval import Interval
+from dwsweep.published_law import TRAINED_N_PARAMS as PUBLISHED_SIZES
 from dwsweep.records.fit import FitResult
 from dwsweep.records.transitions import Transition
 from dwsweep.report.figures import style
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dwsweep.guide.answers import Answer, Assumptions, BestDepth, BudgetAnswer, Candidate
-    from dwsweep.report.figures.style import Dashes, Floats, Look
+    from dwsweep.report.figures.style import Dashes, Look
 
 
 PUBLISHED = "published"
@@ -37,27 +36,12 @@ PUBLISHED_LINE: Dashes = (0, (9, 2, 2, 2))
 
 
 @dataclass(frozen=True)
-class Line:
-    """Line of one value over another, with the ends of its interval (NaN: no value or no bound)."""
-
-    x: Floats
-    y: Floats
-    low: Floats
-    high: Floats
-
-
-@dataclass(frozen=True)
 class DrawnLaw:
-    """Law drawn in a figure. form: average, exponential, linear, power or published. band: band of the record."""
+    """Law drawn in a figure. form: average, exponential, linear, power or published."""
 
     form: str
     label: str
     look: Look
-    band: Any
-
-    def line(self, x: str, y: str) -> Line:
-        """Line of the column ``y`` of the band against ``x``."""
-        return Line(*(style.floats(getattr(self.band, name)) for name in (x, y, f"{y}_low", f"{y}_high")))
 
 
 def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
@@ -65,16 +49,16 @@ def drawn_laws(fit: FitResult) -> list[DrawnLaw]:
     published one."""
     own = [form for form in fit.curves.laws if form != PUBLISHED] if fit.width_law else []
     worse = {row.form: row.delta_chi2 for row in fit.rivals}
-    drawn, bands = [], fit.curves.laws
-    for place, form in enumerate(sorted(own, key=lambda form: form != "exponential")):
-        above = worse.get(form)
-        label = f"own {form}" + (f", Δχ² {above:.1f}" if above else "")
-        look: Look = {"color": style.OWN, "linestyle": "-", "linewidth": 2.0}
-        if place:
-            look = {"color": style.OTHERS[place - 1], "linestyle": OTHER_LINES[place - 1], "linewidth": 1.3}
-        drawn.append(DrawnLaw(form, label, look, bands[form]))
+    looks: list[Look] = [{"color": style.OWN, "linestyle": "-", "linewidth": 2.0}]
+    looks += [
+        {"color": colour, "linestyle": line, "linewidth": 1.3}
+        for colour, line in zip(style.OTHERS, OTHER_LINES, strict=True)
+    ]
+    drawn = []
+    for form, look in zip(sorted(own, key=lambda form: form != "exponential"), looks, strict=False):
+        drawn.append(DrawnLaw(form, f"own {form}" + (f", Δχ² {above:.1f}" if (above := worse.get(form)) else ""), look))
     faint: Look = {"color": style.FAINT, "linestyle": PUBLISHED_LINE, "linewidth": 1.3}
-    return [*drawn, DrawnLaw(PUBLISHED, "published law", faint, bands[PUBLISHED])]
+    return [*drawn, DrawnLaw(PUBLISHED, "published law", faint)]
 
 
 def width_law(fit: FitResult) -> Figure:
@@ -84,27 +68,31 @@ def width_law(fit: FitResult) -> Figure:
     The published law is drawn over its own data, and only if these overlap with the sweep's.
     """
     laws, transitions = drawn_laws(fit), fit.verdicts
-    main = laws[0].line("depth", "width")
+    main = fit.curves.laws[laws[0].form]
+    x, y = style.floats(main.depth), style.floats(main.width)
     made = style.figure(style.WIDTH, 4.4)
     axes = made.subplots()
     depths = sorted(fit.curves.depths)
     first, last = depths[0], depths[-1]
     room = 0.05 * (last - first) or 2.0
     known = [w for t in transitions for w in (t.width, t.width_low, t.width_high) if w is not None]
-    known += [float(w) for w in np.interp([first, last], main.x, main.y) if np.isfinite(w)]
+    known += [float(w) for w in np.interp([first, last], x, y) if np.isfinite(w)]
     low, high = min(known) / 1.35, max(known) * 1.35
     style.log_axis(axes, "y", low, high, label=style.plain)
     axes.set_xlim(max(first - room, 0.5), last + room)
     axes.set_xticks(style.thinned(depths, 10))
-    _band(axes, main, low, high, laws[0].look["color"])
+    known_at = np.isfinite(y)
+    bottom = np.nan_to_num(style.floats(main.width_low), nan=low)[known_at]
+    top = np.nan_to_num(style.floats(main.width_high), nan=high)[known_at]
+    style.band(axes, x[known_at], bottom, top, laws[0].look["color"])
     for law in laws:
-        line = law.line("depth", "width")
-        n = 12.0 * line.x * line.y**2
-        inside = (line.y >= low) & (line.y <= high)
+        x, y = (style.floats(getattr(fit.curves.laws[law.form], name)) for name in ("depth", "width"))
+        n = 12.0 * x * y**2
+        inside = (y >= low) & (y <= high)
         if law.form == PUBLISHED:
-            inside &= (n >= fit.published.valid_from) & (n <= fit.published.valid_to)
+            inside &= (n >= PUBLISHED_SIZES[0]) & (n <= PUBLISHED_SIZES[1])
         if inside.any():
-            axes.plot(line.x[inside], line.y[inside], **law.look, label=law.label)
+            axes.plot(x[inside], y[inside], **law.look, label=law.label)
     for transition in transitions:
         crossed = transition.status == "crossed"
         if crossed or transition.status in ("not_reached", "already_crossed"):
@@ -125,38 +113,6 @@ def _headline(transitions: Sequence[Transition]) -> str:
     return f"Width law of the best depth; points: transitions,\n{found}"
 
 
-def guideline(fit: FitResult) -> Figure:
-    """Best depth and best width against N: the rows of the guideline with their intervals, filled where the losses of
-    the sweep answer, beside GPT-3's shapes."""
-    rows = [row for row in fit.guideline if not row.depth_interval.unbounded]
-    made = style.figure(style.WIDTH, 6.4)
-    panels = made.subplots(2, 1, sharex=True)
-    for axes, name, label in zip(panels, ("depth", "width"), ("best depth L", "best width d_x"), strict=True):
-        found = [Interval(*(getattr(row, f"{name}{end}") for end in ("", "_low", "_high"))) for row in rows]
-        trained = [(row.n_params, getattr(row, f"trained_{name}")) for row in rows if row.trained_depth]
-        ends = [end for one in found for end in (one.value, one.low, one.high) if end]
-        ends += [float(value) for _, value in trained]
-        style.log_axis(axes, "y", min(ends) / 1.2, 1.2 * max(ends), label=style.plain)
-        for row, one in zip(rows, found, strict=True):
-            style.interval_mark(axes, row.n_params, one, face=style.OWN if row.law.startswith("own") else "white")
-        for n_params, value in trained:
-            axes.plot([n_params], [value], marker="D", markersize=5, color="white", markeredgecolor=style.INK, zorder=5)
-        axes.set_ylabel(f"{label} (log scale)")
-    sizes = [row.n_params for row in rows]
-    style.log_axis(panels[1], "x", min(sizes) / 1.5, 1.5 * max(sizes), at_most=6)
-    panels[0].set_title("Best shape by `guide --fit`; filled: these losses answer\ndiamonds: GPT-3 as trained")
-    panels[1].set_xlabel("non-embedding parameters N = 12·L·d²")
-    return style.settle(made)
-
-
-def _band(axes: Axes, line: Line, bottom: float, top: float, colour: str) -> None:
-    """Draw the interval, to the axis' edge without a bound; nothing if the law gives no number."""
-    low = np.where(np.isfinite(line.low), line.low, bottom)
-    high = np.where(np.isfinite(line.high), line.high, top)
-    known = np.isfinite(line.y)
-    style.band(axes, line.x[known], low[known], high[known], colour)
-
-
 # label, constraint, colour, line, marker: distinct in grey too
 CURVES = (
     ("equal size", "size", "#0072B2", "-", "o"),
@@ -170,10 +126,8 @@ COST_LABEL = "wasted compute, %"
 
 
 def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
-    """Write ``guide``, ``sources`` and ``overview``, each as PNG and SVG: a panel per budget, cost against depth; a
-    panel per budget, a row for each public source; best depths against size. No file without a budget with shapes,
-    sources, or an overview.
-    """
+    """Write ``guide`` and ``overview``, each as PNG and SVG: a panel per budget, cost against depth; best depths
+    against size. No file without a budget with shapes, or an overview."""
     made = figures(answer)
     if not made:
         return []
@@ -183,13 +137,11 @@ def draw_guide(answer: Answer, out_dir: str | PathLike[str]) -> list[Path]:
 
 
 def figures(answer: Answer) -> dict[str, Callable[[], Figure]]:
-    """Drawers of the figures that an answer has, by name: ``guide``, ``sources``, ``overview``."""
+    """Drawers of the figures that an answer has, by name: ``guide``, ``overview``."""
     rows = [row for row in answer.budgets if row.candidates]
     made: dict[str, Callable[[], Figure]] = {}
     if rows:
         made["guide"] = lambda: _costs(rows, answer.assumptions)
-    if any(row.by_source for row in answer.budgets):
-        made["sources"] = lambda: sources(answer.budgets)
     if answer.overview:
         made["overview"] = lambda: overview(answer.overview)
     return made
@@ -223,40 +175,6 @@ def _costs(rows: Sequence[BudgetAnswer], assumptions: Assumptions) -> Figure:
     for axes, row in zip(made.subplots(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
         _panel(axes, row, assumptions)
     return made
-
-
-def sources(budgets: Sequence[BudgetAnswer]) -> Figure:
-    """Forest plot per budget: the best depth of each public source's own recipe with its 95 %, and the answer below a
-    line. Empty marks are extrapolated beyond the source's own statement."""
-    rows = [row for row in budgets if row.by_source]
-    made = style.figure(style.WIDTH, sum(1.2 + 0.26 * (len(row.by_source) + 1) for row in rows))
-    heights = [len(row.by_source) + 4 for row in rows]
-    for axes, row in zip(made.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0], rows, strict=True):
-        _forest(axes, row)
-    return style.settle(made)
-
-
-def _forest(axes: Axes, row: BudgetAnswer) -> None:
-    best, listed = row.optimum, row.by_source
-    marks = [one.depth_interval for one in listed]
-    marks.append(best.depth_interval)
-    names = [one.name for one in listed] + ["answer"]
-    ends = [end for mark in marks for end in (mark.low, mark.value, mark.high) if end]
-    style.log_axis(axes, "x", max(0.5, min(ends) / 1.15), 1.15 * max(ends), label=style.plain)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    for k, (mark, one) in enumerate(zip(marks, [*listed, None], strict=True)):
-        colour = style.OWN if one is None else style.INK
-        face = colour if one is None or one.words.startswith("own") else "white"
-        style.interval_mark(axes, k, mark, colour, upright=False, face=face, marker="D" if one is None else "o")
-    axes.axhline(len(listed) - 0.5, color=style.FAINT, linewidth=0.8)
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(False, axis="y")
-    axes.set_xlabel("best depth L, 95 % (log scale)")
-    axes.set_title(
-        f"{best.name}: best depth by each public source\nfilled: the source's own figures; empty: extrapolated",
-        loc="left",
-    )
 
 
 def _panel(axes: Axes, row: BudgetAnswer, assumptions: Assumptions) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwsweep.fit.ask import LossSurface
+from dwsweep.fit.noise import t_two_sided
 from dwsweep.interval import Interval
 from dwsweep.records.equal_budgets import Budget, EqualBudgets
 from dwsweep.records.fit import FitResult
@@ -110,7 +111,7 @@ def _panel(axes: Axes, fit: FitResult, size: FixedSize, surface: LossSurface | N
         axes.plot(size.depth, MILLI * above, color=style.FAINT, linewidth=0.9)
         if se is not None:
             df = min((t.df for t in fit.verdicts if t.df is not None), default=None)
-            half = MILLI * style.half_band(list(se), confidence, df)
+            half = MILLI * t_two_sided(confidence, df or math.inf) * se
             bars = [
                 (d, Interval.around(MILLI * v, h)) for d, v, h in zip(size.depth, above, half, strict=True) if h > 0
             ]

@@ -37,8 +37,8 @@ class Drawing:
 
 # files of figures that left: a folder of an earlier version may hold them
 LEFT = (
-    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "loss_vs_size"),
-    *("others", "tokens"),
+    *("adjusted", "budget_trends", "comparison", "differences", "equal_budgets", "equal_what", "forms"),
+    *("guideline", "loss_vs_size", "others", "tokens"),
 )
 # ordered as on the page
 DRAWINGS = (
@@ -66,28 +66,12 @@ DRAWINGS = (
         lambda fit: bool(answers.drawn(fit)),
     ),
     Drawing(
-        "forms",
-        "Weight of each form of the effect of depth",
-        "Every best depth is an average over these forms; one below 1 % is rejected. Held-out shapes: each shape's "
-        "mean loss against its prediction from all others.",
-        answers.forms,
-        lambda fit: fit.surface is not None,
-    ),
-    Drawing(
         "width_law",
         "Transition width against depth, with the width law, its alternatives and the published law",
         "Points: crossed pairs, at the depth of the shallower net. Arrows: pairs that bound their transition on one "
         "side. The law is fitted to each pair of depths alone, as the paper does it. Δχ² of 4 or more rejects a form.",
         laws.width_law,
         lambda fit: fit.width_law is not None and bool(fit.curves.depths),
-    ),
-    Drawing(
-        "guideline",
-        "Best depth and best width against size by `guide --fit`, beside the GPT-3 models",
-        "Intervals are at fixed size: a deeper optimum is a narrower one. Filled marks rest on these losses, open ones "
-        "on public evidence. Beyond 15B no best depth is named: bars hold the depths that waste at most 5 %.",
-        laws.guideline,
-        lambda fit: fit.own_law,
     ),
     Drawing(
         "learning_rates",

@@ -280,13 +280,20 @@ def over_training(runs: Sequence[Conditions]) -> Figure:
         colour = COLOURS[arms.index(arm) % len(COLOURS)] if by_arm else looks[depth]["color"]
         label = ", ".join([*([arm] if by_arm else []), f"L {depth}", *([f"H {heads}"] if by_heads else [])])
         _line(left, right, members, colour, looks[depth]["linestyle"], label)
-    style.log_scale(left, "x", "y")
+    longest = max(run.step[-1] for members in lines.values() for run in members)
+    kappa = np.concatenate([run.kappa.ravel() for members in lines.values() for run in members])
+    style.log_axis(left, "x", BEFORE / 1.2, 1.2 * longest, _step, at_most=4)
+    style.log_axis(left, "y", kappa.min() / 1.1, 1.1 * kappa.max(), _step)
     left.set_xlabel("optimizer step (left end: 0)")
     left.set_ylabel("condition number κ of a block's attention")
     right.set_xlabel("layer, at the end of training")
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
     made.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return style.settle(made)
+
+
+def _step(value: float) -> str:
+    return format_count(value) if value >= 1.0 else f"{value:g}"
 
 
 def _line(left: Axes, right: Axes, members: Sequence[Conditions], colour: Any, linestyle: Any, label: str) -> None:

@@ -13,7 +13,6 @@ Matplotlib is imported inside the functions, and pyplot (global state, display b
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -110,13 +109,6 @@ FILES: dict[str, dict[str, Any]] = {  # no date, no version; beyond level 3 zlib
 def floats(values: Sequence[float | None]) -> Floats:
     """Array of a record's numbers, NaN for None."""
     return np.array(values, dtype=float)
-
-
-def half_band(se: Sequence[float | None], confidence: float, df: float | None = None) -> Floats:
-    """Half width of the pointwise band, by Student's t, or by the normal for many degrees of freedom."""
-    from dwsweep.fit.noise import t_two_sided
-
-    return t_two_sided(confidence, math.inf if df is None else df) * floats(se)
 
 
 def band(axes: Axes, x: Floats, low: Floats, high: Floats, color: str, alpha: float = 0.18) -> None:
@@ -324,21 +316,6 @@ def interval_mark(
             axes.plot(*at(place), marker=cap, color=color, markersize=5.5, zorder=3, clip_on=False)
     if interval.value is not None and marker is not None:
         axes.plot(*at(interval.value), marker=marker, markersize=size, color=face, markeredgecolor=color, zorder=4)
-
-
-def log_scale(axes: Axes, *sides: str) -> None:
-    """Set log scales that end with the data, with ticks in plain text as in ``log_axis``."""
-    from matplotlib.ticker import LogFormatter
-
-    class Plain(LogFormatter):
-        def _num_to_string(self, x: float, vmin: float, vmax: float) -> str:
-            return format_count(x) if x >= 1.0 else f"{x:g}"
-
-    for side in sides:
-        getattr(axes, f"set_{side}scale")("log")
-        axis: Axis = getattr(axes, f"{side}axis")
-        axis.set_major_formatter(Plain())
-        axis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
 def settle(made: Figure) -> Figure:
