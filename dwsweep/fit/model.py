@@ -90,7 +90,7 @@ PACE = math.pi / (2.0 * BOX)  # lowest frequency of the waves
 TURN = 0.3  # w₀, in ln N: the skew sets in over about this distance
 ROUGHER = 4.0  # size of depth effects over what a quadratic leaves of them where they have a ridge
 NEAR = math.log(2.0)  # distance in ln L that counts as near the best depth
-QUADRATURE = 10
+QUADRATURE = np.polynomial.legendre.leggauss(10)  # points and weights of the integral over layers
 AT_ONE_SIZE = 2.0  # half range in ln N for tables whose nets have one size: waves in x are constants within it
 FARTHEST = 6.0  # prior sds of a hyperparameter
 FEWER = 0.6  # cells per coefficient below which the cells' covariance is the smaller matrix
@@ -385,7 +385,7 @@ class Effect:
         found = np.linalg.lstsq(rows, np.concatenate([loss, np.zeros(3)]), rcond=None)[0]
         slope, bend, mixed = (float(value) for value in found[-3:])
         shape = cls(frame, 1.0, 0.0, slope, bend, mixed)
-        tilt = shape.tilt(np.linspace(-1.0, 1.0, QUADRATURE))
+        tilt = shape.tilt(np.linspace(-1.0, 1.0, len(QUADRATURE[0])))
         # slope at the best depth trained: zero inside the depths, and all there is where the loss falls straight
         edge = math.sqrt(np.mean((tilt + 2.0 * bend * shape.place(tilt)) ** 2))
         # what the quadratic leaves of each depth, such as a ridge between two valleys
@@ -507,7 +507,7 @@ class Law:
 
     @classmethod
     def of(cls, form: Form, frame: Frame, ends: np.ndarray, p: np.ndarray, y: np.ndarray) -> Law:
-        points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        points, weights = QUADRATURE
         half = (y - frame.y0)[:, None] / 2.0
         points, weights = half * (points + 1.0), half * weights  # measured from the middle depth
         k, J = form.parts(frame.y0 + points, frame, ends)

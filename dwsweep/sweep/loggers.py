@@ -39,8 +39,9 @@ class Logger(Protocol):
         """Close; everything logged is on disk afterwards."""
 
 
-def check(names: Sequence[str]) -> None:
-    """Refuse loggers that are not installed, before anything trains.
+def check(names: Sequence[str], say: Callable[[str], None] = lambda line: None) -> None:
+    """Refuse loggers that are not installed, before anything trains. Without a key W&B keeps its runs on disk, with a
+    message through ``say``: asked for a key it would wait for an answer, or log nothing.
 
     Raises:
         InputError: names the extra to install.
@@ -52,6 +53,15 @@ def check(names: Sequence[str]) -> None:
     ]
     if lines:
         raise InputError(*lines)
+    if "wandb" in names and "WANDB_MODE" not in os.environ and not _has_key():
+        os.environ["WANDB_MODE"] = "offline"  # workers inherit it
+        say("execution.loggers: wandb; there is no key, so its runs are kept on disk (WANDB_MODE=offline)")
+
+
+def _has_key() -> bool:
+    """True if W&B finds a key: in its variable, or in the netrc file of the user, where its log-in writes it."""
+    files = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
+    return "WANDB_API_KEY" in os.environ or any(os.path.exists(os.path.expanduser(one)) for one in files)
 
 
 def make(

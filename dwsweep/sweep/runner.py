@@ -71,7 +71,7 @@ def run_sweep(
     """
     if plan.waits_for_data:
         raise InputError("SPEC: its data is not prepared; run `dwsweep prepare` first")
-    loggers.check(plan.spec.execution.loggers)
+    loggers.check(plan.spec.execution.loggers, view.say)
     if executor == "local" and not distributed and only_cpus(os.environ):  # elsewhere the workers know
         to_train = {run.pack_id for run in plan.runs if run.action == RUN}
         check_bfloat16(pack for pack in plan.packs if pack.pack_id in to_train)

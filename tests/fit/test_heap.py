@@ -193,7 +193,7 @@ def test_a_value_that_was_not_tried_is_said_to_lie_outside() -> None:
 
 def test_what_a_column_matters_is_its_effect() -> None:
     batch = next(one for one in fitted().adjusted.columns if one.name == "batch")
-    spread = np.std([math.log(row["batch_size"]) for row in piled(60, more=batches)])
+    spread = np.std([math.log(row["batch_size"]) for row in piled(60, more=rated)])
     assert batch.matters == pytest.approx(0.03 * spread, rel=0.25)
     assert batch.matters_low < batch.matters < batch.matters_high
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -96,10 +97,28 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"grad_norm" in logged and b"bits_per_byte" in logged
 
 
+def test_without_a_key_wandb_keeps_its_runs_on_disk_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setenv("WANDB_MODE", "online")  # undone after the test, whatever the check sets
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    said: list[str] = []
+    for netrc, mode in ((tmp_path / "none", "offline"), (tmp_path / "netrc", None)):
+        (tmp_path / "netrc").touch()
+        monkeypatch.setenv("NETRC", str(netrc))
+        os.environ.pop("WANDB_MODE", None)
+        loggers.check(["wandb"], said.append)
+        assert os.environ.get("WANDB_MODE") == mode
+    assert len(said) == 1 and "kept on disk" in said[0]
+
+
 def test_a_logger_that_fails_is_left_out_with_a_message_and_the_runs_are_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_API_KEY", "wrong")
     monkeypatch.setattr(wandb, "init", lambda **_: (_ for _ in ()).throw(wandb.UsageError("No API key configured")))
     plan = make_plan(**ONE_PACK, execution={"loggers": ["wandb"]})
     status, text = run(plan, tmp_path / "sweep")

@@ -11,9 +11,6 @@ def coarse(patch: pytest.MonkeyPatch) -> None:
     """Guidelines of figures on a quarter of their points, nets at equal cost on a quarter of theirs, curves at half of
     their sizes, and heaps of as many draws as plain tables. Best depths are read from none of the curves, and every
     answer keeps its interval."""
-    from functools import cache
-
-    from numpy.polynomial import legendre
 
     from dwsweep.fit import drawn_curves, heap_design, nets
 
@@ -21,4 +18,3 @@ def coarse(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(nets, "UP", 31)
     patch.setattr(heap_design, "TIMES", 1)
     patch.setattr(drawn_curves, "FIXED_SIZES", 3)
-    patch.setattr(legendre, "leggauss", cache(legendre.leggauss))  # the same points, a thousand times a heap
